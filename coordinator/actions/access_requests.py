@@ -1,0 +1,52 @@
+"""What an approved request for access does: it becomes a grant, and ends with the approval."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordinator.access import ALLOW
+from coordinator.access_requests import AccessWish, wish_of
+from coordinator.actions import grants
+from coordinator.actions.grants import Edit
+from coordinator.actors import Actor
+from coordinator.models import Grant, PermissionRequest
+
+
+def give(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+    """Grant what an approved request asks for, until the approval ends; nothing for any other request.
+
+    A grant that stands already and lasts as long is left alone. Raises what `grants.apply` raises: without
+    the grant there must be no approval either, so call it in the transaction of the decision.
+    """
+    wish = wish_of(row)
+    if wish is None:
+        return
+    until = row.expires_at if isinstance(row.expires_at, datetime) else None
+    if any(_lasts(one, until) for one in _standing(wish, now)):
+        return
+    why = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
+    edit = Edit(wish.agent_id, wish.server_id, wish.tool_name, ALLOW, until, why[: grants.LONGEST_TEXT])
+    grants.apply([edit], by=by, now=now)
+
+
+def _standing(wish: AccessWish, now: datetime) -> list[Grant]:
+    slots = grants.slots_of([wish.agent_id], [wish.server_id])
+    rows = slots.get((wish.agent_id, wish.server_id, wish.tool_name), [])
+    return [row for row in rows if grants.stands(row, now)]
+
+
+def _lasts(row: Grant, until: datetime | None) -> bool:
+    if row.permission != ALLOW:
+        return False
+    end = row.expires_at
+    return end is None or (isinstance(end, datetime) and until is not None and end >= until)
+
+
+def take_back(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+    """End the grant that this approval made, if it still stands."""
+    wish = wish_of(row)
+    if wish is None:
+        return
+    for one in _standing(wish, now):
+        if one.permission == ALLOW and one.granted_at == row.approved_at:
+            grants.revoke(one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked.")

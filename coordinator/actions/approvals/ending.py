@@ -1,0 +1,128 @@
+"""How a request ends without a decision, and how an approval ends before its time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from coordinator import approvals as rules
+from coordinator.actions import access_requests, plugin_permissions
+from coordinator.actions.approvals import rows
+from coordinator.actions.approvals.rows import Person
+from coordinator.actors import Actor, system
+from coordinator.errors import Conflict, Forbidden, SignalboxError
+from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.roles import APPROVER, has_role
+
+
+def withdraw(
+    request_id: str,
+    *,
+    by: Actor,
+    may_all: bool = False,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> PermissionRequest:
+    """Take back a waiting request: its asker went away or was answered elsewhere.
+
+    Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless. Raises NotFound,
+    Forbidden, and Conflict for a request that was decided or has lapsed.
+    """
+    now = now or timezone.now()
+    return rows.keeping_refusals(lambda: _withdraw(request_id, by, may_all, reason, now))
+
+
+def _withdraw(
+    request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime
+) -> PermissionRequest | SignalboxError:
+    row = rows.locked(request_id)
+    context = rules.context_of(row)
+    if not may_all and (context is None or context.requested_by != str(by)):
+        refusal: SignalboxError = Forbidden(
+            "Only who asked may withdraw a request, or a key of scope operator."
+        )
+        return rows.refused(row, by, "withdrawn", refusal, now)
+    if row.status == "withdrawn":
+        return row
+    if (conflict := rows.cannot_be_decided(row, now)) is not None:
+        return rows.refused(row, by, "withdrawn", conflict, now)
+    before = rows.snapshot(row)
+    if not rows.swap(row, status="withdrawn"):
+        return Conflict(f"Nothing was changed: {rules.story(row, now)}")
+    rows.close_context(row, closed_at=now, closed_by=str(by), reason=reason)
+    changes = {"before": before, "after": rows.snapshot(row)}
+    rows.record("PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes)
+    return row
+
+
+def lapse_due(now: datetime | None = None) -> int:
+    """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
+    now = now or timezone.now()
+    due = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
+    return sum(_lapse_one(request_id, now) for request_id in due.values_list("request_id", flat=True))
+
+
+def _lapse_one(request_id: str, now: datetime) -> bool:
+    with transaction.atomic():
+        row = rows.locked(request_id)
+        return row.status == "pending" and not rules.standing(row, now).waiting and lapse(row, now)
+
+
+def lapse(row: PermissionRequest, now: datetime) -> bool:
+    """Close one request past its deadline; false where somebody else closed it first."""
+    before = rows.snapshot(row)
+    if not rows.swap(row, status="expired"):
+        return False
+    rows.close_context(row, closed_at=row.expires_at, closed_by=str(system("housekeeping")))
+    changes = {"before": before, "after": rows.snapshot(row)}
+    rows.record("PERMISSION_REQUEST_EXPIRED", row, system("housekeeping"), "expired", now, metadata=changes)
+    return True
+
+
+def revoke(
+    request_id: str, *, by: Person, reason: str | None = None, now: datetime | None = None
+) -> PermissionRequest:
+    """End an approval now, and take back the plugin's permission where this decision had granted it.
+
+    Raises Forbidden for anyone but an approver, NotFound, and Conflict for what is not in force.
+    """
+    now = now or timezone.now()
+    return rows.keeping_refusals(lambda: _revoke(request_id, by, (reason or "").strip() or None, now))
+
+
+def _revoke(
+    request_id: str, by: Person, reason: str | None, now: datetime
+) -> PermissionRequest | SignalboxError:
+    row = rows.locked(request_id)
+    if not has_role(by, APPROVER):
+        return rows.refused(row, by, "revoked", Forbidden("Revoking takes the role approver."), now)
+    if not rules.can_revoke(row, now):
+        story = rules.story(row, now)
+        return rows.refused(row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now)
+    before = rows.snapshot(row)
+    if rules.standing(row, now).in_force:
+        row.expires_at = now
+        row.save(update_fields=["expires_at"])
+    context = rules.context_of(row) or rows.late_context(row)
+    context.revoked_at, context.revoked_by, context.revoke_reason = now, by.get_username(), reason
+    context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
+    access_requests.take_back(row, by=rows.actor_of(by), now=now, reason=reason)
+    if context.granted and plugin_permissions.has(row.plugin_id, row.permission_type):
+        plugin_permissions.revoke(
+            row.plugin_id, row.permission_type, by=rows.actor_of(by), now=now, reason=reason
+        )
+    changes = {"before": before, "after": rows.snapshot(row)}
+    rows.record(
+        "PERMISSION_APPROVAL_REVOKED", row, rows.actor_of(by), "success", now, reason=reason, metadata=changes
+    )
+    return row
+
+
+def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
+    """Note that a person who could decide has had these requests on their screen, the first time only."""
+    if has_role(by, APPROVER):
+        shown = PermissionRequest.objects.filter(request_id__in=request_ids).values("request_id")
+        unseen = PermissionContext.objects.filter(pk__in=shown, seen_at__isnull=True)
+        unseen.update(seen_at=now or timezone.now(), seen_by=by.get_username())

@@ -1,0 +1,129 @@
+"""What every step of a request shares: the held row, the compare-and-swap, its context, its audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import transaction
+
+from coordinator import approvals as rules
+from coordinator.actions import audit
+from coordinator.actors import Actor, person
+from coordinator.errors import Conflict, NotFound, SignalboxError
+from coordinator.models import PermissionContext, PermissionRequest
+
+Person = User | AnonymousUser
+T = TypeVar("T")
+
+
+def cannot_be_decided(row: PermissionRequest, now: datetime) -> SignalboxError | None:
+    """Return the Conflict that tells how the request ended, or None while it waits."""
+    return (
+        None
+        if rules.standing(row, now).waiting
+        else Conflict(f"Nothing was changed: {rules.story(row, now)}")
+    )
+
+
+def locked(request_id: str) -> PermissionRequest:
+    """Return the row, held until the transaction ends. (On SQLite the transaction itself holds everything.)"""
+    row = PermissionRequest.objects.select_for_update().filter(request_id=request_id).first()
+    if row is None:
+        raise NotFound("No such permission request.")
+    return row
+
+
+def swap(row: PermissionRequest, **values: Any) -> bool:
+    """The compare-and-swap: change the row only if it still is as it was read; say whether it was."""
+    changed = PermissionRequest.objects.filter(pk=row.pk, status="pending").update(**values)
+    row.refresh_from_db()
+    return changed == 1
+
+
+def close_context(row: PermissionRequest, **values: Any) -> None:
+    """Write how the request ended; its pending key is freed, so that the next one is a new request."""
+    context = rules.context_of(row) or late_context(row)
+    context.pending_key = None
+    for name, value in values.items():
+        setattr(context, name, value)
+    context.save(update_fields=["pending_key", *values])
+    row.context = context
+
+
+def late_context(row: PermissionRequest) -> PermissionContext:
+    """Give a row that another program wrote the context it lacks."""
+    subject = rules.subject_of(row)
+    deadline = row.expires_at if isinstance(row.expires_at, datetime) and row.status == "pending" else None
+    return PermissionContext.objects.create(
+        request=row, requested_by="unknown", subject_key=subject.key, deadline=deadline
+    )
+
+
+def snapshot(row: PermissionRequest) -> dict[str, Any]:
+    """Return the columns that a decision changes, as the audit log keeps them before and after."""
+    return {
+        "status": row.status,
+        "approved_by": row.approved_by,
+        "approved_at": rules.moment(row.approved_at),
+        "expires_at": rules.moment(row.expires_at),
+    }
+
+
+def record(
+    event: str,
+    row: PermissionRequest,
+    actor: Actor,
+    result: str,
+    now: datetime,
+    *,
+    reason: str | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> None:
+    """Write the audit row of one step."""
+    about = {"plugin_id": row.plugin_id, "target_resource": row.target_resource}
+    audit.record(
+        event,
+        actor=actor,
+        target=row.request_id,
+        permission=row.permission_type,
+        result=result,
+        reason=reason,
+        metadata=about | (metadata or {}),
+        now=now,
+    )
+
+
+def actor_of(by: Person | Actor) -> Actor:
+    """Return who to write in the audit log, for somebody who is not signed in as well."""
+    if isinstance(by, Actor):
+        return by
+    return person(by) if isinstance(by, User) else Actor("user", "nobody")
+
+
+def refused(
+    row: PermissionRequest, by: Person | Actor, wanted: str, refusal: SignalboxError, now: datetime
+) -> SignalboxError:
+    """Audit an attempt that came to nothing and return the error to raise once that is committed."""
+    metadata = {"wanted": wanted, "status": row.status, "error": refusal.status}
+    record(
+        "PERMISSION_REQUEST_REFUSED",
+        row,
+        actor_of(by),
+        "failure",
+        now,
+        reason=refusal.detail,
+        metadata=metadata,
+    )
+    return refusal
+
+
+def keeping_refusals(work: Callable[[], T | SignalboxError]) -> T:
+    """Run `work` in a transaction and raise what it refuses after the commit, so that its audit row stays."""
+    with transaction.atomic():
+        outcome = work()
+    if isinstance(outcome, SignalboxError):
+        raise outcome
+    return outcome

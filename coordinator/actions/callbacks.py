@@ -1,0 +1,80 @@
+"""Callbacks: what an ended child says to its parent, kept until the parent is free, told once.
+
+Rows, so that neither a restart nor a busy, stopped or failed parent loses one. `actions.runs` decides when a
+child has ended and when a parent is free; here they are written down and put into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from coordinator.models import Callback, Run
+
+STOPPED_BY_HAND = "Session was manually stopped"
+NO_RESULT = "(no result)"
+
+
+def wanted(run: Run) -> bool:
+    """Say whether the run's end is to be told to a parent."""
+    return run.execution_mode == "async_callback" and bool(run.parent_session_id)
+
+
+def note_end(run: Run, *, succeeded: bool, text: str, now: datetime) -> None:
+    """Keep what the run's parent is to be told; a second report of the same run changes nothing."""
+    Callback.objects.get_or_create(
+        child_run_id=run.run_id,
+        defaults={
+            "child_session_id": run.session_id,
+            "parent_session_id": run.parent_session_id or "",
+            "succeeded": succeeded,
+            "text": text,
+            "created_at": now,
+        },
+    )
+
+
+def take(parent_session_id: str, run_id: str) -> str | None:
+    """Mark everything that waits for the parent as told by run `run_id`; return that run's prompt, or None.
+
+    Call it under the parent session's lock.
+    """
+    waiting = list(
+        Callback.objects.filter(parent_session_id=parent_session_id, delivered_run_id__isnull=True).order_by(
+            "id"
+        )
+    )
+    if not waiting:
+        return None
+    Callback.objects.filter(pk__in=[one.pk for one in waiting]).update(delivered_run_id=run_id)
+    return prompt_for(waiting)
+
+
+def prompt_for(callbacks: Sequence[Callback]) -> str:
+    """Put one or several callbacks into the words that orchestrating agents know."""
+    if len(callbacks) > 1:
+        return _prompt_for_several(callbacks)
+    (one,) = callbacks
+    if one.succeeded:
+        return (
+            f'The child agent session "{one.child_session_id}" has completed.\n\n'
+            f"## Child Result\n\n{one.text}\n\n"
+            "Please continue with the orchestration based on this result."
+        )
+    return (
+        f'The child agent session "{one.child_session_id}" has failed.\n\n'
+        f"## Error\n\n{one.text}\n\n"
+        "Please handle this failure and continue with the orchestration."
+    )
+
+
+def _prompt_for_several(callbacks: Sequence[Callback]) -> str:
+    parts = [
+        f"### Child: {one.child_session_id} ({'completed' if one.succeeded else 'FAILED'})\n\n{one.text}"
+        for one in callbacks
+    ]
+    return (
+        "Multiple child agent sessions have completed.\n\n"
+        + "\n\n---\n\n".join(parts)
+        + "\n\nPlease continue with the orchestration based on these results."
+    )

@@ -1,0 +1,246 @@
+"""Chat messages: said, marked read, taken away again with their attachments.
+
+Who speaks is never in the message: a door tells it from the session or the key (`person_speaking`, `key_speaking`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator import chat_content
+from coordinator.actions import attachments, audit, chat_search
+from coordinator.actions.attachments import Prepared
+from coordinator.actions.keys import KeyIdentity
+from coordinator.actors import Actor, person
+from coordinator.chat import MILLISECOND, Place
+from coordinator.chat_content import Block
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
+from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark
+from coordinator.models.chat import ChatSource
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# A message of another program that lies further ahead than this does not drag ours along.
+FURTHEST_AHEAD = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who says something: as which source, under which name, and who that is for the audit log."""
+
+    source: str
+    user_id: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that comes with a message."""
+
+    file: BinaryIO
+    filename: str
+    mime_type: str
+
+
+def person_speaking(user: User | AnonymousUser) -> Speaker:
+    """Return a signed-in person as who speaks."""
+    return Speaker(ChatSource.USER, user.get_username(), person(user))
+
+
+def key_speaking(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> Speaker:
+    """Return a key as who speaks: an agent's key as that agent, in its own thread alone; another as itself.
+
+    `to` names the person whom an agent answers. Raises Forbidden.
+    """
+    if caller.agent_id is None:
+        return Speaker(ChatSource.USER, f"key:{caller.name}", caller.actor)
+    if caller.agent_id != agent_id:
+        raise Forbidden(f"This key speaks as {caller.agent_id} and may not speak to {agent_id}.")
+    return Speaker(ChatSource.AGENT, to, caller.actor)
+
+
+def post(
+    agent_id: str,
+    content: Any,
+    *,
+    by: Speaker,
+    files: Sequence[Upload] = (),
+    message_id: str | None = None,
+    metadata: Any = None,
+    now: datetime | None = None,
+) -> ChatMessage:
+    """Say something to an agent, or as one, and return the message.
+
+    Files come in `files` or as data URLs in the blocks; both are kept as attachments, and the blocks refer to
+    them. Raises BadRequest for what is no message, NotFound for no such agent, Conflict for an id that is taken
+    or an agent that is switched off.
+    """
+    moment = now or timezone.now()
+    if message_id is not None and not _ID.fullmatch(message_id):
+        raise BadRequest("A message's id has 1 to 128 letters, digits, dots, hyphens and underscores.")
+    blocks = chat_content.checked(content, files=len(files))
+    message = ChatMessage(
+        id=message_id or f"msg_{uuid.uuid4().hex}",
+        agent_id=agent_id,
+        user_id=by.user_id,
+        source=by.source,
+        metadata=chat_content.checked_metadata(metadata),
+    )
+    _require_listening(agent_id, by)  # before any file is written
+    with _kept(blocks, files, moment) as (message.content, prepared):
+        chat_content.require_size(message.content)
+        _write(message, prepared, by, moment)
+    return message
+
+
+@contextmanager
+def _kept(
+    blocks: Sequence[Block], files: Sequence[Upload], now: datetime
+) -> Iterator[tuple[list[Block], list[Prepared]]]:
+    """Keep the files and give the blocks that refer to them; the files go again where the message fails."""
+    prepared: list[Prepared] = []
+    try:
+        told = [_without_file(number, block, prepared, now) for number, block in enumerate(blocks)]
+        for upload in files:
+            one = attachments.prepare(
+                upload.file, filename=upload.filename, declared=upload.mime_type, now=now
+            )
+            prepared.append(one)
+            kind = one.row.mime_type.partition("/")[0]
+            kind = kind if kind in {"image", "audio"} and one.row.mime_type != "image/svg+xml" else "file"
+            told.append(chat_content.file_block({"type": kind}, one.facts))
+        yield told, prepared
+    except BaseException:
+        for one in prepared:
+            one.discard()
+        raise
+
+
+def _without_file(number: int, block: Block, prepared: list[Prepared], now: datetime) -> Block:
+    """Return the block; where it carries a file, keep that and return a block that refers to it."""
+    found = chat_content.embedded(number, block)
+    if found is None:
+        return block
+    one = attachments.prepare_bytes(found.data, filename=found.filename, declared=found.mime_type, now=now)
+    prepared.append(one)
+    return chat_content.file_block(found.block, one.facts)
+
+
+def _require_listening(agent_id: str, by: Speaker) -> None:
+    enabled = Agent.objects.filter(pk=agent_id).values_list("enabled", flat=True).first()
+    if enabled is None:
+        raise NotFound(f"There is no agent {agent_id!r}.")
+    if not enabled and by.source != ChatSource.AGENT:
+        raise Conflict(f"{agent_id} is switched off and would not hear this. Nothing was sent.")
+
+
+def _write(message: ChatMessage, prepared: Iterable[Prepared], by: Speaker, now: datetime) -> None:
+    """Write the message after all others of its thread, and its files' rows.
+
+    The agent's row is held meanwhile, so places in a thread follow the order of commits: whoever waits for
+    what comes after a place never misses a message that was begun earlier and committed later.
+    """
+    try:
+        with transaction.atomic():
+            Agent.objects.select_for_update(no_key=True).filter(pk=message.agent_id).first()
+            _require_listening(message.agent_id, by)
+            message.created_at = _next_instant(message.agent_id, now)
+            message.save(force_insert=True)
+            attachments.save(prepared, message)
+            chat_search.index(message)
+    except IntegrityError:
+        raise Conflict(f"There is a message {message.pk!r} already.") from None
+
+
+def _next_instant(agent_id: str, now: datetime) -> datetime:
+    at = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    thread = ChatMessage.objects.filter(agent=agent_id, created_at__lt=at + FURTHEST_AHEAD)
+    last = thread.order_by("-created_at").values_list("created_at", flat=True).first()
+    return max(at, last + MILLISECOND) if isinstance(last, datetime) else at
+
+
+# --- read -------------------------------------------------------------------------------------------------
+
+
+def mark_read(person_name: str, agent_id: str, place: Place) -> None:
+    """Note that a person has read an agent's thread up to `place`; marks only move forward."""
+    mark = ReadMark(
+        person=person_name, agent_id=agent_id, read_at=place.at, message_id=place.message_id or ""
+    )
+    with transaction.atomic():
+        held = ReadMark.objects.select_for_update().filter(person=person_name, agent_id=agent_id).first()
+        if held is not None and (held.read_at, held.message_id) >= (mark.read_at, mark.message_id):
+            return
+        ReadMark.objects.update_or_create(
+            person=person_name,
+            agent_id=agent_id,
+            defaults={"read_at": mark.read_at, "message_id": mark.message_id},
+        )
+
+
+# --- deleting ---------------------------------------------------------------------------------------------
+
+
+def delete_message(
+    message_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+) -> ChatMessage:
+    """Delete one message with its attachments and return it. The audit row does not repeat what it said.
+
+    Raises NotFound.
+    """
+    with transaction.atomic():
+        row = ChatMessage.objects.select_for_update().filter(pk=message_id).first()
+        if row is None:
+            raise NotFound(f"There is no message {message_id!r}.")
+        taken = forget(ChatMessage.objects.filter(pk=message_id))
+        audit.record(
+            "CHAT_MESSAGE_DELETED",
+            actor=by,
+            target=message_id,
+            result="success",
+            reason=reason,
+            metadata={
+                "before": {"agent_id": row.agent_id, "user_id": row.user_id, "source": row.source},
+                "taken_along": {"chat attachments": taken},
+            },
+            now=now,
+        )
+    return row
+
+
+def delete_thread(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None) -> int:
+    """Delete everything that was said with an agent and return how many messages. Raises NotFound."""
+    with transaction.atomic():
+        if not Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).exists():
+            raise NotFound(f"There is no agent {agent_id!r}.")
+        rows = ChatMessage.objects.filter(agent=agent_id)
+        messages = rows.count()
+        taken = forget(rows)
+        ReadMark.objects.filter(agent_id=agent_id).delete()
+        audit.record(
+            "CHAT_DELETED",
+            actor=by,
+            target=agent_id,
+            result="success",
+            reason=reason,
+            metadata={"taken_along": {"chat messages": messages, "chat attachments": taken}},
+            now=now,
+        )
+    return messages
+
+
+def forget(messages: Any) -> int:
+    """Delete these messages (a queryset), their words in the index and their files; return how many attachments."""
+    taken = attachments.forget(ChatAttachment.objects.filter(message__in=messages))
+    chat_search.forget(messages)
+    messages.delete()
+    return taken

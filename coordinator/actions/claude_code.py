@@ -1,0 +1,126 @@
+"""Claude Code's sessions in ours: found or made by Claude's own session id, taken up again, messages put together."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import transaction
+
+from coordinator.actions.events import NewEvent
+from coordinator.actions.sessions import note_lifecycle_event
+from coordinator.models import MessagePart, Session
+
+PROFILE = "claude-code"
+TURN_END = "turn_end"
+
+
+class Known(NamedTuple):
+    """A session of ours for one of Claude's, and whether it is told yet where that one runs."""
+
+    session_id: str
+    complete: bool
+
+
+class Whereabouts(NamedTuple):
+    """Where a hook says that its session runs, as far as it says so."""
+
+    project_dir: str | None = None
+    hostname: str | None = None
+    agent_name: str | None = None
+    profile: str = PROFILE
+
+
+def session_for(claude_id: str, where: Whereabouts, now: datetime) -> Known:
+    """Return the session with this executor's id; made if nobody has heard of it. Safe in many processes at once."""
+    with transaction.atomic():
+        session = _find(claude_id) or _make(claude_id, where, now)
+        _fill_in(session, where)
+    return Known(session.session_id, bool(session.hostname and session.project_dir))
+
+
+def _find(claude_id: str) -> Session | None:
+    return Session.objects.filter(executor_session_id=claude_id).order_by("created_at").first()
+
+
+def _make(claude_id: str, where: Whereabouts, now: datetime) -> Session:
+    """Make the session under an id that follows from Claude's, so that two who make it at once make one."""
+    for attempt in range(10):
+        name = hashlib.sha256(f"claude-code\n{attempt}\n{claude_id}".encode()).hexdigest()[:12]
+        session, _ = Session.objects.get_or_create(
+            session_id=f"ses_{name}",
+            defaults={
+                "status": Session.Status.RUNNING,
+                "created_at": now,
+                "executor_session_id": claude_id,
+                "executor_profile": where.profile,
+                "agent_name": where.agent_name,
+                "project_dir": where.project_dir,
+                "hostname": where.hostname,
+            },
+        )
+        if session.executor_session_id == claude_id:
+            return session
+    raise RuntimeError(f"no free session id for {claude_id!r}")  # 48 bits, ten times over
+
+
+def _fill_in(session: Session, where: Whereabouts) -> None:
+    told = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
+    missing = {name: value for name, value in told.items() if value and not getattr(session, name)}
+    if missing:
+        for name, value in missing.items():
+            setattr(session, name, value)
+        session.save(update_fields=list(missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One display of a message that is being written: `final` makes it whole."""
+
+    message_id: str
+    place: int
+    text: str
+    final: bool
+
+
+def take_up(session_id: str, now: datetime) -> None:
+    """A person speaks in a session that had ended: it runs again. (HTTP hooks alone never tell of a resume.)"""
+    start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
+    with transaction.atomic():
+        note_lifecycle_event(session_id, start, now)
+
+
+def put_together(session_id: str, piece: Piece) -> str | None:
+    """Keep a piece of a message; return the whole text where this was its last."""
+    with transaction.atomic():
+        parts = MessagePart.objects.filter(session_id=session_id, message_id=piece.message_id)
+        if not piece.final:
+            MessagePart.objects.bulk_create(
+                [
+                    MessagePart(
+                        session_id=session_id,
+                        message_id=piece.message_id,
+                        place=piece.place,
+                        text=piece.text,
+                    )
+                ],
+                ignore_conflicts=True,
+            )
+            return None
+        before = "".join(parts.filter(place__lt=piece.place).order_by("place").values_list("text", flat=True))
+        parts.delete()
+    return piece.text if piece.text.startswith(before) else before + piece.text
+
+
+def leftovers(session_id: str) -> dict[str, str]:
+    """Return by message id, and forget, what was displayed of messages that were never finished."""
+    found: dict[str, str] = {}
+    with transaction.atomic():
+        parts = MessagePart.objects.filter(session_id=session_id)
+        for part in parts.order_by("id"):
+            found[part.message_id] = found.get(part.message_id, "") + part.text
+        if found:
+            parts.delete()
+    return found

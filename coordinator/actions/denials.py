@@ -1,0 +1,67 @@
+"""Denied calls in the audit log: the first of a kind at once, the rest as a count, so that a loop cannot fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator import instants
+from coordinator.access import Verdict
+from coordinator.actions import audit
+from coordinator.actors import Actor
+
+EVENT = "ACCESS_DENIED"
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """What was asked and denied, by whom it was asked, and how often since `since`."""
+
+    agent_id: str
+    server_id: str
+    tool_name: str
+    verdict: Verdict
+    by: Actor
+    count: int = 1
+    since: datetime | None = None
+
+
+def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None:
+    """Write one audit row for each denial; `others` counts those that were too many to name."""
+    with transaction.atomic():
+        for denial in denials:
+            _record_one(denial, now)
+        if others:
+            audit.record(
+                EVENT,
+                actor=Actor("system", "access"),
+                target=None,
+                permission="deny",
+                result="denied",
+                reason="More different calls were denied than are named one by one.",
+                metadata={"count": others},
+                now=now,
+            )
+
+
+def _record_one(denial: Denial, now: datetime) -> None:
+    metadata: dict[str, object] = {
+        "source": denial.verdict.source,
+        "grant_id": denial.verdict.grant.id if denial.verdict.grant else None,
+        "count": denial.count,
+    }
+    if denial.since is not None:
+        metadata["since"] = instants.canonical(denial.since)
+    audit.record(
+        EVENT,
+        actor=denial.by,
+        target=f"{denial.agent_id} {denial.server_id} {denial.tool_name}",
+        permission="deny",
+        result="denied",
+        reason=denial.verdict.reason,
+        metadata=metadata,
+        now=now,
+    )

@@ -1,0 +1,127 @@
+"""What time brings: late runs, vanished runners, lost reports. Idempotent; any worker may run it.
+
+Each step asks for what is due and hands it, one by one, to the action that checks again under its lock.
+The edge calls `run` every SIGNALBOX_LIFECYCLE_INTERVAL in whichever worker holds the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+
+from coordinator.actions import origins, runners, runs
+from coordinator.errors import NotFound
+from coordinator.models import Callback, Event, Run, Runner, Session, StopCommand
+
+log = logging.getLogger(__name__)
+
+# A claimed run whose start is not reported falls back after this: a runner fetches the blueprint and spawns
+# the executor in between, each within its own 30 s timeout.
+CLAIM_LEASE = timedelta(seconds=60)
+# The executor says its end about a second before the runner reports it.
+REPORT_GRACE = timedelta(seconds=60)
+# A runner gives a process 5 s to end before it kills it.
+STOP_GRACE = timedelta(seconds=60)
+CALLBACKS_KEPT = timedelta(days=7)
+
+
+def run(now: datetime) -> None:
+    """Do everything that is due at `now`."""
+    for step in STEPS:
+        step(now)
+
+
+def _each(keys: list[str], act: Callable[[str], object]) -> None:
+    """Do something for each; one that fails, or is gone meanwhile, keeps no other from its turn."""
+    for key in keys:
+        try:
+            act(key)
+        except NotFound:
+            continue
+        except Exception:
+            log.exception("housekeeping of %s failed", key)
+
+
+def _run_ids(**due: object) -> list[str]:
+    return list(Run.objects.filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000])
+
+
+def give_up_waiting_runs(now: datetime) -> None:
+    """Fail pending runs that no runner could take in time."""
+    due = _run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
+    _each(due, lambda run_id: runs.give_up_waiting(run_id, now))
+
+
+def return_unstarted_claims(now: datetime) -> None:
+    """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
+    lease = min(CLAIM_LEASE, runners.stale_after())
+    due = Run.objects.filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    for run_id, runner_id in list(due.values_list("run_id", "runner_id")):
+        _each([run_id], lambda key, holder=runner_id: runs.unclaim(key, holder, now))  # type: ignore[misc]
+
+
+def finish_unreported_runs(now: datetime) -> None:
+    """Complete runs whose session ended a while ago without the runner's report."""
+    ended = Event.objects.filter(
+        session_id=OuterRef("session_id"),
+        event_type__in=runs.STOP_EVENTS,
+        context__received_at__gt=now - REPORT_GRACE,
+    )
+    due = Run.objects.filter(
+        ~Exists(ended),
+        status=Run.Status.RUNNING,
+        session__status=Session.Status.FINISHED,
+        started_at__lte=now - REPORT_GRACE,
+    )
+    _each(list(due.values_list("run_id", flat=True)), lambda run_id: runs.finish_unreported(run_id, now))
+
+
+def end_unconfirmed_stops(now: datetime) -> None:
+    """End runs that are being stopped for long without their runner's word."""
+    due = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
+    run_ids = list(due.values_list("run_id", flat=True))
+    _each(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
+    due.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
+
+
+def remove_vanished_runners(now: datetime) -> None:
+    """Forget runners that were silent for long, and those that were to go and are not there to be told."""
+    silent = timedelta(seconds=settings.RUNNER_REMOVE_AFTER)
+    gone = [
+        runner.runner_id
+        for runner in Runner.objects.all()
+        if runner.silence(now) >= silent
+        or (runner.deregistered_at is not None and runner.silence(now) >= runners.stale_after())
+    ]
+    _each(gone, lambda runner_id: runners.remove(runner_id, "Runner vanished during execution", now))
+
+
+def recover_orphans(now: datetime) -> None:
+    """Recover runs held by a runner that is not registered (any more)."""
+    known = Runner.objects.values("runner_id")
+    held = Run.objects.filter(status__in=runs.ACTIVE).exclude(runner_id__in=known)
+    for runner_id in set(held.values_list("runner_id", flat=True)):
+        _each([runner_id or ""], lambda key: runs.recover(key, "Runner vanished during execution", now))
+
+
+def drop_told_callbacks(now: datetime) -> None:
+    """Forget callbacks that were told long ago, and those whose parent is gone."""
+    Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
+    known = Session.objects.filter(pk=OuterRef("parent_session_id"))
+    Callback.objects.filter(~Exists(known)).delete()
+
+
+STEPS: tuple[Callable[[datetime], None], ...] = (
+    return_unstarted_claims,
+    remove_vanished_runners,
+    recover_orphans,
+    finish_unreported_runs,
+    end_unconfirmed_stops,
+    give_up_waiting_runs,
+    drop_told_callbacks,
+    origins.forget_free,
+)

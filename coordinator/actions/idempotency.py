@@ -1,0 +1,52 @@
+"""Resends: the answer to a request with an Idempotency-Key is kept in the transaction of what it did."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from coordinator.errors import Conflict
+from coordinator.models import IdempotencyKey
+
+KEEP_FOR = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What makes a request the same as an earlier one: who sent it where with which key, and its content."""
+
+    key_hash: str
+    fingerprint: str
+
+
+def claim(*, caller: str, door: str, key: str, content: bytes) -> Claim:
+    """Return the claim of one request; `caller` names the API key, so that callers cannot collide."""
+    place = "\n".join((caller, door, key))
+    return Claim(
+        hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def find(claim: Claim) -> bytes | None:
+    """Return the answer kept for the claim, or None. Raises Conflict where its content was another one."""
+    row = IdempotencyKey.objects.filter(key_hash=claim.key_hash).first()
+    if row is None:
+        return None
+    if row.fingerprint != claim.fingerprint:
+        raise Conflict("This Idempotency-Key was used for another content.")
+    return row.answer.encode()
+
+
+def keep(claim: Claim, answer: bytes, now: datetime) -> None:
+    """Keep the answer. An IntegrityError means that the same request is being written elsewhere just now."""
+    IdempotencyKey.objects.create(
+        key_hash=claim.key_hash, fingerprint=claim.fingerprint, answer=answer.decode(), created_at=now
+    )
+
+
+def prune(now: datetime) -> int:
+    """Forget answers older than a day; return how many."""
+    deleted, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEEP_FOR).delete()
+    return deleted

@@ -1,0 +1,182 @@
+"""API keys: made, shown once, checked, revoked. Only their SHA-256 is kept.
+
+A key is 256 random bits, so a plain hash of it cannot be guessed back; a slow hash would only make every
+request slow. Looking it up by hash also leaks nothing through timing: an attacker cannot choose hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+
+from coordinator.actions import audit
+from coordinator.actions.attempts import Limit
+from coordinator.actors import Actor, system
+from coordinator.actors import key as key_actor
+from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from coordinator.models import ApiKey, RevokedKey
+from coordinator.models.fields import OddText
+from coordinator.models.keys import SCOPES
+
+PREFIX = "sbx_"
+SHOWN = 12  # characters of a key that lists may show
+USE_NOTED_EVERY = timedelta(minutes=1)
+# A key cannot be guessed; the limit keeps a program with a wrong one from filling the audit log.
+REFUSED = Limit(
+    "API_KEY_REFUSED",
+    "from {source}",
+    tries=60,
+    window=timedelta(minutes=1),
+    says="Too many requests with a key that is refused.",
+)
+OUT_OF_SCOPE = Limit(
+    "API_KEY_OUT_OF_SCOPE",
+    "by key {source}",
+    tries=60,
+    window=timedelta(minutes=1),
+    says="Not within its scopes.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIdentity:
+    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent."""
+
+    id: int
+    name: str
+    scopes: frozenset[str]
+    agent_id: str | None = None
+    expires_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def actor(self) -> Actor:
+        """The actor to write in the audit log."""
+        return key_actor(self.name)
+
+    def require(self, scopes: Iterable[str]) -> None:
+        """Raise Forbidden unless the key has one of `scopes`."""
+        wanted = frozenset(scopes)
+        if not self.scopes & wanted:
+            raise Forbidden(
+                f"This key's scopes ({', '.join(sorted(self.scopes)) or 'none'}) do not allow this; "
+                f"it takes one of: {', '.join(sorted(wanted))}."
+            )
+
+
+# Who calls where SIGNALBOX_API_AUTH=off: a program on this machine, which may do what keys may do.
+LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))
+
+
+def hash_of(raw: str) -> str:
+    """Return the hex SHA-256 under which a key is kept."""
+    return hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def create(
+    *,
+    name: str,
+    scopes: Iterable[str],
+    by: Actor,
+    now: datetime,
+    agent_id: str | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """Make a key and return its row and the key itself, which is never to be had again.
+
+    Raises Invalid for an empty name, no or unknown scopes or an expiry in the past, Conflict for a name in use.
+    """
+    name, wanted = name.strip(), sorted(set(scopes))
+    if not name:
+        raise Invalid("A key needs a name that says who uses it.")
+    if not wanted or set(wanted) - set(SCOPES):
+        raise Invalid(f"Choose scopes among: {', '.join(SCOPES)}.")
+    if expires_at is not None and expires_at <= now:
+        raise Invalid("The expiry lies in the past.")
+    raw = PREFIX + secrets.token_urlsafe(32)
+    try:
+        with transaction.atomic():
+            row = ApiKey.objects.create(
+                name=name,
+                prefix=raw[:SHOWN],
+                key_hash=hash_of(raw),
+                scopes=wanted,
+                agent_id=agent_id or None,
+                created_at=now,
+                created_by=str(by),
+                expires_at=expires_at,
+            )
+            audit.record(
+                "API_KEY_CREATED",
+                actor=by,
+                target=name,
+                result="success",
+                metadata={"scopes": wanted, "agent_id": agent_id, "prefix": row.prefix},
+                now=now,
+            )
+    except IntegrityError:
+        raise Conflict(f"A key named {name!r} exists already.") from None
+    return row, raw
+
+
+def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIdentity:
+    """Return who `raw` is. Raises Unauthorized for an unknown, expired or revoked key.
+
+    A refusal is audited with `source`, the caller's address; TooMany after too many of them. A use is noted,
+    at most once a minute per key, so that reads stay reads.
+    """
+    key_hash = hash_of(raw)
+    row = ApiKey.objects.filter(key_hash=key_hash).first()
+    if row is None or row.revoked_at is not None or RevokedKey.objects.filter(key_hash=key_hash).exists():
+        raise _refusal("This API key is not known here, or was revoked.", row, source, now)
+    if row.expires_at is not None and (isinstance(row.expires_at, OddText) or row.expires_at <= now):
+        raise _refusal("This API key has expired.", row, source, now)
+    note_use(row, now)
+    return KeyIdentity(row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at)
+
+
+def _refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
+    """Audit a refused key, by name where it is known, and return what to raise. Raises TooMany."""
+    REFUSED.check(source, now)
+    REFUSED.note(
+        source, actor=system("api"), target=row.name if row else None, metadata={"why": why}, now=now
+    )
+    return Unauthorized(why)
+
+
+def note_out_of_scope(identity: KeyIdentity, wanted: Iterable[str], what: str, now: datetime) -> None:
+    """Audit that a key was used for something it may not do (`what`); beyond the limit, silently."""
+    if OUT_OF_SCOPE.seconds_left(identity.name, now) == 0:
+        OUT_OF_SCOPE.note(
+            identity.name,
+            actor=identity.actor,
+            target=identity.name,
+            metadata={"what": what, "scopes": sorted(identity.scopes), "needed": sorted(wanted)},
+            now=now,
+        )
+
+
+def note_use(row: ApiKey, now: datetime) -> None:
+    """Write down that the key was used, unless that was done within the last minute."""
+    last = row.last_used_at
+    if isinstance(last, datetime) and now - last < USE_NOTED_EVERY:
+        return
+    ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
+
+
+def revoke(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) -> ApiKey:
+    """Refuse a key from now on, for ever. Raises NotFound, or Conflict where it is revoked already."""
+    with transaction.atomic():
+        changed = ApiKey.objects.filter(pk=key_id, revoked_at__isnull=True).update(revoked_at=now)
+        row = ApiKey.objects.filter(pk=key_id).first()
+        if row is None:
+            raise NotFound("No such key.")
+        if not changed:
+            raise Conflict(f"The key {row.name!r} is revoked already.")
+        RevokedKey.objects.get_or_create(key_hash=row.key_hash, defaults={"revoked_at": now})
+        audit.record("API_KEY_REVOKED", actor=by, target=row.name, result="success", reason=reason, now=now)
+    return row

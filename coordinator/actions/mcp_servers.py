@@ -1,0 +1,140 @@
+"""MCP servers: made known, changed, deleted with their grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator import versions
+from coordinator.actions import audit, columns, grants
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import Grant, McpServer, McpTool
+from coordinator.models.mcp import DefaultPolicy
+from coordinator.secrets import masked_arguments
+
+EDITABLE = ("command", "args", "script_content", "description", "is_active", "default_policy")
+
+
+def version_of(row: McpServer) -> str:
+    """Return the version that an editor of this server has seen."""
+    return versions.of_row(row, EDITABLE)
+
+
+def create(name: str, *, command: str, by: Actor, now: datetime | None = None, **others: Any) -> McpServer:
+    """Make a server known; `others` are further columns of EDITABLE. Raises Invalid, Conflict."""
+    columns.require_id(name, "A server")
+    moment = now or timezone.now()
+    changes = {"command": command, **others}
+    _require_sound(changes)
+    row = McpServer(name=name, created_at=moment)
+    columns.assign(row, changes, EDITABLE)
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            audit.record(
+                "MCP_SERVER_CREATED",
+                actor=by,
+                target=name,
+                result="success",
+                metadata={"after": _told(columns.values_of(row, EDITABLE))},
+                now=moment,
+            )
+    except IntegrityError:
+        raise Conflict(f"There is a server {name!r} already.") from None
+    return row
+
+
+def update(
+    name: str,
+    changes: Mapping[str, Any],
+    *,
+    by: Actor,
+    seen: str | None = None,
+    now: datetime | None = None,
+) -> McpServer:
+    """Change columns of EDITABLE. Raises NotFound, Invalid, Conflict for a version that is not `seen` any more."""
+    _require_sound(changes)
+    with transaction.atomic():
+        row = _locked(name, seen)
+        difference = columns.assign(row, changes, EDITABLE)
+        if difference is None:
+            return row
+        row.save(update_fields=list(difference["after"]))
+        metadata = {side: _told(values) for side, values in difference.items()}
+        audit.record(
+            "MCP_SERVER_UPDATED", actor=by, target=name, result="success", metadata=metadata, now=now
+        )
+    return row
+
+
+def _require_sound(changes: Mapping[str, Any]) -> None:
+    if "command" in changes and not str(changes["command"]).strip():
+        raise Invalid("A server needs a command that starts it.")
+    args = changes.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+        raise Invalid('The arguments must be a JSON list of texts, such as ["-m", "server"].')
+    policy = changes.get("default_policy", DefaultPolicy.OPT_IN)
+    if policy not in DefaultPolicy.values:
+        raise Invalid(f"The default policy is one of: {', '.join(DefaultPolicy.values)}.")
+
+
+def _locked(name: str, seen: str | None = None) -> McpServer:
+    row = McpServer.objects.select_for_update().filter(pk=name).first()
+    if row is None:
+        raise NotFound(f"There is no server {name!r}.")
+    versions.require_unchanged(version_of(row), seen, f"The server {name}")
+    return row
+
+
+def _told(values: dict[str, Any]) -> dict[str, Any]:
+    """Return column values as the audit log may hold them: secrets among the arguments are masked."""
+    args = values.get("args")
+    if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
+        return {**values, "args": masked_arguments(args)}
+    return values
+
+
+def consequences(names: Iterable[str]) -> dict[str, int]:
+    """Return how many rows of what go with these servers, so that a person can be told before."""
+    ids = list(names)
+    return {
+        "grants": Grant.objects.filter(server_id__in=ids).count(),
+        "tools": McpTool.objects.filter(server_id__in=ids).count(),
+    }
+
+
+def delete(
+    name: str,
+    *,
+    by: Actor,
+    reason: str | None = None,
+    seen: str | None = None,
+    now: datetime | None = None,
+) -> McpServer:
+    """Delete a server, its tools and the grants to it: a later server of that name must not find doors open.
+
+    Raises NotFound, Conflict for a version that is not `seen` any more.
+    """
+    moment = now or timezone.now()
+    with transaction.atomic():
+        row = _locked(name, seen)
+        taken = consequences([name])
+        grants.end_all(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
+        McpTool.objects.filter(server_id=name).delete()
+        before = _told(columns.values_of(row, EDITABLE))
+        McpServer.objects.filter(pk=name).delete()
+        audit.record(
+            "MCP_SERVER_DELETED",
+            actor=by,
+            target=name,
+            result="success",
+            reason=reason,
+            metadata={"before": before, "taken_along": taken},
+            now=moment,
+        )
+    return row

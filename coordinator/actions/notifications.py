@@ -1,0 +1,206 @@
+"""Telling people that a request waits: by webhook, signed and retried, or by mail. Never with a way to decide.
+
+A message is a row, written in the transaction that asks; whoever holds the row's next turn sends it. So none is
+lost by a restart, none holds up the asker, and its owner can see what became of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import secrets
+import threading
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, connections, transaction
+from django.utils import timezone
+
+from coordinator import approvals, outbox
+from coordinator.actions import audit
+from coordinator.actors import person as person_actor
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.roles import APPROVER, has_role
+
+log = logging.getLogger(__name__)
+
+Kind = NotificationTarget.Kind
+State = Notification.State
+
+# How long after each failed attempt the next is made; after the last the message is given up.
+BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800, 7200))
+# A worker that dies while it sends leaves its message to another after this time.
+TURN = timedelta(seconds=60)
+AT_ONCE = 20
+MOST_TARGETS = 10
+KEPT_FOR = timedelta(days=30)
+
+_sending = threading.Lock()
+
+
+def add(*, by: User, kind: str, address: str, now: datetime | None = None) -> NotificationTarget:
+    """Add an address of this person's and return it, a webhook's secret in it.
+
+    Raises Invalid for what is no address, Conflict for one that is there already.
+    """
+    now, address = now or timezone.now(), address.strip()
+    if kind == Kind.WEBHOOK:
+        _check_url(address)
+    elif kind == Kind.EMAIL:
+        _check_mail(address)
+    else:
+        raise Invalid("Choose a webhook or an e-mail address.")
+    if NotificationTarget.objects.filter(person=by.get_username()).count() >= MOST_TARGETS:
+        raise Conflict(f"{MOST_TARGETS} addresses are enough: remove one first.")
+    secret = f"whsec_{secrets.token_urlsafe(32)}" if kind == Kind.WEBHOOK else None
+    try:
+        with transaction.atomic():
+            target = NotificationTarget.objects.create(
+                person=by.get_username(), kind=kind, address=address, secret=secret, created_at=now
+            )
+            _audit("NOTIFICATION_TARGET_ADDED", target, by, now)
+    except IntegrityError:
+        raise Conflict("This address is on your list already.") from None
+    return target
+
+
+def remove(target_id: int, *, by: User, now: datetime | None = None) -> None:
+    """Remove an address of this person's, and its log. Raises NotFound for one that is not theirs."""
+    with transaction.atomic():
+        target = _own(target_id, by)
+        _audit("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
+        NotificationTarget.objects.filter(pk=target.pk).delete()
+
+
+def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
+    """Send a message that says it is a test to one of this person's addresses."""
+    return _enqueue(_own(target_id, by), "", now or timezone.now())
+
+
+def announce(request: PermissionRequest, *, now: datetime) -> None:
+    """Have everybody who may decide told that `request` waits. Call it in the transaction that asks."""
+    for target in NotificationTarget.objects.all():
+        _enqueue(target, request.request_id, now)
+
+
+def _enqueue(target: NotificationTarget, request_id: str, now: datetime) -> Notification:
+    return Notification.objects.create(target=target, request_id=request_id, created_at=now, next_at=now)
+
+
+def deliver_due(now: datetime | None = None) -> None:
+    """Send what is due, in a thread of its own: a slow receiver must not hold up other housekeeping."""
+    due = list(
+        Notification.objects.due(now or timezone.now()).order_by("id").values_list("pk", flat=True)[:AT_ONCE]
+    )
+    if due and not _sending.locked():
+        threading.Thread(target=_deliver_all, args=(due,), name="notifications", daemon=True).start()
+
+
+def _deliver_all(ids: list[int]) -> None:
+    with _sending:
+        try:
+            for pk in ids:
+                deliver(pk)
+        except Exception:
+            log.exception("Notifications could not be sent")
+        finally:
+            connections.close_all()
+
+
+def deliver(pk: int, now: datetime | None = None) -> None:
+    """Try one message, if it is due and nobody else is at it, and write down what became of it."""
+    now = now or timezone.now()
+    with transaction.atomic():
+        if not Notification.objects.due(now).filter(pk=pk).update(next_at=now + TURN):
+            return
+    message = Notification.objects.select_related("target").get(pk=pk)
+    request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
+    why_not = _pointless(message, request, now)
+    if why_not:
+        _close(message, State.DROPPED, why_not)
+        return
+    try:
+        outcome = outbox.send(message, request, now)
+    except outbox.NotSent as problem:
+        _failed(message, str(problem), now)
+    else:
+        _close(message, State.SENT, outcome, sent_at=now)
+
+
+def _pointless(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
+    """Say why the message should not be sent any more, or None."""
+    user = User.objects.filter(username=message.target.person).first()
+    if user is None or not has_role(user, APPROVER):
+        return f"{message.target.person} may not decide any more"
+    if message.request_id and (request is None or not approvals.standing(request, now).waiting):
+        return "the request was closed before"
+    return None
+
+
+def _failed(message: Notification, problem: str, now: datetime) -> None:
+    attempts = message.attempts + 1
+    if attempts > len(BACKOFF):
+        _close(message, State.FAILED, problem)
+        return
+    Notification.objects.filter(pk=message.pk).update(
+        attempts=attempts, next_at=now + BACKOFF[attempts - 1], outcome=problem
+    )
+
+
+def _close(message: Notification, state: str, outcome: str, sent_at: datetime | None = None) -> None:
+    Notification.objects.filter(pk=message.pk).update(
+        state=state, attempts=message.attempts + 1, next_at=None, outcome=outcome, sent_at=sent_at
+    )
+
+
+def prune(now: datetime | None = None) -> int:
+    """Forget messages older than a month; return how many."""
+    old = Notification.objects.filter(created_at__lt=(now or timezone.now()) - KEPT_FOR)
+    return old.delete()[0]
+
+
+def _own(target_id: int, by: User) -> NotificationTarget:
+    target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()
+    if target is None:
+        raise NotFound("No such address of yours.")
+    return target
+
+
+def _check_mail(address: str) -> None:
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise Invalid(f"{address!r} is no e-mail address.") from None
+
+
+def _check_url(address: str) -> None:
+    """Accept http(s) URLs that name a host and carry no password; refuse a machine's own metadata service."""
+    try:
+        url = urlsplit(address)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        host, url = None, urlsplit("")
+    if url.scheme not in ("http", "https") or not host or url.username or url.password or "\0" in address:
+        raise Invalid("A webhook is a URL like https://example.org/hook, without a name or password in it.")
+    try:
+        literal = ipaddress.ip_address(host)
+    except ValueError:
+        return
+    if literal.is_link_local or literal.is_unspecified or literal.is_multicast:
+        raise Invalid("No webhook can be at that address.")
+
+
+def _audit(event: str, target: NotificationTarget, by: User, now: datetime) -> None:
+    """Write the change down, without the address: a webhook's URL often is a secret itself."""
+    audit.record(
+        event,
+        actor=person_actor(by),
+        target=f"notification:{target.pk}",
+        result="success",
+        metadata={"kind": target.kind, "host": urlsplit(target.address).hostname or "mail"},
+        now=now,
+    )

@@ -1,0 +1,145 @@
+"""The permissions a plugin holds (`plugin_settings.allowed_permissions`): granted and revoked one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from coordinator import versions
+from coordinator.actions import audit, plugins
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import PluginSetting
+from coordinator.models.plugins import PluginPermission
+
+KNOWN = tuple(PluginPermission.values)
+
+
+def held(plugin_id: str) -> list[str]:
+    """Return the permissions the plugin holds. Raises NotFound, or Conflict where the column is no list."""
+    return _held(_plugin(plugin_id))
+
+
+def has(plugin_id: str, permission: str) -> bool:
+    """Say whether the plugin holds `permission`; an unknown plugin or an unreadable column holds nothing."""
+    row = PluginSetting.objects.filter(pk=plugin_id).first()
+    stored = row.allowed_permissions if row else None
+    return isinstance(stored, list) and permission in stored
+
+
+def grantable(wanted: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those pairs of plugin and permission that `grant` would add, with one query for all."""
+    pairs = {pair for pair in wanted if pair[1] in KNOWN}
+    rows = PluginSetting.objects.filter(pk__in={plugin_id for plugin_id, _ in pairs})
+    lists = {row.pk: [] if row.allowed_permissions is None else row.allowed_permissions for row in rows}
+    return {
+        (plugin_id, permission)
+        for plugin_id, permission in pairs
+        if isinstance(lists.get(plugin_id), list) and permission not in lists[plugin_id]
+    }
+
+
+def grant(
+    plugin_id: str,
+    permission: str,
+    *,
+    by: Actor,
+    seen: str | None = None,
+    now: datetime | None = None,
+    reason: str | None = None,
+) -> list[str]:
+    """Give the plugin a permission; one it holds already is left alone. Returns what it holds now.
+
+    Raises Invalid for a permission that does not exist, NotFound, and Conflict where the column is no list:
+    what cannot be read must be mended by a person, not overwritten; Conflict too where the plugin is not as its
+    editor has `seen` it.
+    """
+    if permission not in KNOWN:
+        raise Invalid(f"{permission!r} is no permission. There are: {', '.join(KNOWN)}.")
+    with transaction.atomic():
+        row = _plugin(plugin_id, seen)
+        before = _held(row)
+        if permission in before:
+            return before
+        return _write(
+            row,
+            [*before, permission],
+            event="PERMISSION_GRANTED",
+            permission=permission,
+            by=by,
+            now=now or timezone.now(),
+            reason=reason,
+        )
+
+
+def revoke(
+    plugin_id: str,
+    permission: str,
+    *,
+    by: Actor,
+    seen: str | None = None,
+    now: datetime | None = None,
+    reason: str | None = None,
+) -> list[str]:
+    """Take a permission from the plugin and return what is left. Raises NotFound also where it held none."""
+    with transaction.atomic():
+        row = _plugin(plugin_id, seen)
+        before = _held(row)
+        if permission not in before:
+            raise NotFound(f"{plugin_id} does not hold {permission}: not granted.")
+        left = [name for name in before if name != permission]
+        return _write(
+            row,
+            left,
+            event="PERMISSION_REVOKED",
+            permission=permission,
+            by=by,
+            now=now or timezone.now(),
+            reason=reason,
+        )
+
+
+def _plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
+    row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
+    if row is None:
+        raise NotFound(f"There is no plugin {plugin_id!r}, so it cannot hold permissions.")
+    versions.require_unchanged(plugins.version_of(row), seen, f"The plugin {plugin_id}")
+    return row
+
+
+def _held(row: PluginSetting) -> list[str]:
+    stored = row.allowed_permissions
+    if stored is None:
+        return []
+    if not isinstance(stored, list):
+        raise Conflict(f"The permissions of {row.plugin_id} cannot be read. Mend them in the admin first.")
+    return [str(name) for name in stored]
+
+
+def _write(
+    row: PluginSetting,
+    after: list[str],
+    *,
+    event: str,
+    permission: str,
+    by: Actor,
+    now: datetime,
+    reason: str | None,
+) -> list[str]:
+    changes = {"before": _held(row), "after": after}
+    row.allowed_permissions = after
+    row.save(update_fields=["allowed_permissions"])
+    audit.record(
+        event,
+        actor=by,
+        target=row.plugin_id,
+        permission=permission,
+        result="success",
+        reason=reason,
+        metadata=changes,
+        now=now,
+    )
+    return after

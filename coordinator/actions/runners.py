@@ -1,0 +1,225 @@
+"""Runners: registering, polling for work, staying alive, leaving.
+
+A runner is alive while it is heard of: registering, a heartbeat, a poll or a report all count. One whose poll
+broke off is taken for gone until it is heard of again, so that a crashed runner may come back at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from coordinator.actions import audit, runs
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, NotFound, Unauthorized
+from coordinator.identifiers import runner_id_of
+from coordinator.models import Run, Runner, StopCommand
+from coordinator.wire import polled_run
+
+# A sign of life is written at most this often: a burst of polls stays a burst of reads.
+HEARD_EVERY = timedelta(seconds=1)
+# Beyond a poll's length: the time a runner may take to come back with its next poll.
+BETWEEN_POLLS = timedelta(seconds=5)
+# A stop that the runner was told of and that is still open is told again after this.
+STOP_AGAIN_AFTER = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a runner says of itself. `extra` is whatever newer runners send beside."""
+
+    hostname: str
+    project_dir: str
+    executor_profile: str
+    executor: dict[str, Any] | None = None
+    tags: list[str] = field(default_factory=list)
+    require_matching_tags: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def runner_id(self) -> str:
+        """The id that this identity always gets."""
+        return runner_id_of(self.hostname, self.project_dir, self.executor_profile)
+
+
+def stale_after() -> timedelta:
+    """Return after how long a silence a runner is called stale."""
+    return timedelta(seconds=settings.RUNNER_STALE_AFTER)
+
+
+def is_alive(runner: Runner, now: datetime) -> bool:
+    """Say whether a runner of this id is at work: in a poll, or heard of as lately as its next poll allows."""
+    if runner.gone_at is not None or runner.deregistered_at is not None:
+        return False
+    next_sign = timedelta(seconds=settings.RUNNER_POLL_TIMEOUT) + BETWEEN_POLLS
+    return runner.silence(now) < min(next_sign, stale_after())
+
+
+def register(registration: Registration, now: datetime) -> Runner:
+    """Add a runner, or take one up again that had gone; what its former process held is recovered.
+
+    Raises Conflict while a runner of the same identity is alive.
+    """
+    known = Runner.objects.filter(pk=registration.runner_id).first()
+    if known is not None and is_alive(known, now):
+        raise _duplicate(known)
+    if known is not None:
+        runs.recover(known.runner_id, "Runner restarted during execution", now)
+    with transaction.atomic():
+        known = Runner.objects.select_for_update().filter(pk=registration.runner_id).first()
+        if known is not None and is_alive(known, now):
+            raise _duplicate(known)
+        return _write(registration, known, now)
+
+
+def _write(registration: Registration, known: Runner | None, now: datetime) -> Runner:
+    values = {
+        "hostname": registration.hostname,
+        "project_dir": registration.project_dir,
+        "executor_profile": registration.executor_profile,
+        "executor": registration.executor,
+        "tags": registration.tags,
+        "require_matching_tags": registration.require_matching_tags,
+        "extra": registration.extra,
+        "registered_at": now,
+        "last_heartbeat": now,
+        "gone_at": None,
+        "deregistered_at": None,
+    }
+    if known is not None:
+        Runner.objects.filter(pk=known.pk).update(**values)
+        return Runner.objects.get(pk=known.pk)
+    try:
+        with transaction.atomic():
+            return Runner.objects.create(runner_id=registration.runner_id, **values)
+    except IntegrityError:  # the same runner, started twice, in the same instant
+        raise _duplicate(Runner.objects.get(pk=registration.runner_id)) from None
+
+
+def _duplicate(runner: Runner) -> Conflict:
+    identity = f"({runner.hostname}, {runner.project_dir}, {runner.executor_profile})"
+    return Conflict(
+        {
+            "error": "duplicate_runner",
+            "message": f"Runner with identity {identity} is already registered and online as {runner.runner_id}",
+            "runner_id": runner.runner_id,
+            "hostname": runner.hostname,
+            "project_dir": runner.project_dir,
+            "executor_profile": runner.executor_profile,
+        }
+    )
+
+
+def heard_from(runner_id: str, now: datetime) -> Runner:
+    """Note a sign of life and return the runner. Raises Unauthorized for one that is not registered."""
+    return _note_sign(Runner.objects.filter(pk=runner_id).first(), now)
+
+
+def _note_sign(runner: Runner | None, now: datetime) -> Runner:
+    if runner is None:
+        raise Unauthorized("Runner not registered")
+    if runner.gone_at is not None or runner.silence(now) >= HEARD_EVERY:
+        Runner.objects.filter(pk=runner.pk).update(last_heartbeat=now, gone_at=None)
+        runner.last_heartbeat, runner.gone_at = now, None
+    return runner
+
+
+def heartbeat(runner_id: str, now: datetime) -> None:
+    """The runner says that it is there. Raises Unauthorized."""
+    heard_from(runner_id, now)
+
+
+# --- polling ----------------------------------------------------------------------------------------------
+
+
+def poll(runner_id: str, now: datetime) -> dict[str, Any] | None:
+    """Look once for something to tell the runner; None where there is nothing. Raises Unauthorized.
+
+    The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
+    `{"run": {…}}`, which is claimed then. Whoever holds a poll asks again when the feed reports one of
+    `poll_topics(runner_id)`, and gives an answer that could not be sent back with `poll_broke_off`. A run
+    that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
+    """
+    runner = _note_sign(Runner.objects.with_news().filter(pk=runner_id).first(), now)
+    if runner.deregistered_at is not None:
+        remove(runner_id, "Runner was deregistered", now)
+        return {"deregistered": True}
+    if runner.has_stops and (stops := _take_stops(runner_id, now)):
+        return {
+            "stop_runs": [stop.run_id for stop in stops],
+            "stop_sessions": [stop.session_id for stop in stops],
+        }
+    run = runs.claim_next(runner, now) if runner.has_work else None
+    return {"run": polled_run(run)} if run else None
+
+
+def poll_topics(runner_id: str) -> list[str]:
+    """Return the feed topics after which a poll may have an answer."""
+    return ["runs", f"runners:{runner_id}"]
+
+
+def _take_stops(runner_id: str, now: datetime) -> list[StopCommand]:
+    """Mark the runner's open stop commands as told and return them; those of ended runs are told once."""
+    if not [stop for stop in StopCommand.objects.filter(runner_id=runner_id) if _is_due(stop, now)]:
+        return []
+    with transaction.atomic():
+        standing = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
+        stops = [stop for stop in standing if _is_due(stop, now)]
+        told = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
+        told.update(delivered_at=now)
+        stopping = Run.objects.filter(status=Run.Status.STOPPING).values("run_id")
+        told.exclude(run_id__in=stopping).delete()
+    return stops
+
+
+def _is_due(stop: StopCommand, now: datetime) -> bool:
+    """Say whether the runner has not been told yet, or was told long ago without an answer."""
+    told = stop.delivered_at
+    return not isinstance(told, datetime) or now - told >= STOP_AGAIN_AFTER
+
+
+def poll_broke_off(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
+    """The client of a poll went away: take back what it was not told, and take the runner for gone."""
+    Runner.objects.filter(pk=runner_id).update(gone_at=now)
+    answer = answer or {}
+    if "run" in answer:
+        runs.unclaim(answer["run"]["run_id"], runner_id, now)
+    if "stop_runs" in answer:
+        untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=answer["stop_runs"])
+        untold.update(delivered_at=None)
+
+
+# --- leaving ----------------------------------------------------------------------------------------------
+
+
+def deregister(runner_id: str, *, by: Actor, itself: bool, now: datetime) -> None:
+    """Remove a runner that leaves by itself; mark any other, whose next poll tells it to go.
+
+    Raises NotFound.
+    """
+    with transaction.atomic():
+        runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
+        if runner is None:
+            raise NotFound("Runner not found")
+        if not itself:
+            Runner.objects.filter(pk=runner_id).update(deregistered_at=now)
+        audit.record(
+            "RUNNER_DEREGISTERED",
+            actor=by,
+            target=runner_id,
+            result="success",
+            reason="by itself" if itself else "by others",
+            now=now,
+        )
+    if itself:
+        remove(runner_id, "Runner deregistered during execution", now)
+
+
+def remove(runner_id: str, reason: str, now: datetime) -> None:
+    """Forget a runner and recover the runs that it held, which fail with `reason` if they were running."""
+    Runner.objects.filter(pk=runner_id).delete()
+    runs.recover(runner_id, reason, now)

@@ -1,0 +1,53 @@
+"""What time and loss bring about; called by actions.housekeeping and actions.runners."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions.runs.claiming import unclaim
+from coordinator.actions.runs.machine import ACTIVE, NOBODY_CAME, UNCONFIRMED_STOP, active, end, locked
+from coordinator.models import Run, Session, StopCommand
+
+
+def give_up_waiting(run_id: str, now: datetime) -> bool:
+    """Fail a pending run whose demands nobody met in time; say whether that was so."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        overdue = isinstance(run.timeout_at, datetime) and run.timeout_at <= now
+        if run.status != Run.Status.PENDING or not overdue or active(session.session_id).exists():
+            return False
+        return end(run, session, Run.Status.FAILED, now, error=NOBODY_CAME)
+
+
+def finish_unreported(run_id: str, now: datetime) -> bool:
+    """Complete a running run whose session said its end long ago: the runner's report was lost."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        if run.status != Run.Status.RUNNING or session.status != Session.Status.FINISHED:
+            return False
+        return end(run, session, Run.Status.COMPLETED, now)
+
+
+def end_unconfirmed_stop(run_id: str, now: datetime) -> bool:
+    """End a run whose runner was told to stop it long ago and never answered."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        if run.status != Run.Status.STOPPING:
+            return False
+        return end(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
+
+
+def recover(runner_id: str, reason: str, now: datetime) -> None:
+    """A runner has gone: what it had only claimed waits again, what it ran has failed, what it stopped is."""
+    held = Run.objects.filter(runner_id=runner_id, status__in=ACTIVE).order_by("created_at")
+    for run_id in list(held.values_list("run_id", flat=True)):
+        unclaim(run_id, runner_id, now)
+        with transaction.atomic():
+            run, session = locked(run_id)
+            if run.runner_id == runner_id and run.status == Run.Status.RUNNING:
+                end(run, session, Run.Status.FAILED, now, error=reason)
+            elif run.runner_id == runner_id and run.status == Run.Status.STOPPING:
+                end(run, session, Run.Status.STOPPED, now, error=reason)
+    StopCommand.objects.filter(runner_id=runner_id).delete()

@@ -1,0 +1,254 @@
+"""The state machine of runs, and what it makes of their sessions. The only place that moves either on.
+
+    pending → claimed → running → completed | failed | stopping → stopped
+
+and besides: pending → stopped (cancelled) | failed (nobody took it); claimed → pending (its runner never
+started it); claimed and stopping may also end as running does, because a runner's report says what happened.
+An end is final: later reports are answered and change nothing.
+
+Every move happens under the lock of the run's session, in one transaction with what follows from it (the
+session's status, its events, the parent's callback), and is an UPDATE that names the status it starts from.
+Locks are taken from child to parent, never the other way. A session runs one run at a time; others wait.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from coordinator import demands, instants
+from coordinator.actions import audit, callbacks
+from coordinator.actors import system
+from coordinator.errors import NotFound
+from coordinator.identifiers import new_run_id
+from coordinator.models import Blueprint, Event, EventContext, Run, Session, StopCommand
+from coordinator.results import result_of
+
+START, RESUME = "start_session", "resume_session"
+ACTIVE = (Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
+OPEN = (Run.Status.PENDING, *ACTIVE)
+START_EVENTS = ("session_start", "run_start")
+STOP_EVENTS = ("session_stop", "run_completed")
+
+NOBODY_CAME = "No matching runner available within timeout"
+UNCONFIRMED_STOP = "The runner did not confirm the stop"
+# From which statuses a run may come to each.
+SOURCES: dict[str, tuple[str, ...]] = {
+    Run.Status.PENDING: (Run.Status.CLAIMED,),
+    Run.Status.CLAIMED: (Run.Status.PENDING,),
+    Run.Status.RUNNING: (Run.Status.CLAIMED, Run.Status.PENDING),
+    Run.Status.STOPPING: (Run.Status.CLAIMED, Run.Status.RUNNING),
+    Run.Status.COMPLETED: ACTIVE,
+    Run.Status.FAILED: (Run.Status.PENDING, *ACTIVE),
+    Run.Status.STOPPED: (Run.Status.PENDING, *ACTIVE),
+}
+# How a session stands when a run of it has ended so.
+AFTERWARDS: dict[str, str] = {
+    Run.Status.COMPLETED: Session.Status.FINISHED,
+    Run.Status.FAILED: Session.Status.ERROR,
+    Run.Status.STOPPED: Session.Status.STOPPED,
+}
+
+
+def lock_session(session_id: str) -> Session:
+    """Lock and return a session; raise NotFound. A weak lock: events may be added meanwhile."""
+    session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+    if session is None:
+        raise NotFound("Session not found")
+    return session
+
+
+def locked(run_id: str) -> tuple[Run, Session]:
+    """Lock a run's session and return both as they stand then; raise NotFound."""
+    session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
+    session = session_id and Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+    run = Run.objects.filter(pk=run_id).first()
+    if not session or run is None:
+        raise NotFound("Run not found")
+    return run, session
+
+
+def active(session_id: str) -> QuerySet[Run]:
+    """Return the session's run at work, if any."""
+    return Run.objects.filter(session_id=session_id, status__in=ACTIVE)
+
+
+def is_busy(session: Session) -> bool:
+    """Say whether a session has work before it, or an executor at work without a run."""
+    if Run.objects.filter(session_id=session.session_id, status__in=OPEN).exists():
+        return True
+    return session.status in {Session.Status.RUNNING, Session.Status.STOPPING}
+
+
+def move(run: Run, to: str, **fields: Any) -> bool:
+    """Compare and swap: move the run on if it still stands where `to` may be reached from."""
+    changed = {"status": str(to), **fields}
+    if not Run.objects.filter(pk=run.pk, status__in=SOURCES[to]).update(**changed):
+        return False
+    for name, value in changed.items():
+        setattr(run, name, value)
+    return True
+
+
+def set_session(session: Session, status: str) -> None:
+    """Write a status that is news: one that stands already would be broadcast twice."""
+    if session.status != status:
+        session.status = status
+        session.save(update_fields=["status"])
+
+
+def end(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
+    """End a run and do what follows; a run that has ended before stays as it is."""
+    began = run.started_at
+    if not move(run, status, completed_at=now, error=error):
+        return False
+    StopCommand.objects.filter(run_id=run.run_id).delete()
+    _end_session(session, status)
+    if status == Run.Status.COMPLETED and not has_said(session.session_id, STOP_EVENTS, since=began or now):
+        write_event(run, "session_stop", now, exit_code=0, reason="completed")
+    _renew_timeouts(session.session_id, now)
+    if callbacks.wanted(run):
+        _call_back(run, now)
+    # Who stops a session does not want it to go on at once; what waits is told with the next thing that ends.
+    if status != Run.Status.STOPPED:
+        tell_parent(session, now)
+    return True
+
+
+def _end_session(session: Session, status: str) -> None:
+    """Let the session say how its run ended, unless another is at work or waits."""
+    if active(session.session_id).exists():
+        return
+    waits = Run.objects.filter(session_id=session.session_id, status=Run.Status.PENDING).exists()
+    set_session(session, Session.Status.PENDING if waits else AFTERWARDS[status])
+
+
+def _renew_timeouts(session_id: str, now: datetime) -> None:
+    """Runs that waited for their session have not yet waited for a runner."""
+    waiting = Run.objects.filter(session_id=session_id, status=Run.Status.PENDING, timeout_at__isnull=False)
+    waiting.update(timeout_at=now + no_match_timeout())
+
+
+def _call_back(run: Run, now: datetime) -> None:
+    """Tell the run's parent how it ended: now if the parent is free, else when it is."""
+    succeeded = run.status == Run.Status.COMPLETED
+    if succeeded:
+        result = result_of(run.session_id)
+        text = result.text if result else callbacks.NO_RESULT
+    else:
+        text = callbacks.STOPPED_BY_HAND if run.status == Run.Status.STOPPED else run.error or "Unknown error"
+    parent = Session.objects.select_for_update(no_key=True).filter(pk=run.parent_session_id).first()
+    if parent is not None:
+        callbacks.note_end(run, succeeded=succeeded, text=text, now=now)
+        tell_parent(parent, now)
+
+
+def tell_parent(parent: Session, now: datetime) -> Run | None:
+    """Resume a free session with everything its children have to say, as one run. Its lock must be held."""
+    if is_busy(parent):
+        return None
+    run_id = new_run_id()
+    prompt = callbacks.take(parent.session_id, run_id)
+    if prompt is None:
+        return None
+    run = queue(
+        parent,
+        kind=RESUME,
+        prompt=prompt,
+        agent_name=parent.agent_name,
+        project_dir=parent.project_dir,
+        parent_session_id=None,
+        execution_mode="sync",
+        additional_demands=None,
+        now=now,
+    )
+    audit.record(
+        "RUN_CREATED",
+        actor=system("callbacks"),
+        target=run.run_id,
+        result="success",
+        metadata={"type": RESUME, "session_id": parent.session_id},
+        now=now,
+    )
+    return run
+
+
+# --- queueing, which an end may do too ------------------------------------------------------------
+
+
+def queue(
+    session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
+) -> Run:
+    """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
+    wanted = demands.merge(
+        _affinity(session) if kind == RESUME else None,
+        _demands_of_blueprint(fields["agent_name"]),
+        additional_demands,
+    )
+    run = Run.objects.create(
+        run_id=new_run_id(),
+        session=session,
+        type=kind,
+        status=Run.Status.PENDING,
+        demands=wanted,
+        created_at=now,
+        timeout_at=now + no_match_timeout() if wanted else None,
+        **fields,
+    )
+    if not active(session.session_id).exists():
+        set_session(session, Session.Status.PENDING)
+    return run
+
+
+def _affinity(session: Session) -> dict[str, Any]:
+    """A resumed session goes back to where its executor keeps its state."""
+    return {"hostname": session.hostname, "executor_profile": session.executor_profile}
+
+
+def _demands_of_blueprint(name: str | None) -> dict[str, Any] | None:
+    """An unknown name demands nothing: the runner that takes the run says that the blueprint is missing."""
+    blueprint = Blueprint.objects.filter(pk=name).first() if name else None
+    return blueprint.demands if blueprint and isinstance(blueprint.demands, dict) else None
+
+
+def no_match_timeout() -> timedelta:
+    """Return how long a run with demands waits for a runner that meets them."""
+    return timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
+
+
+def order_stop(run: Run, runner_id: str, now: datetime) -> None:
+    """Have the runner told to end the run's process, again if it was told before it had one."""
+    StopCommand.objects.update_or_create(
+        runner_id=runner_id,
+        run_id=run.run_id,
+        defaults={"session_id": run.session_id, "requested_at": now, "delivered_at": None},
+    )
+
+
+# --- events of our own --------------------------------------------------------------------------------
+
+
+def has_said(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
+    """Say whether such an event of the session was received at `since` or later (receipt is kept in ms)."""
+    since = since.replace(microsecond=since.microsecond // 1000 * 1000)
+    return Event.objects.filter(
+        session_id=session_id, event_type__in=event_types, context__received_at__gte=since
+    ).exists()
+
+
+def write_event(run: Run, event_type: str, now: datetime, **fields: Any) -> None:
+    """Add an event to the run's session that its executor did not send."""
+    event = Event.objects.create(
+        session_id=run.session_id, event_type=event_type, timestamp=instants.canonical(now), **fields
+    )
+    EventContext.objects.create(
+        event=event,
+        session_id=run.session_id,
+        instant_us=instants.to_us(now),
+        received_at=now,
+        run_id=run.run_id,
+        source="coordinator",
+    )

@@ -1,0 +1,89 @@
+"""What runners report of the runs that they hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator import demands
+from coordinator.actions.runs.machine import (
+    RESUME,
+    START_EVENTS,
+    active,
+    end,
+    has_said,
+    locked,
+    move,
+    order_stop,
+    write_event,
+)
+from coordinator.errors import Forbidden
+from coordinator.models import Run, Runner, Session
+
+
+def started(run_id: str, runner: Runner, now: datetime) -> None:
+    """The runner has started the run's process.
+
+    Too late (the run was stopped or has ended meanwhile): the run stays as it is and the runner is told to
+    stop the process. A run that fell back to pending because this report took long is taken up again.
+    Raises Forbidden for a run that another runner holds.
+    """
+    with transaction.atomic():
+        run, session = locked(run_id)
+        if run.runner_id not in {None, runner.runner_id}:
+            order_stop(run, runner.runner_id, now)
+        elif run.status == Run.Status.CLAIMED or _may_take_up(run, runner):
+            _start(run, session, runner, now)
+        elif run.status != Run.Status.RUNNING:
+            order_stop(run, runner.runner_id, now)
+            Run.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=now)
+    _require_holder(run, runner)
+
+
+def _may_take_up(run: Run, runner: Runner) -> bool:
+    waits = run.status == Run.Status.PENDING and not active(run.session_id).exists()
+    return waits and demands.meets(runner, run.demands)
+
+
+def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
+    claimed_at = run.claimed_at or now
+    move(run, Run.Status.RUNNING, runner_id=runner.runner_id, claimed_at=claimed_at, started_at=now)
+    if run.parent_session_id and run.parent_session_id != session.session_id:
+        session.parent_session_id = run.parent_session_id
+    if run.type == RESUME:
+        session.last_resumed_at = now
+    session.status = Session.Status.RUNNING
+    session.save(update_fields=["status", "parent_session", "last_resumed_at"])
+    if not has_said(session.session_id, START_EVENTS, since=claimed_at):
+        write_event(run, "session_start", now)
+
+
+def completed(run_id: str, runner: Runner, now: datetime) -> None:
+    """The run's process ended well. The session is finished; the end event is added if it sent none."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        _require_holder(run, runner)
+        end(run, session, Run.Status.COMPLETED, now)
+
+
+def failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
+    """The run's process could not start or ended badly. One that was to be stopped anyway counts as stopped."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        _require_holder(run, runner)
+        stopping = run.status == Run.Status.STOPPING
+        end(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
+
+
+def stopped(run_id: str, runner: Runner, now: datetime) -> None:
+    """The runner has ended the run's process."""
+    with transaction.atomic():
+        run, session = locked(run_id)
+        _require_holder(run, runner)
+        end(run, session, Run.Status.STOPPED, now)
+
+
+def _require_holder(run: Run, runner: Runner) -> None:
+    if run.runner_id != runner.runner_id:
+        raise Forbidden(f"Run {run.run_id} is not held by runner {runner.runner_id}")

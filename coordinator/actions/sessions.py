@@ -1,0 +1,171 @@
+"""Sessions: what their executors say of them, and how people end and delete them.
+
+How a session's status follows from its runs is in actions.runs; here is what comes from outside a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from django.db import transaction
+
+from coordinator import instants
+from coordinator.actions import audit, runs
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, NotFound
+from coordinator.models import Callback, Event, OddText, Run, Session
+
+METADATA = (
+    "project_dir",
+    "agent_name",
+    "last_resumed_at",
+    "executor_session_id",
+    "executor_profile",
+    "hostname",
+)
+
+
+class LifecycleEvent(Protocol):
+    """What `note_lifecycle_event` needs to know of an event; actions.events.NewEvent has it."""
+
+    event_type: Any
+
+
+def find(session_id: str) -> Session:
+    """Return the session. Raises NotFound."""
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        raise NotFound("Session not found")
+    return session
+
+
+def bind(
+    session_id: str,
+    *,
+    executor_session_id: str,
+    hostname: str,
+    executor_profile: str,
+    project_dir: str | None = None,
+) -> Session:
+    """An executor takes up the session: note where it runs. Raises NotFound.
+
+    The session runs then, unless it is being stopped, or has ended and this is a late word of its process.
+    """
+    with transaction.atomic():
+        session = runs.lock_session(session_id)
+        session.executor_session_id = executor_session_id
+        session.hostname = hostname
+        session.executor_profile = executor_profile
+        session.project_dir = project_dir or session.project_dir
+        if session.status != Session.Status.STOPPING and not _is_over(session):
+            session.status = Session.Status.RUNNING
+        session.save(
+            update_fields=["status", "executor_session_id", "hostname", "executor_profile", "project_dir"]
+        )
+    return session
+
+
+def _is_over(session: Session) -> bool:
+    """Say whether the session's runs have all ended: what its processes still send does not make it run again."""
+    ended = session.status in runs.AFTERWARDS.values()
+    ran = Run.objects.filter(session=session)
+    return ended and ran.exists() and not ran.filter(status__in=runs.OPEN).exists()
+
+
+def update_metadata(session_id: str, changes: Mapping[str, Any]) -> Session:
+    """Set the given fields among METADATA; None leaves one as it is. Always broadcast. Raises NotFound."""
+    with transaction.atomic():
+        session = runs.lock_session(session_id)
+        given = [name for name in METADATA if changes.get(name) is not None]
+        for name in given:
+            setattr(session, name, _readable(changes[name]) if name == "last_resumed_at" else changes[name])
+        session.save(update_fields=given or ["project_dir"])
+    return session
+
+
+def _readable(text: str) -> datetime | OddText:
+    """Return the instant that an executor's text names, or the text itself to be kept as it stands."""
+    return instants.parse(text) or OddText(text)
+
+
+def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
+    """Let an executor's start or end event move its session on; say whether the event is to be stored.
+
+    Called by ingest within its transaction, before it inserts the event (the stream then shows the session's
+    change first, as clients know it). False for the start of a run whose start the coordinator has written
+    already: answer it as any other, store nothing. An end finishes the session; the run ends with its
+    runner's report, and with it come callbacks and the next run in line.
+    """
+    session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+    if session is None:
+        return True
+    if event.event_type in runs.START_EVENTS:
+        return _note_start(session, now)
+    if event.event_type in runs.STOP_EVENTS:
+        _note_end(session, now)
+    return True
+
+
+def _note_start(session: Session, now: datetime) -> bool:
+    run = Run.objects.filter(session=session, status__in=runs.ACTIVE).first()
+    if run is None:
+        _take_up_without_run(session, now)
+        return True
+    since = run.claimed_at if isinstance(run.claimed_at, datetime) else now
+    return not runs.has_said(session.session_id, runs.START_EVENTS, since=since)
+
+
+def _take_up_without_run(session: Session, now: datetime) -> None:
+    """An executor that no runner started says that it is at work."""
+    if session.status == Session.Status.RUNNING or _is_over(session):
+        return
+    if session.status != Session.Status.PENDING:
+        session.last_resumed_at = now
+    session.status = Session.Status.RUNNING
+    session.save(update_fields=["status", "last_resumed_at"])
+
+
+def _note_end(session: Session, now: datetime) -> None:
+    """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
+    if session.status not in {Session.Status.PENDING, Session.Status.RUNNING}:
+        return
+    session.status = Session.Status.FINISHED
+    session.save(update_fields=["status"])
+    runs.tell_parent(session, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How much went with a session."""
+
+    events: int
+    runs: int
+
+
+def delete(session_id: str, *, by: Actor, now: datetime) -> Deleted:
+    """Remove a session with its events and runs; its children become sessions of their own.
+
+    Raises NotFound, and Conflict while a runner has a run of it: that runner would be left with a process
+    whose reports nobody takes.
+    """
+    with transaction.atomic():
+        session = runs.lock_session(session_id)
+        if Run.objects.filter(session=session, status__in=runs.ACTIVE).exists():
+            raise Conflict("Session is running. Stop session first")
+        events = Event.objects.filter(session=session).count()
+        # Before the session, so that whoever follows the feed can count them when the session goes.
+        gone, _ = Run.objects.filter(session=session).delete()
+        Callback.objects.filter(parent_session_id=session_id).delete()
+        Session.objects.filter(pk=session_id).delete()
+        audit.record(
+            "SESSION_DELETED",
+            actor=by,
+            target=session_id,
+            result="success",
+            metadata={"events": events, "runs": gone},
+            now=now,
+        )
+    return Deleted(events, gone)

@@ -1,0 +1,87 @@
+"""The first administrator: made by whoever holds the link that `serve` printed, once, while there is nobody."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.actions.keys import hash_of
+from coordinator.actors import person
+from coordinator.errors import Conflict, Invalid
+from coordinator.models import SetupToken
+from coordinator.roles import ADMIN
+
+ALREADY = "Signalbox is set up already. Sign in, or ask an administrator for an account."
+SPENT = (
+    "This set-up link is not valid, was used or was replaced by a newer one. Restart serve to get another."
+)
+
+
+def is_open() -> bool:
+    """Say whether Signalbox still waits for its first administrator."""
+    return not User.objects.exists()
+
+
+def make_link(now: datetime) -> str:
+    """Return a new one-time token for the set-up page; older ones stop working. Raises Conflict with users."""
+    raw = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        if not is_open():
+            raise Conflict(ALREADY)
+        SetupToken.objects.filter(used_at__isnull=True).update(used_at=now)
+        SetupToken.objects.create(token_hash=hash_of(raw), created_at=now)
+    return raw
+
+
+def is_valid(token: str) -> bool:
+    """Say whether `token` could be redeemed now, so that nobody fills in a form for nothing."""
+    return is_open() and SetupToken.objects.filter(token_hash=hash_of(token), used_at__isnull=True).exists()
+
+
+def redeem(token: str, username: str, password: str, now: datetime) -> User:
+    """Make the first administrator and return them. Raises Conflict for the second of two, or a bad link.
+
+    Raises Invalid for a name or a password that the settings' rules do not take; the link stays good then.
+    """
+    user = _checked_user(username, password)
+    with transaction.atomic():
+        _spend(token, now)
+        user.save()
+        user.groups.add(Group.objects.get_or_create(name=ADMIN)[0])
+        audit.record(
+            "FIRST_ADMIN_CREATED",
+            actor=person(user),
+            target=user.username,
+            result="success",
+            reason="set-up link",
+            now=now,
+        )
+    return user
+
+
+def _checked_user(username: str, password: str) -> User:
+    user = User(username=User.normalize_username(username.strip()), is_staff=True, is_superuser=True)
+    user.set_password(password)  # slow on purpose, so before the transaction
+    try:
+        user.clean_fields()
+        validate_password(password, user)
+    except ValidationError as problem:
+        raise Invalid(" ".join(problem.messages)) from None
+    return user
+
+
+def _spend(token: str, now: datetime) -> None:
+    """Use the token up. The lock on all open tokens lets only one of two people at once get this far."""
+    waiting = SetupToken.objects.select_for_update().filter(used_at__isnull=True).order_by("token_hash")
+    good = hash_of(token) in {row.token_hash for row in waiting}
+    if not is_open():
+        raise Conflict(ALREADY)
+    if not good:
+        raise Conflict(SPENT)
+    SetupToken.objects.filter(used_at__isnull=True).update(used_at=now)

@@ -1,0 +1,66 @@
+"""Writing the rules: the whole list at once, so that their order is what its editor saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import connection, transaction
+
+from coordinator import tool_rules as rules
+from coordinator.actions import audit
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid
+from coordinator.models import ToolRule
+from coordinator.tool_rules import Rule
+
+
+def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None:
+    """Put `wanted` in place of the saved rules. `seen` is the version that the editor started from.
+
+    Raises Invalid for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
+    """
+    if len(wanted) > rules.MOST_RULES:
+        raise Invalid(f"There may be at most {rules.MOST_RULES} rules.")
+    for rule in wanted:
+        rules.check(rule)
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:  # two editors of an empty list have no row to meet at
+                cursor.execute("LOCK TABLE tool_rules IN SHARE ROW EXCLUSIVE MODE")
+        before = rules.saved()
+        if rules.version(before) != seen:
+            raise Conflict(
+                "Somebody else has saved the rules since you opened this page. Nothing was changed."
+            )
+        if rules.version(wanted) == seen:
+            return
+        ToolRule.objects.all().delete()
+        ToolRule.objects.bulk_create([_row(rule, by, now) for rule in wanted])
+        audit.record(
+            "TOOL_RULES_SAVED",
+            actor=by,
+            target="tool_rules",
+            result="success",
+            metadata={
+                "before": [asdict(rule) for rule in before],
+                "after": [asdict(rule) for rule in wanted],
+            },
+            now=now,
+        )
+
+
+def _row(rule: Rule, by: Actor, now: datetime) -> ToolRule:
+    return ToolRule(
+        position=rule.number,
+        tool=rule.tool,
+        pattern=rule.pattern,
+        verdict=rule.verdict,
+        agents=None if rule.agents is None else list(rule.agents),
+        reason=rule.reason,
+        wait_seconds=rule.wait_seconds,
+        deny_at_deadline=rule.deny_at_deadline,
+        changed_at=now,
+        changed_by=str(by),
+    )

@@ -1,0 +1,157 @@
+"""People: made, given a role, switched off, deleted. Their passwords and signing in are in accounts.
+
+The role is a Django group (coordinator/roles.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+
+from coordinator import versions
+from coordinator.actions import audit, columns
+from coordinator.actors import Actor, person
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.roles import ADMIN, ROLES
+
+EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
+SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
+
+
+def group_of(user: User) -> str:
+    """Return the highest role that the user's groups give, or an empty text."""
+    names = set(user.groups.values_list("name", flat=True)) if user.pk else set()
+    return next((role for role in reversed(ROLES) if role in names), "")
+
+
+def version_of(user: User) -> str:
+    """Return the version that an editor of this person has seen."""
+    return versions.of_values([versions.of_row(user, EDITABLE), group_of(user)])
+
+
+def create(
+    username: str,
+    *,
+    password: str,
+    by: Actor,
+    role: str = "",
+    now: datetime | None = None,
+    **others: Any,
+) -> User:
+    """Make a person who signs in with `password`. `others` are further columns of EDITABLE.
+
+    Raises Invalid for a bad name, password or role, Conflict for a name in use.
+    """
+    user = User(username=User.normalize_username(username))
+    columns.assign(user, others, EDITABLE)
+    _require_sound(user)
+    try:
+        validate_password(password, user)
+    except ValidationError as problem:
+        raise Invalid(" ".join(problem.messages)) from None
+    user.set_password(password)
+    try:
+        with transaction.atomic():
+            user.save(force_insert=True)
+            _set_role(user, role)
+            after = {**columns.values_of(user, EDITABLE), "role": role}
+            _tell("USER_CREATED", user, {"after": after}, by, now)
+    except IntegrityError:
+        raise Conflict(f"The name {username!r} is in use.") from None
+    return user
+
+
+def update(
+    user_id: int,
+    changes: Mapping[str, Any],
+    *,
+    by: Actor,
+    role: str | None = None,
+    seen: str | None = None,
+    now: datetime | None = None,
+) -> User:
+    """Change columns of EDITABLE, and the role unless None.
+
+    Raises NotFound, Invalid, and Conflict for a stale version, a name in use, or where no administrator
+    would be left.
+    """
+    try:
+        with transaction.atomic():
+            user = _locked(user_id, seen)
+            difference = columns.assign(user, changes, EDITABLE) or {"before": {}, "after": {}}
+            had = group_of(user)
+            if role is not None and role != had:
+                _set_role(user, role)
+                difference["before"]["role"], difference["after"]["role"] = had, role
+            if difference["after"]:
+                _require_sound(user)
+                user.save(update_fields=[name for name in difference["after"] if name != "role"])
+                _require_an_administrator()
+                _tell("USER_UPDATED", user, difference, by, now)
+    except IntegrityError:
+        raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
+    return user
+
+
+def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
+    """Delete a person; what they did stays in the audit log under their name.
+
+    Raises NotFound, and Conflict for oneself or the last administrator.
+    """
+    with transaction.atomic():
+        user = _locked(user_id)
+        if person(user) == by:
+            raise Conflict(SELF_REFUSED)
+        before = {**columns.values_of(user, EDITABLE), "role": group_of(user)}
+        user.delete()
+        _require_an_administrator()
+        _tell("USER_DELETED", user, {"before": before}, by, now)
+
+
+def _locked(user_id: int, seen: str | None = None) -> User:
+    # Locked in one order, so that of two administrators who remove each other the second waits and is refused.
+    list(_administrators().order_by("pk").select_for_update())
+    user = User.objects.select_for_update().filter(pk=user_id).first()
+    if user is None:
+        raise NotFound("There is no such person any more.")
+    versions.require_unchanged(version_of(user), seen, user.username)
+    return user
+
+
+def _set_role(user: User, role: str) -> None:
+    """Put the user into the role's group and out of the others'; groups that are no roles stay."""
+    if role and role not in ROLES:
+        raise Invalid(f"The role is one of: {', '.join(ROLES)}, or none.")
+    user.groups.remove(*Group.objects.filter(name__in=ROLES).exclude(name=role))
+    if role:
+        group, _ = Group.objects.get_or_create(name=role)
+        user.groups.add(group)
+
+
+def _require_sound(user: User) -> None:
+    try:
+        user.clean_fields(exclude=["password"])
+    except ValidationError as problem:
+        raise Invalid(" ".join(problem.messages)) from None
+
+
+def _administrators() -> QuerySet[User]:
+    admins = Group.objects.filter(name=ADMIN).values("user")
+    return User.objects.filter(Q(is_superuser=True) | Q(pk__in=admins), is_active=True)
+
+
+def _require_an_administrator() -> None:
+    """Raise Conflict where nobody would be left who could undo what was just done."""
+    if not _administrators().exists():
+        raise Conflict("No active administrator would be left.")
+
+
+def _tell(event: str, user: User, metadata: dict[str, Any], by: Actor, now: datetime | None) -> None:
+    audit.record(event, actor=by, target=user.username, result="success", metadata=metadata, now=now)

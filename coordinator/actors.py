@@ -1,0 +1,34 @@
+"""Who acts: a signed-in person, an API key, or Signalbox itself. Every audit row names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who did something, as the audit log writes it: `user:alice`, `key:ci-runner`, `system:housekeeping`."""
+
+    kind: Literal["user", "key", "system"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def person(user: AbstractBaseUser | AnonymousUser) -> Actor:
+    """Return the actor for a signed-in person."""
+    return Actor("user", user.get_username())
+
+
+def key(name: str) -> Actor:
+    """Return the actor for an API key, by the key's name."""
+    return Actor("key", name)
+
+
+def system(part: str) -> Actor:
+    """Return the actor for a part of Signalbox that acts on its own, such as `housekeeping`."""
+    return Actor("system", part)

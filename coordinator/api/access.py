@@ -1,0 +1,176 @@
+"""Access for machines: may it, and everything that an agent may. Giving and taking is for people (design §6)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema
+from pydantic import AwareDatetime
+
+from coordinator import access, instants, mcp_tools
+from coordinator.access import Verdict
+from coordinator.actions import denials
+from coordinator.actions.denials import Denial
+from coordinator.actions.keys import KeyIdentity
+from coordinator.api.auth import requires
+from coordinator.errors import Forbidden, Invalid
+from coordinator.models import McpServer
+
+router = Router(tags=["access"])
+
+CHECKERS = ("agent", "runner", "operator", "read")
+Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class Question(Schema):
+    """One call that is to be made."""
+
+    server_id: Name
+    tool_name: Name
+    agent_id: Name | None = Field(None, description="May be left out by a key that speaks as an agent.")
+
+
+class AccessCheck(Question):
+    """One question on its own."""
+
+    wait: Annotated[float, Field(ge=0, le=600)] = Field(
+        0,
+        description="Seconds to hold the answer while it is `deny`: it comes at once when a person allows the call.",
+    )
+
+
+class AccessChecks(Schema):
+    """Many questions at once."""
+
+    checks: Annotated[list[Question], Field(max_length=2000)]
+
+
+class AccessAnswer(Schema):
+    """A verdict: by which rule, by which grant, until when, and why."""
+
+    verdict: str = Field(description="`allow` or `deny`")
+    source: str = Field(description="`tool_grant`, `server_grant`, `default_policy` or `unknown_server`")
+    grant_id: int | None
+    until: str | None = Field(description="When the grant that decided ends; null where no end is known.")
+    reason: str
+
+
+class NamedAnswer(AccessAnswer):
+    """A verdict beside its question."""
+
+    agent_id: str
+    server_id: str
+    tool_name: str
+
+
+class AccessAnswers(Schema):
+    """Verdicts in the order of the questions."""
+
+    results: list[NamedAnswer]
+
+
+class ToolVerdict(AccessAnswer):
+    """A verdict on one tool."""
+
+    tool_name: str
+
+
+class ServerVerdicts(Schema):
+    """What an agent may do with one server; `any_tool` holds for tools that are not listed."""
+
+    server_id: str
+    default_policy: str
+    any_tool: AccessAnswer
+    tools: list[ToolVerdict]
+
+
+class AgentAccess(Schema):
+    """Everything that an agent may call."""
+
+    agent_id: str
+    at: str
+    servers: list[ServerVerdicts]
+
+
+def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
+    """Return which agent a caller asks about; a key that speaks as an agent asks about that one only."""
+    if caller.agent_id is not None and agent_id not in (None, caller.agent_id):
+        raise Forbidden(f"This key speaks as {caller.agent_id} and may ask about no other agent.")
+    found = agent_id or caller.agent_id
+    if not found:
+        fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
+        raise Invalid([fault])
+    return found
+
+
+@router.post(
+    "/access/check",
+    auth=requires(*CHECKERS),
+    response=AccessAnswer | AccessAnswers,
+    summary="May this agent call this tool?",
+)
+def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
+    """Answer one verdict, or `results` for `checks`.
+
+    The served program answers from memory at its edge, where `wait` is honoured (coordinator.edge.access);
+    this one answers where only Django runs.
+    """
+    caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
+    now = timezone.now()
+    questions = body.checks if isinstance(body, AccessChecks) else [body]
+    answers = []
+    for question in questions:
+        agent_id = asked_agent(caller, question.agent_id)
+        verdict = access.resolve(agent_id, question.server_id, question.tool_name, now)
+        if not verdict.allowed:
+            denial = Denial(agent_id, question.server_id, question.tool_name, verdict, caller.actor)
+            denials.record([denial], now=now)
+        named = {"agent_id": agent_id, "server_id": question.server_id, "tool_name": question.tool_name}
+        answers.append(named | verdict.as_answer())
+    if isinstance(body, AccessChecks):
+        return {"results": answers}
+    return answers[0]
+
+
+@router.get(
+    "/access/agents/{agent_id}",
+    auth=requires(*CHECKERS),
+    response=AgentAccess,
+    summary="Everything an agent may call",
+)
+def agent(
+    request: HttpRequest, agent_id: str, at: AwareDatetime | None = None, denied: bool = False
+) -> dict[str, Any]:
+    """Return the servers and tools that the agent may call, now or `at`; with `denied`, the others too."""
+    caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
+    asked_agent(caller, agent_id)
+    return everything(agent_id, timezone.now(), at=at, denied=denied)
+
+
+def everything(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
+    """Return the body of `AgentAccess`."""
+    policies = dict(McpServer.objects.order_by("name").values_list("name", "default_policy"))
+    # No tool has the empty name: it stands for one that nobody has listed.
+    tools = {server: ["", *names] for server, names in mcp_tools.names_by_server(policies).items()}
+    matrix = access.resolve_many([agent_id], tools, now, at=at)
+    servers = []
+    for (_, server_id), verdicts in matrix.items():
+        any_tool = verdicts.pop("")
+        told = [_told(tool, verdict) for tool, verdict in verdicts.items() if verdict.allowed or denied]
+        if told or any_tool.allowed or denied:
+            servers.append(
+                {
+                    "server_id": server_id,
+                    "default_policy": policies[server_id],
+                    "any_tool": any_tool.as_answer(),
+                    "tools": told,
+                }
+            )
+    return {"agent_id": agent_id, "at": instants.canonical(at or now), "servers": servers}
+
+
+def _told(tool: str, verdict: Verdict) -> dict[str, Any]:
+    return {"tool_name": tool, **verdict.as_answer()}

@@ -1,0 +1,200 @@
+"""Blueprints over HTTP, under the name that the coordinator's clients have for them: agents."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Query, Router, Schema, Status
+from pydantic import BaseModel, Field
+
+from coordinator.actions import blueprints as actions
+from coordinator.api.auth import requires
+from coordinator.api.runs import Demands
+from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.blueprints import blueprint_shape, resolved_shape
+from coordinator.models import Blueprint
+
+router = Router(tags=["Agents (blueprints)"])
+
+READERS = requires("read", "operator", "runner", "agent")
+EDITORS = requires("operator")
+
+
+class StdioServer(BaseModel):
+    """An MCP server that the runner starts."""
+
+    type: Literal["stdio"]
+    command: Text
+    args: list[Text] | None = None
+    env: dict[Text, Text] | None = None
+
+
+class HttpServer(BaseModel):
+    """An MCP server that is reached by HTTP."""
+
+    type: Literal["http"]
+    url: Text
+    headers: dict[Text, Text] | None = None
+
+
+McpServers = dict[Text, Annotated[StdioServer | HttpServer, Field(discriminator="type")]]
+
+
+class BlueprintEdit(BaseModel):
+    """What to change; null leaves a field as it is, an empty list or object takes it away."""
+
+    description: Text | None = None
+    system_prompt: Text | None = None
+    mcp_servers: McpServers | None = None
+    skills: list[Text] | None = None
+    tags: list[Text] | None = None
+    capabilities: list[Text] | None = None
+    demands: Demands | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what was given, ready to store."""
+        given = self.model_dump(exclude_none=True, exclude={"name", "demands"})
+        if self.demands is not None:
+            given["demands"] = demands_of(self.demands)
+        return given
+
+
+def demands_of(demands: Demands) -> dict[str, Any]:
+    """Return demands as they are stored; nothing demanded is an empty object."""
+    given = demands.model_dump(exclude_none=True)
+    return given if any(given.values()) else {}
+
+
+class NewBlueprint(BlueprintEdit):
+    """A blueprint to add."""
+
+    name: Text
+    description: Text
+
+
+class BlueprintOut(Schema):
+    """A blueprint; what it does not have is absent."""
+
+    name: str
+    description: str
+    system_prompt: str = ""
+    mcp_servers: dict[str, Any] = {}
+    skills: list[Any] = []
+    tags: list[Any]
+    capabilities: list[Any]
+    demands: Any = None
+    status: str
+    created_at: str
+    modified_at: str
+
+
+class Listing(Schema):
+    """Which blueprints to list."""
+
+    tags: Text | None = Field(None, description="Comma separated; a blueprint must have all of them")
+
+
+@router.get(
+    "/agents",
+    auth=READERS,
+    response={200: list[BlueprintOut], **problems()},
+    exclude_unset=True,
+    operation_id="list_blueprints",
+    summary="List blueprints",
+)
+def list_blueprints(request: HttpRequest, listing: Query[Listing]) -> list[dict[str, Any]]:
+    """By name, as written, inactive ones included."""
+    wanted = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
+    rows = Blueprint.objects.order_by("name")
+    return [blueprint_shape(row) for row in rows if wanted <= set(row.tags or ())]
+
+
+class Form(Schema):
+    """How to show the blueprint."""
+
+    raw: bool = Field(False, description="As written, without what its capabilities bring")
+
+
+@router.get(
+    "/agents/{name}",
+    auth=READERS,
+    response={200: BlueprintOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="get_blueprint",
+    summary="Get a blueprint, resolved or raw",
+)
+def get_blueprint(request: HttpRequest, name: Text, form: Query[Form]) -> dict[str, Any]:
+    """Resolved, its capabilities' texts and MCP servers are joined in; 422 where that cannot be done."""
+    blueprint = actions.find(name)
+    return blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
+
+
+@router.post(
+    "/agents",
+    auth=EDITORS,
+    response={201: BlueprintOut, **problems(400, 409)},
+    exclude_unset=True,
+    operation_id="create_blueprint",
+    summary="Add a blueprint",
+)
+def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
+    """The name stands in paths: letters, digits, hyphens and underscores, at most 60."""
+    made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
+    return Status(201, blueprint_shape(made))
+
+
+@router.patch(
+    "/agents/{name}",
+    auth=EDITORS,
+    response={200: BlueprintOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="edit_blueprint",
+    summary="Change a blueprint",
+)
+def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
+    """Only the given fields change."""
+    return blueprint_shape(actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now()))
+
+
+class BlueprintStatus(Enum):
+    """Whether clients should offer the blueprint."""
+
+    active = "active"
+    inactive = "inactive"
+
+
+class NewStatus(BaseModel):
+    """The status to set."""
+
+    status: BlueprintStatus
+
+
+@router.patch(
+    "/agents/{name}/status",
+    auth=EDITORS,
+    response={200: BlueprintOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="set_blueprint_status",
+    summary="Switch a blueprint on or off",
+)
+def set_blueprint_status(request: HttpRequest, name: Text, body: NewStatus) -> dict[str, Any]:
+    """An inactive blueprint is still listed; clients hide it."""
+    return blueprint_shape(
+        actions.set_status(name, body.status.value, by=caller(request).actor, now=timezone.now())
+    )
+
+
+@router.delete(
+    "/agents/{name}",
+    auth=EDITORS,
+    response={204: None, **problems(404)},
+    operation_id="delete_blueprint",
+    summary="Delete a blueprint",
+)
+def delete_blueprint(request: HttpRequest, name: Text) -> Status[None]:
+    """Sessions keep its name."""
+    actions.delete(name, by=caller(request).actor, now=timezone.now())
+    return Status(204, None)

@@ -1,0 +1,142 @@
+"""How every REST door reads, answers and fails: as the recorded coordinator did, so that its clients work.
+
+Errors are `{"detail": …}`. A body that does not fit is 422 with one entry a fault, each naming type,
+place (`["body", "prompt"]`), message and the input found there, which is the form pydantic 2 and FastAPI use.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from django.db import DataError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError, ValidationErrorContext
+from ninja.openapi.schema import OpenAPISchema
+from ninja.parser import Parser
+from ninja.renderers import BaseRenderer
+from ninja.schema import DjangoGetter
+
+from coordinator.api import edge_doors
+from coordinator.api.auth import KeyAuth
+from coordinator.errors import Busy, Invalid, SignalboxError
+
+
+class JsonParser(Parser):
+    """Reads a body as strict JSON: no NaN, no lone surrogates, no trailing text."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the decoded body; raises msgspec.DecodeError, which becomes a 422."""
+        return cast("dict[str, Any]", msgspec.json.decode(request.body))
+
+
+class JsonRenderer(BaseRenderer):
+    """Writes JSON; a value JSON has no form for is written as its text."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        """Return the bytes of `data`."""
+        return msgspec.json.encode(data, enc_hook=str)
+
+
+class SignalboxAPI(NinjaAPI):
+    """A NinjaAPI that reads, answers and fails as this module's first lines say."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(parser=JsonParser(), renderer=JsonRenderer(), **options)
+        self.add_exception_handler(SignalboxError, self.answer_error)
+        self.add_exception_handler(HttpError, self.answer_http_error)
+        self.add_exception_handler(OperationalError, self.answer_busy_database)
+        self.add_exception_handler(OverflowError, self.answer_out_of_range)
+        self.add_exception_handler(DataError, self.answer_out_of_range)
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        """Return the OpenAPI document, with the doors that the edge serves."""
+        document = super().get_openapi_schema(**options)
+        edge_doors.describe(document)
+        scopes = self._scopes_by_operation()
+        for operation in (one for methods in document["paths"].values() for one in methods.values()):
+            names = operation.get("x-scopes") or scopes.get(operation["operationId"])
+            if names:
+                operation["x-scopes"] = names
+                said = f"Scopes: {', '.join(names)}."
+                operation["description"] = f"{operation.get('description', '')}\n\n{said}".strip()
+        return document
+
+    def _scopes_by_operation(self) -> dict[str, list[str]]:
+        """Return which scopes each operation asks for, by its id in the document."""
+        return {
+            operation.operation_id or self.get_openapi_operation_id(operation): sorted(guard.scopes)
+            for router in self._get_bound_routers()
+            for view in router.path_operations.values()
+            for operation in view.operations
+            for guard in operation.auth_callbacks
+            if isinstance(guard, KeyAuth)
+        }
+
+    def get_content_type(self) -> str:
+        """Return JSON's type alone: its charset is always UTF-8, and the recorded answers name none."""
+        return "application/json"
+
+    def answer_error(self, request: HttpRequest, error: Any) -> HttpResponse:
+        """Answer an expected error with its status, its detail and, where it has one, Retry-After."""
+        response = self.create_response(request, {"detail": error.detail}, status=error.status)
+        if error.retry_after is not None:
+            response.headers["Retry-After"] = str(error.retry_after)
+        if error.status == 401:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    def answer_http_error(self, request: HttpRequest, error: Any) -> HttpResponse:
+        """Answer ninja's own errors; a body that is not JSON in the recorded form."""
+        if isinstance(error.__cause__, msgspec.DecodeError | UnicodeDecodeError):
+            fault = {
+                "type": "json_invalid",
+                "loc": ["body", 0],
+                "msg": "JSON decode error",
+                "input": {},
+                "ctx": {"error": str(error.__cause__)},
+            }
+            return self.create_response(request, {"detail": [fault]}, status=422)
+        return self.create_response(request, {"detail": error.message}, status=error.status_code)
+
+    def answer_busy_database(self, request: HttpRequest, _error: Any) -> HttpResponse:
+        """A lock that did not come free in time: nothing was written, and the caller may try again."""
+        busy = Busy("The database is busy. Nothing was written; try again.", retry_after=1)
+        return self.answer_error(request, busy)
+
+    def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:
+        """A number or an instant that no column holds (2**63, the year 10000 in UTC): nothing was written."""
+        said = str(error).strip().partition("\n")[0]
+        return self.answer_error(request, Invalid(f"A value is out of range: {said}."))
+
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
+        """Collect the faults of all parts of a request in the recorded form."""
+        return ValidationError(
+            [
+                fault_of(cast("dict[str, Any]", error), context.model)
+                for context in error_contexts
+                for error in context.pydantic_validation_error.errors(include_url=False)
+            ]
+        )
+
+
+def fault_of(error: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return one pydantic error as clients know it: its place without our parameter's name."""
+    place = tuple(model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"]))
+    single = getattr(model, "__read_from_single_attr__", None)
+    if single and place[:1] == (single,):
+        place = place[1:]
+    fault = {
+        "type": error["type"],
+        "loc": [model.__ninja_param_source__, *place],
+        "msg": error["msg"],
+        "input": found._obj if isinstance(found := error["input"], DjangoGetter) else found,
+    }
+    if "ctx" in error:
+        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return fault

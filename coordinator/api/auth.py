@@ -1,0 +1,75 @@
+"""Who may call a REST operation: an API key with one of the scopes that the operation names.
+
+A key never decides: nothing behind these doors approves, denies, grants or edits policy (design §6).
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja.security.base import AuthBase
+
+from coordinator.actions import keys
+from coordinator.errors import Forbidden, Unauthorized
+from coordinator.models.keys import SCOPES
+
+
+def offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
+    """Return the key in `Authorization: Bearer …` or `X-API-Key`, or None where neither holds one."""
+    if authorization:
+        kind, _, rest = authorization.partition(" ")
+        if kind.lower() == "bearer" and rest.strip():
+            return rest.strip()
+    return (x_api_key or "").strip() or None
+
+
+def refuse_others(host: str, origin: str | None, forwarded: bool) -> None:
+    """Without keys, let only programs on this machine in: raise Forbidden for anybody else's request.
+
+    A page elsewhere can make a browser post to localhost; it then sends Origin, or, after rebinding its
+    name to 127.0.0.1, its own Host. What a proxy passes on (`forwarded`) comes from another machine.
+    """
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    if name not in {"127.0.0.1", "localhost", "[::1]"} or origin is not None or forwarded:
+        raise Forbidden(
+            "API authentication is off: only programs on this machine may call, no web page and no proxy."
+        )
+
+
+class KeyAuth(AuthBase):
+    """Asks for an API key with one of `scopes`; `request.auth` is then its KeyIdentity."""
+
+    openapi_type = "http"
+    openapi_scheme = "bearer"
+    openapi_description = "An API key, as `Authorization: Bearer sbx_…` or `X-API-Key: sbx_…`."
+
+    def __init__(self, *scopes: str) -> None:
+        unknown = set(scopes) - set(SCOPES)
+        if unknown or not scopes:
+            raise ValueError(f"not scopes: {sorted(unknown)}")
+        self.scopes = frozenset(scopes)
+        super().__init__()
+
+    def __call__(self, request: HttpRequest) -> keys.KeyIdentity:
+        """Return who calls; raise Unauthorized or Forbidden."""
+        if not settings.API_AUTH:
+            forwarded = bool(request.META.get("signalbox.forwarded"))
+            refuse_others(request.get_host(), request.headers.get("Origin"), forwarded)
+            return keys.LOCAL_PROGRAM
+        raw = offered_key(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
+        if raw is None:
+            raise Unauthorized(
+                "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."
+            )
+        now = timezone.now()
+        identity = keys.authenticate(raw, now, source=str(request.META.get("REMOTE_ADDR") or "unknown"))
+        if not identity.scopes & self.scopes:
+            keys.note_out_of_scope(identity, self.scopes, f"{request.method} {request.path}", now)
+        identity.require(self.scopes)
+        return identity
+
+
+def requires(*scopes: str) -> KeyAuth:
+    """Return the guard of an operation that a key with any one of `scopes` may call."""
+    return KeyAuth(*scopes)

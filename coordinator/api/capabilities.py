@@ -1,0 +1,125 @@
+"""Capabilities over HTTP: the pieces that blueprints share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Router, Schema, Status
+from pydantic import BaseModel
+
+from coordinator.actions import capabilities as actions
+from coordinator.api.agents import EDITORS, READERS, McpServers
+from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.blueprints import capability_shape, capability_summary
+from coordinator.models import Capability
+
+router = Router(tags=["Capabilities"])
+
+
+class CapabilityEdit(BaseModel):
+    """What to change; null leaves a field as it is, an empty value takes it away."""
+
+    description: Text | None = None
+    text: Text | None = None
+    mcp_servers: McpServers | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what was given, ready to store."""
+        return self.model_dump(exclude_none=True, exclude={"name"})
+
+
+class NewCapability(CapabilityEdit):
+    """A capability to add."""
+
+    name: Text
+    description: Text
+
+
+class CapabilityOut(Schema):
+    """A capability; what it does not have is absent."""
+
+    name: str
+    description: str
+    text: str = ""
+    mcp_servers: dict[str, Any] = {}
+    created_at: str
+    modified_at: str
+
+
+class CapabilitySummary(Schema):
+    """A capability as lists show it."""
+
+    name: str
+    description: str
+    has_text: bool
+    has_mcp: bool
+    mcp_server_names: list[str]
+    created_at: str
+    modified_at: str
+
+
+@router.get(
+    "/capabilities",
+    auth=READERS,
+    response={200: list[CapabilitySummary], **problems()},
+    operation_id="list_capabilities",
+    summary="List capabilities",
+)
+def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
+    """By name, in short."""
+    return [capability_summary(row) for row in Capability.objects.order_by("name")]
+
+
+@router.get(
+    "/capabilities/{name}",
+    auth=READERS,
+    response={200: CapabilityOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="get_capability",
+    summary="Get a capability",
+)
+def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
+    """Its text and MCP servers in full."""
+    return capability_shape(actions.find(name))
+
+
+@router.post(
+    "/capabilities",
+    auth=EDITORS,
+    response={201: CapabilityOut, **problems(400, 409)},
+    exclude_unset=True,
+    operation_id="create_capability",
+    summary="Add a capability",
+)
+def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
+    """The name follows the same rule as a blueprint's."""
+    made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
+    return Status(201, capability_shape(made))
+
+
+@router.patch(
+    "/capabilities/{name}",
+    auth=EDITORS,
+    response={200: CapabilityOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="edit_capability",
+    summary="Change a capability",
+)
+def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> dict[str, Any]:
+    """Only the given fields change; every blueprint that uses it follows."""
+    return capability_shape(actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now()))
+
+
+@router.delete(
+    "/capabilities/{name}",
+    auth=EDITORS,
+    response={204: None, **problems(404, 409)},
+    operation_id="delete_capability",
+    summary="Delete a capability",
+)
+def delete_capability(request: HttpRequest, name: Text) -> Status[None]:
+    """409 while blueprints refer to it."""
+    actions.delete(name, by=caller(request).actor, now=timezone.now())
+    return Status(204, None)

@@ -1,0 +1,20 @@
+"""Whether the server answers, for probes; no key is asked for."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+
+router = Router(tags=["Health"])
+
+
+class Health(Schema):
+    """The one answer there is."""
+
+    status: str = "healthy"
+
+
+@router.get("/health", response=Health, operation_id="health", summary="Say that the server answers")
+def health(request: HttpRequest) -> Health:
+    """Answers as long as a worker can take a request at all; it does not look at the database."""
+    return Health()

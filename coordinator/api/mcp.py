@@ -1,0 +1,138 @@
+"""MCP servers and grants in the forms that ClotoCore's clients know. Reading takes a key; writing a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Router, Schema
+from ninja.security import SessionAuth
+
+from coordinator import mcp_tools
+from coordinator.actions import grants
+from coordinator.actors import person
+from coordinator.api.auth import requires
+from coordinator.errors import BadRequest, Forbidden, NotFound
+from coordinator.models import Grant, McpServer, McpTool
+from coordinator.roles import APPROVER, has_role
+from coordinator.secrets import masked_arguments
+
+router = Router(tags=["MCP servers"])
+READERS = ("read", "operator", "agent", "runner")
+
+
+class PersonAuth(SessionAuth):
+    """Asks for a signed-in person who may edit grants; a web page's request carries the CSRF token."""
+
+    def authenticate(self, request: HttpRequest, key: str | None) -> Any:
+        """Return the person; raise Forbidden for one without the role."""
+        user = request.user
+        if not user.is_authenticated:
+            return None
+        if not has_role(user, APPROVER):
+            raise Forbidden("Editing grants takes the role approver.")
+        return user
+
+
+approvers = PersonAuth(csrf=True)
+
+
+class Entries(Schema):
+    """Rows as ClotoCore's clients send them."""
+
+    entries: list[dict[str, Any]]
+
+
+class GrantedServers(Schema):
+    """The servers that an agent may use as a whole."""
+
+    granted_server_ids: list[str]
+
+
+@router.get("/mcp/servers", auth=requires("read", "operator"), summary="All MCP servers")
+def servers(request: HttpRequest) -> dict[str, Any]:
+    """Return every server; secrets among its arguments are masked."""
+    tools: dict[str, list[str]] = {}
+    for server_id, name in (
+        McpTool.objects.filter(gone_at=None).order_by("name").values_list("server_id", "name")
+    ):
+        tools.setdefault(server_id, []).append(name)
+    rows = [_server(row, tools.get(row.name, [])) for row in McpServer.objects.order_by("name")]
+    return {"servers": rows, "count": len(rows)}
+
+
+def _server(row: McpServer, tools: list[str]) -> dict[str, Any]:
+    args = row.args if isinstance(row.args, list) else []
+    return {
+        "id": row.name,
+        "command": row.command,
+        "args": masked_arguments(map(str, args)),
+        "description": row.description,
+        "default_policy": row.default_policy,
+        "is_active": row.is_active,
+        "status": "Registered" if row.is_active else "Disabled",
+        "created_at": int(row.created_at.timestamp()) if isinstance(row.created_at, datetime) else None,
+        "tools": tools,
+    }
+
+
+@router.get("/mcp/servers/{name}/access", auth=requires("read", "operator"), summary="A server's grants")
+def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Return the server's policy, tools and every grant that is not over."""
+    server = McpServer.objects.filter(pk=name).first()
+    if server is None:
+        raise NotFound(f"There is no MCP server {name}.")
+    return {
+        "server_id": name,
+        "default_policy": server.default_policy,
+        "tools": mcp_tools.names_by_server([name])[name],
+        "entries": [_entry(row) for row in Grant.objects.standing(timezone.now()).filter(server_id=name)],
+    }
+
+
+@router.get("/mcp/access/by-agent/{agent_id}", auth=requires(*READERS), summary="An agent's grants")
+def agent_access(request: HttpRequest, agent_id: str) -> dict[str, Any]:
+    """Return every grant of the agent that is not over; a key that speaks as an agent sees its own only."""
+    own = request.auth.agent_id  # type: ignore[attr-defined] # set by the guard
+    if own not in (None, agent_id):
+        raise Forbidden(f"This key speaks as {own} and may ask about no other agent.")
+    rows = Grant.objects.standing(timezone.now()).filter(agent_id=agent_id)
+    return {"agent_id": agent_id, "entries": [_entry(row) for row in rows]}
+
+
+def _entry(row: Grant) -> dict[str, Any]:
+    told = grants.told(row)
+    return {
+        "id": told.pop("grant_id"),
+        "agent_id": row.agent_id,
+        "server_id": row.server_id,
+        "tool_name": row.tool_name,
+        **told,
+        "metadata": row.metadata,
+    }
+
+
+@router.put("/mcp/servers/{name}/access", auth=approvers, summary="Replace a server's grants")
+def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dict[str, Any]:
+    """Make the entries all that the server's grants say; capability rows stay."""
+    if not McpServer.objects.filter(pk=name).exists():
+        raise NotFound(f"There is no MCP server {name}.")
+    changed = grants.replace_for_server(name, body.entries, by=person(request.auth), now=timezone.now())  # type: ignore[attr-defined]
+    return {
+        "status": "success",
+        "message": f"Access control updated for server '{name}'",
+        "count": len(body.entries),
+        "changed": len(changed),
+    }
+
+
+@router.put("/mcp/access/by-agent/{agent_id}", auth=approvers, summary="Replace an agent's servers")
+def replace_agent_access(request: HttpRequest, agent_id: str, body: GrantedServers) -> dict[str, Any]:
+    """Let the agent use exactly these servers; its denials and tool grants stay."""
+    if any(not name.strip() for name in body.granted_server_ids):
+        raise BadRequest("A server needs a name.")
+    ids = body.granted_server_ids
+    changed = grants.set_servers(agent_id, ids, by=person(request.auth), now=timezone.now())  # type: ignore[attr-defined]
+    return {"status": "success", "agent_id": agent_id, "count": len(ids), "changed": len(changed)}

@@ -1,0 +1,198 @@
+"""Permission requests for machines: ask, look, take back. Deciding is for people, on their pages.
+
+Waiting for the verdict is a long poll of the edge (coordinator/edge/waits.py): `GET …/{request_id}/wait`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Query, Router, Schema, Status
+from pydantic import AwareDatetime, ConfigDict, StringConstraints
+
+from coordinator import approvals as rules
+from coordinator.actions import approvals
+from coordinator.actions.keys import KeyIdentity
+from coordinator.api.auth import requires
+from coordinator.approvals import Subject
+from coordinator.errors import Forbidden
+
+router = Router(tags=["permission requests"])
+
+ASKERS = ("agent", "runner", "operator")
+READERS = (*ASKERS, "read")
+
+# PostgreSQL has no form for NUL in text.
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00]*$")]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class PermissionAsk(Schema):
+    """What an agent asks for. A field that is not listed is refused: nothing here sets a status."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    plugin_id: Words
+    permission_type: Words
+    justification: Words = Field(description="Why the permission is needed; shown to the person who decides.")
+    target_resource: str | None = Field(None, pattern=r"^[^\x00]*$", description="What it is needed for.")
+    metadata: Any = None
+    session_id: Name | None = None
+    agent_id: Name | None = None
+    event_id: int | None = Field(None, description="The event of the session that led to this.")
+    tool_name: Name | None = None
+    tool_input: Any = None
+    deadline: AwareDatetime | None = Field(None, description="When an answer is of no more use.")
+    idempotency_key: Name | None = None
+
+
+class PermissionAnswer(Schema):
+    """A request as it stands. `allowed` is the verdict in one word: whether its asker may go on."""
+
+    request_id: str
+    status: str
+    allowed: bool
+    approved_by: str | None
+    approved_at: str | None
+    expires_at: str | None
+    reason: str | None
+    validity: str | None
+    revoked_at: str | None
+    created_at: str | None
+    deadline: str | None
+    plugin_id: str
+    permission_type: str
+    target_resource: str | None
+    justification: str
+    metadata: Any
+    session_id: str | None
+    agent_id: str | None
+    tool_name: str | None
+    tool_input: Any
+
+
+class ApprovalCheck(Schema):
+    """Whether an approval in force covers the question, and which."""
+
+    approved: bool
+    request_id: str | None
+    expires_at: str | None
+
+
+@router.post(
+    "/permission-requests",
+    auth=requires(*ASKERS),
+    response={201: PermissionAnswer, 200: PermissionAnswer},
+    summary="Ask a person for a permission",
+)
+def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
+    """Answer 201 with a new request, or 200 with the one that stands: a pending twin, or a live approval."""
+    now = timezone.now()
+    asked = approvals.request(ask_of(body, identity(request)), by=identity(request).actor, now=now)
+    return Status(201 if asked.created else 200, rules.answer(asked.request, now))
+
+
+@router.get(
+    "/permission-requests/check",
+    auth=requires(*READERS),
+    response=ApprovalCheck,
+    summary="Is this approved already?",
+)
+def check(
+    request: HttpRequest,
+    plugin_id: str,
+    permission_type: str,
+    target_resource: str | None = None,
+    agent_id: str | None = None,
+) -> dict[str, Any]:
+    """Say whether a person's approval in force covers this, without asking anybody."""
+    subject = Subject(plugin_id, permission_type, target_resource)
+    found = rules.approval_for(subject, own_agent(identity(request), agent_id), timezone.now())
+    return {
+        "approved": found is not None,
+        "request_id": found.request_id if found else None,
+        "expires_at": rules.moment(found.expires_at) if found else None,
+    }
+
+
+@router.get(
+    "/permission-requests/{request_id}",
+    auth=requires(*READERS),
+    response=PermissionAnswer,
+    summary="Look at a request",
+)
+def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
+    """Return the request as it stands now."""
+    return rules.answer(rules.visible(request_id, identity(request).agent_id), timezone.now())
+
+
+@router.get(
+    "/permission-requests/{request_id}/wait",
+    auth=requires(*READERS),
+    response=PermissionAnswer,
+    summary="Wait for the verdict",
+)
+def wait(
+    request: HttpRequest, request_id: str, timeout: Annotated[float, Query(ge=0, le=600)] = 30
+) -> dict[str, Any]:
+    """Answer as soon as the request is decided, lapsed or withdrawn; after `timeout` seconds as it stands then.
+
+    The server holds this call at its edge (coordinator/edge/polls.py), any number of them on one request. Under
+    a plain WSGI server, which cannot hold calls, it answers at once.
+    """
+    return look(request, request_id)
+
+
+@router.delete(
+    "/permission-requests/{request_id}",
+    auth=requires(*ASKERS),
+    response=PermissionAnswer,
+    summary="Withdraw a request",
+)
+def withdraw(
+    request: HttpRequest, request_id: str, reason: Annotated[str | None, Query(max_length=2000)] = None
+) -> dict[str, Any]:
+    """Take back a request that waits; 409 with who decided what, if somebody was faster."""
+    now, caller = timezone.now(), identity(request)
+    rules.visible(request_id, caller.agent_id)
+    row = approvals.withdraw(
+        request_id, by=caller.actor, may_all="operator" in caller.scopes, reason=reason, now=now
+    )
+    return rules.answer(row, now)
+
+
+def identity(request: HttpRequest) -> KeyIdentity:
+    """Return whose key the call came with."""
+    caller = request.auth  # type: ignore[attr-defined] # ninja sets it
+    assert isinstance(caller, KeyIdentity)
+    return caller
+
+
+def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
+    """Return the agent a call speaks for: an agent's key speaks for that agent alone."""
+    if caller.agent_id is None:
+        return agent_id
+    if agent_id not in (None, caller.agent_id):
+        raise Forbidden(f"This key speaks for the agent {caller.agent_id} alone.")
+    return caller.agent_id
+
+
+def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.Ask:
+    """Return the action's argument for a body."""
+    subject = Subject(
+        body.plugin_id, body.permission_type, body.target_resource or None, body.tool_name, body.tool_input
+    )
+    deadline: datetime | None = body.deadline
+    return approvals.Ask(
+        subject,
+        body.justification,
+        metadata=body.metadata,
+        session_id=body.session_id or None,
+        agent_id=own_agent(caller, body.agent_id or None),
+        event_id=body.event_id,
+        deadline=deadline,
+        idempotency_key=body.idempotency_key,
+    )

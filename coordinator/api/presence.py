@@ -1,0 +1,106 @@
+"""Agents as they are here (not blueprints): who is there, signs of life, the power switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Router, Schema
+from pydantic import Field
+
+from coordinator import instants
+from coordinator.actions import agent_power
+from coordinator.api.auth import requires
+from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.chat import agent_of
+from coordinator.errors import Forbidden
+from coordinator.models import Agent
+from coordinator.presence import status_of
+
+router = Router(tags=["Agents (presence)"])
+
+
+class AgentOut(Schema):
+    """An agent. Whether a password guards its switch is told, never its hash."""
+
+    id: str
+    name: str
+    description: str | None
+    default_engine_id: str
+    status: str = Field(description="online, degraded or offline")
+    enabled: bool
+    last_seen: int = Field(description="Milliseconds since 1970; 0 means never")
+    metadata: Any
+    required_capabilities: Any
+
+
+class Switch(Schema):
+    """Which way to switch."""
+
+    enabled: bool
+    password: Text | None = None
+
+
+def shape(row: Agent) -> dict[str, Any]:
+    """Return an agent as machines read it."""
+    seen = row.last_seen
+    metadata = dict(row.metadata) if isinstance(row.metadata, dict) else {}
+    metadata["has_power_password"] = "true" if row.power_password_hash else "false"
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "description": row.description,
+        "default_engine_id": row.default_engine_id,
+        "status": status_of(row, timezone.now()),
+        "enabled": bool(row.enabled),
+        "last_seen": instants.to_us(seen) // 1000 if not isinstance(seen, str) else 0,
+        "metadata": metadata,
+        "required_capabilities": row.required_capabilities,
+    }
+
+
+@router.get(
+    "/agents",
+    auth=requires("read", "operator", "agent"),
+    response={200: list[AgentOut], **problems()},
+    operation_id="list_agents",
+    summary="List agents and whether they are there",
+)
+def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
+    """By name."""
+    return [shape(row) for row in Agent.objects.order_by("name", "pk")]
+
+
+@router.post(
+    "/agents/{path:agent_id}/heartbeat",
+    auth=requires("agent", "operator"),
+    response={200: AgentOut, **problems(404)},
+    operation_id="agent_heartbeat",
+    summary="Say that an agent is there",
+)
+def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
+    """Send one every 30 to 60 seconds; after 90 of silence the agent is shown as degraded.
+
+    Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
+    """
+    own = caller(request).agent_id
+    if own is not None and own != agent_id:
+        raise Forbidden(f"This key speaks as {own} and not as {agent_id}.")
+    return shape(agent_power.heartbeat(agent_id, timezone.now()))
+
+
+@router.post(
+    "/agents/{path:agent_id}/power",
+    auth=requires("operator"),
+    response={200: AgentOut, **problems(400, 404, 409)},
+    operation_id="switch_agent",
+    summary="Switch an agent on or off",
+)
+def power(request: HttpRequest, agent_id: Text, body: Switch) -> dict[str, Any]:
+    """400 where a password guards the switch and is missing, 403 where it is wrong, 429 after some wrong ones."""
+    agent_of(agent_id)
+    row = agent_power.switch(
+        agent_id, body.enabled, by=caller(request).actor, password=body.password, now=timezone.now()
+    )
+    return shape(row)

@@ -1,0 +1,100 @@
+"""The runners that are registered, for people and programs that look after them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from coordinator import wire
+from coordinator.actions import runners
+from coordinator.api.auth import requires
+from coordinator.api.vocabulary import Ok, Text, caller, problems
+from coordinator.models import Runner
+
+router = Router(tags=["Runners"])
+
+
+class RunnerOut(Schema):
+    """A runner. Status: online, or stale after a silence of SIGNALBOX_RUNNER_STALE_AFTER."""
+
+    runner_id: str
+    registered_at: str
+    last_heartbeat: str
+    hostname: str
+    project_dir: str
+    executor_profile: str
+    executor: Any
+    tags: list[Any]
+    require_matching_tags: bool
+    status: str
+    seconds_since_heartbeat: float
+
+
+class ManyRunners(Schema):
+    """All registered runners, by when they registered."""
+
+    runners: list[RunnerOut]
+
+
+def runner_shape(runner: Runner, now: datetime) -> dict[str, Any]:
+    """Return a runner as the wire shows it."""
+    silence = runner.silence(now)
+    return {
+        "runner_id": runner.runner_id,
+        "registered_at": wire.moment(runner.registered_at),
+        "last_heartbeat": wire.moment(runner.last_heartbeat),
+        "hostname": runner.hostname,
+        "project_dir": runner.project_dir,
+        "executor_profile": runner.executor_profile,
+        "executor": runner.executor,
+        "tags": runner.tags if isinstance(runner.tags, list) else [],
+        "require_matching_tags": runner.require_matching_tags,
+        "status": "stale" if silence >= runners.stale_after() else "online",
+        "seconds_since_heartbeat": silence.total_seconds(),
+    }
+
+
+@router.get(
+    "/runners",
+    auth=requires("read", "operator", "runner"),
+    response={200: ManyRunners, **problems()},
+    operation_id="list_runners",
+    summary="List the registered runners",
+)
+def list_runners(request: HttpRequest) -> dict[str, Any]:
+    """A stale runner is online again with its next sign of life; a long silent one is removed."""
+    now = timezone.now()
+    return {"runners": [runner_shape(runner, now) for runner in Runner.objects.all()]}
+
+
+class Deregistered(Ok):
+    """Who wanted it: the runner `self`, or somebody else (`external`)."""
+
+    message: str
+    initiated_by: str
+
+
+class Leaving(Schema):
+    """Who takes the runner off the list."""
+
+    itself: Annotated[bool, Field(alias="self", description="The runner itself, at its end")] = False
+
+
+@router.delete(
+    "/runners/{runner_id}",
+    auth=requires("operator", "runner"),
+    response={200: Deregistered, **problems(404)},
+    operation_id="deregister_runner",
+    summary="Take a runner off the list",
+)
+def deregister_runner(request: HttpRequest, runner_id: Text, leaving: Query[Leaving]) -> dict[str, Any]:
+    """One that leaves by itself goes at once; any other is told so on its next poll. Its runs are recovered."""
+    itself = leaving.itself
+    runners.deregister(runner_id, by=caller(request).actor, itself=itself, now=timezone.now())
+    message = "Runner deregistered" if itself else "Runner marked for deregistration"
+    return {"ok": True, "message": message, "initiated_by": "self" if itself else "external"}

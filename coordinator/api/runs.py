@@ -1,0 +1,207 @@
+"""Runs over HTTP: ordering one, looking at them, stopping one."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Query, Router, Schema, Status
+from pydantic import BaseModel, Field, model_validator
+
+from coordinator import wire
+from coordinator.actions import runs
+from coordinator.api.auth import requires
+from coordinator.api.sessions import LARGEST_PAGE, PAGE, READERS, WRITERS, StopOut, stop_shape
+from coordinator.api.vocabulary import ChosenId, Text, caller, problems
+from coordinator.errors import BadRequest, NotFound
+from coordinator.models import Run
+
+router = Router(tags=["Runs"])
+
+
+class RunType(Enum):
+    """What a run does."""
+
+    start_session = runs.START
+    resume_session = runs.RESUME
+
+
+class ExecutionMode(Enum):
+    """How the caller hears of the end: it waits, it asks, or its session is resumed with the result."""
+
+    sync = "sync"
+    async_poll = "async_poll"
+    async_callback = "async_callback"
+
+
+class Demands(BaseModel):
+    """What a runner must be to take the run; properties must be equal, tags all be there."""
+
+    hostname: Text | None = None
+    project_dir: Text | None = None
+    executor_profile: Text | None = None
+    tags: list[Text] = []
+
+
+class Parameters(BaseModel):
+    """Where newer clients put the prompt."""
+
+    prompt: Text
+
+
+class RunOrder(BaseModel):
+    """A run to queue. Give `prompt`, or `parameters` with a prompt."""
+
+    type: RunType
+    prompt: Text
+    parameters: Parameters | None = None
+    session_id: ChosenId | None = Field(
+        None, description="The session to resume, or the id a new one is to get"
+    )
+    agent_name: Text | None = Field(None, description="Name of a blueprint")
+    project_dir: Text | None = None
+    parent_session_id: Text | None = None
+    execution_mode: ExecutionMode = ExecutionMode.sync
+    additional_demands: Demands | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_prompt(cls, body: Any) -> Any:
+        """Take the prompt from `parameters` where only they hold it."""
+        parameters = body.get("parameters") if isinstance(body, dict) else None
+        if isinstance(parameters, dict) and body.get("prompt") is None and "prompt" in parameters:
+            return {**body, "prompt": parameters["prompt"]}
+        return body
+
+
+class QueuedRun(Schema):
+    """The run that was queued."""
+
+    run_id: str
+    session_id: str
+    status: str
+
+
+@router.post(
+    "/runs",
+    auth=WRITERS,
+    response={201: QueuedRun, **problems(400, 404, 409)},
+    operation_id="create_run",
+    summary="Start or resume a session",
+)
+def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
+    """Queues a run; a matching runner gets it on its poll.
+
+    A resume of a session that is at work waits for its turn: a session runs one run at a time. An unknown
+    parent or session to resume is 404. A run with demands that nobody meets fails after
+    SIGNALBOX_RUN_NO_MATCH_TIMEOUT; one without waits.
+    """
+    demands = body.additional_demands
+    run = runs.create(
+        kind=body.type.value,
+        prompt=body.prompt,
+        session_id=body.session_id,
+        agent_name=body.agent_name,
+        project_dir=body.project_dir,
+        parent_session_id=body.parent_session_id,
+        execution_mode=body.execution_mode.value,
+        additional_demands=demands.model_dump(exclude_none=True) if demands else None,
+        by=caller(request).actor,
+        now=timezone.now(),
+    )
+    return Status(201, {"run_id": run.run_id, "session_id": run.session_id, "status": run.status})
+
+
+class RunOut(Schema):
+    """A run. Status: pending, claimed, running, stopping, completed, failed or stopped."""
+
+    run_id: str
+    type: str
+    session_id: str
+    agent_name: str | None
+    prompt: str
+    project_dir: str | None
+    parent_session_id: str | None
+    execution_mode: str
+    demands: Any
+    status: str
+    runner_id: str | None
+    error: str | None
+    created_at: str
+    claimed_at: str | None
+    started_at: str | None
+    completed_at: str | None
+    timeout_at: str | None
+
+
+class ManyRuns(Schema):
+    """Runs, oldest first; `next_cursor` is there while older ones remain."""
+
+    runs: list[RunOut]
+    next_cursor: str | None = None
+
+
+class RunsPage(Schema):
+    """Which runs to list."""
+
+    status: Text | None = Field(None, description="Only runs of this status; an unknown one finds none")
+    limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
+    cursor: Text | None = Field(None, description="`next_cursor` of the page before")
+
+
+@router.get(
+    "/runs",
+    auth=READERS,
+    response={200: ManyRuns, **problems()},
+    exclude_unset=True,
+    operation_id="list_runs",
+    summary="List runs",
+)
+def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
+    """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
+    found = Run.objects.order_by("-created_at", "-run_id")
+    if page.status is not None:
+        found = found.filter(status=page.status)
+    if page.cursor is not None:
+        found = found.filter(_older_than(page.cursor))
+    rows = list(found[: page.limit + 1])
+    shown = {"runs": [wire.run_shape(row) for row in reversed(rows[: page.limit])]}
+    return {**shown, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else shown
+
+
+def _older_than(run_id: str) -> Q:
+    at = Run.objects.filter(pk=run_id).values_list("created_at__text", flat=True).first()
+    if at is None:
+        raise BadRequest("The cursor names no run that exists")
+    return Q(created_at__text__lt=at) | Q(created_at__text=at, run_id__lt=run_id)
+
+
+@router.get(
+    "/runs/{run_id}",
+    auth=READERS,
+    response={200: RunOut, **problems(404)},
+    operation_id="get_run",
+    summary="Get a run",
+)
+def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
+    """The run itself, not wrapped."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise NotFound("Run not found")
+    return wire.run_shape(run)
+
+
+@router.post(
+    "/runs/{run_id}/stop",
+    auth=requires("operator", "runner"),
+    response={200: StopOut, **problems(400, 404)},
+    exclude_unset=True,
+    operation_id="stop_run",
+    summary="Stop a run",
+)
+def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
+    """Cancels a pending run; any other is stopped by its runner, which is told at once. 400 once it has ended."""
+    return stop_shape(runs.stop(run_id, by=caller(request).actor, now=timezone.now()))

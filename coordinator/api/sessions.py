@@ -1,0 +1,362 @@
+"""Sessions over HTTP. Posting events and following sessions live are the edge's doors (see api/edge_doors.py)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Query, Router, Schema
+from pydantic import BaseModel, Field
+
+from coordinator import wire
+from coordinator.actions import runs, sessions
+from coordinator.api.auth import requires
+from coordinator.api.vocabulary import LAST_ID, Ok, Text, caller, problems
+from coordinator.errors import BadRequest, NotFound
+from coordinator.models import Event, Session
+from coordinator.results import result_of
+
+router = Router(tags=["Sessions"])
+
+READERS = requires("read", "operator", "runner", "agent")
+WRITERS = requires("operator", "runner")
+PAGE, LARGEST_PAGE = 500, 1000
+EVENTS_PAGE, LARGEST_EVENTS_PAGE = 100, 1000
+
+
+class SessionOut(Schema):
+    """A session's ten fields. Status: pending, running, stopping, stopped, finished or error."""
+
+    session_id: str
+    status: str
+    created_at: str
+    project_dir: str | None
+    agent_name: str | None
+    last_resumed_at: str | None
+    parent_session_id: str | None
+    executor_session_id: str | None
+    executor_profile: str | None
+    hostname: str | None
+
+
+class OneSession(Schema):
+    """One session."""
+
+    session: SessionOut
+
+
+class ChangedSession(Ok):
+    """The session as it is now."""
+
+    session: SessionOut
+
+
+class ManySessions(Schema):
+    """Sessions, newest first; `next_cursor` is there while older ones remain."""
+
+    sessions: list[SessionOut]
+    next_cursor: str | None = None
+
+
+class SessionsPage(Schema):
+    """Which sessions to list."""
+
+    limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
+    cursor: Text | None = Field(None, description="`next_cursor` of the page before")
+
+
+@router.get(
+    "/sessions",
+    auth=READERS,
+    response={200: ManySessions, **problems()},
+    exclude_unset=True,
+    operation_id="list_sessions",
+    summary="List sessions, newest first",
+)
+def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
+    """Without parameters the newest 500; older ones with `cursor`."""
+    found = Session.objects.order_by("-created_at", "-session_id")
+    if page.cursor is not None:
+        found = found.filter(_older_than(page.cursor))
+    rows = list(found[: page.limit + 1])
+    shown = {"sessions": [wire.session_shape(row) for row in rows[: page.limit]]}
+    return {**shown, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else shown
+
+
+def _older_than(session_id: str) -> Q:
+    at = Session.objects.filter(pk=session_id).values_list("created_at__text", flat=True).first()
+    if at is None:
+        raise BadRequest("The cursor names no session that exists")
+    return Q(created_at__text__lt=at) | Q(created_at__text=at, session_id__lt=session_id)
+
+
+@router.get(
+    "/sessions/{session_id}",
+    auth=READERS,
+    response={200: OneSession, **problems(404)},
+    operation_id="get_session",
+    summary="Get a session",
+)
+def get_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
+    """The session's ten fields."""
+    return {"session": wire.session_shape(sessions.find(session_id))}
+
+
+class SessionStatusOut(Schema):
+    """A session's status, or `not_existent`."""
+
+    status: str
+
+
+@router.get(
+    "/sessions/{session_id}/status",
+    auth=READERS,
+    response={200: SessionStatusOut, **problems()},
+    operation_id="get_session_status",
+    summary="Get a session's status",
+)
+def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]:
+    """An unknown session is no error here: its status is `not_existent`."""
+    status = Session.objects.filter(pk=session_id).values_list("status", flat=True).first()
+    return {"status": status or "not_existent"}
+
+
+class ResultOut(Schema):
+    """What the session's agent said last; `result_data` is what newer executors send beside."""
+
+    result: str
+    result_text: str
+    result_data: Any = None
+
+
+@router.get(
+    "/sessions/{session_id}/result",
+    auth=READERS,
+    response={200: ResultOut, **problems(400, 404)},
+    operation_id="get_session_result",
+    summary="Get a finished session's result",
+)
+def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
+    """400 until the session is finished; 404 where it said nothing."""
+    if sessions.find(session_id).status != Session.Status.FINISHED:
+        raise BadRequest("Session not finished")
+    result = result_of(session_id)
+    if result is None:
+        raise NotFound("No result found")
+    return {"result": result.text, "result_text": result.text, "result_data": result.data}
+
+
+class AffinityOut(Schema):
+    """Where a session's executor keeps its state."""
+
+    session_id: str
+    hostname: str | None
+    project_dir: str | None
+    executor_profile: str | None
+    executor_session_id: str | None
+
+
+class SessionAffinity(Schema):
+    """Where a resume of the session has to run."""
+
+    affinity: AffinityOut
+
+
+@router.get(
+    "/sessions/{session_id}/affinity",
+    auth=READERS,
+    response={200: SessionAffinity, **problems(404)},
+    operation_id="get_session_affinity",
+    summary="Get where a session runs",
+)
+def get_session_affinity(request: HttpRequest, session_id: Text) -> dict[str, Any]:
+    """Resumes of the session go to this host and executor profile."""
+    session = sessions.find(session_id)
+    return {"affinity": {name: getattr(session, name) for name in AffinityOut.model_fields}}
+
+
+class EventOut(Schema):
+    """An event of a session, as its executor sent it."""
+
+    id: int
+    session_id: str
+    event_type: str
+    timestamp: str
+    tool_name: str | None
+    tool_input: Any
+    tool_output: Any
+    error: str | None
+    exit_code: int | None
+    reason: str | None
+    role: str | None
+    content: Any
+
+
+class SessionEvents(Schema):
+    """Events in the order in which they happened; those of one instant in the order of receipt."""
+
+    events: list[EventOut]
+
+
+class EventsPage(Schema):
+    """Which events to list."""
+
+    limit: Annotated[int, Field(ge=1, le=LARGEST_EVENTS_PAGE)] = EVENTS_PAGE
+    after: Annotated[int, Field(ge=0, le=LAST_ID)] | None = Field(
+        None, description="Id of an event of this session: list those that follow it"
+    )
+    before: Annotated[int, Field(ge=0, le=LAST_ID)] | None = Field(
+        None, description="Id of an event of this session: list the last ones before it"
+    )
+
+
+@router.get(
+    "/sessions/{session_id}/events",
+    auth=READERS,
+    response={200: SessionEvents, **problems(400, 404)},
+    operation_id="list_session_events",
+    summary="List a session's events, oldest first",
+)
+def list_session_events(request: HttpRequest, session_id: Text, page: Query[EventsPage]) -> dict[str, Any]:
+    """Without parameters the first 100. Every event can be reached: pass the last id as `after`."""
+    sessions.find(session_id)
+    # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
+    events = Event.objects.filter(context__session_id=session_id)
+    if page.after is not None:
+        events = events.filter(_beyond(session_id, page.after, "gt"))
+    if page.before is None:
+        rows = list(events.order_by("context__instant_us", "context__event_id")[: page.limit])
+    else:
+        events = events.filter(_beyond(session_id, page.before, "lt"))
+        rows = list(events.order_by("-context__instant_us", "-context__event_id")[: page.limit])[::-1]
+    return {"events": [wire.event_shape(row) for row in rows]}
+
+
+def _beyond(session_id: str, event_id: int, side: str) -> Q:
+    """Return what stands on one side (`gt`, `lt`) of an event of the session."""
+    found: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
+    instant = found.values_list("context__instant_us", flat=True).first()
+    if instant is None:
+        raise BadRequest(f"The session has no event {event_id}")
+    same = Q(context__instant_us=instant, **{f"context__event_id__{side}": event_id})
+    bound = Q(**{f"context__instant_us__{side}e": instant})  # the index begins to be read there
+    return bound & (Q(**{f"context__instant_us__{side}": instant}) | same)
+
+
+class Binding(BaseModel):
+    """Which executor took the session up, and where."""
+
+    executor_session_id: Text
+    hostname: Text
+    executor_profile: Text
+    project_dir: Text | None = None
+
+
+@router.post(
+    "/sessions/{session_id}/bind",
+    auth=WRITERS,
+    response={200: ChangedSession, **problems(404)},
+    operation_id="bind_session",
+    summary="Say that an executor has taken the session up",
+)
+def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
+    """The session runs from now on."""
+    session = sessions.bind(session_id, **body.model_dump())
+    return {"ok": True, "session": wire.session_shape(session)}
+
+
+class Metadata(BaseModel):
+    """What an executor may correct; absent and null leave a field as it is."""
+
+    project_dir: Text | None = None
+    agent_name: Text | None = None
+    last_resumed_at: Text | None = None
+    executor_session_id: Text | None = None
+    executor_profile: Text | None = None
+    hostname: Text | None = None
+
+
+@router.patch(
+    "/sessions/{session_id}/metadata",
+    auth=WRITERS,
+    response={200: ChangedSession, **problems(404)},
+    operation_id="update_session_metadata",
+    summary="Correct a session's fields",
+)
+def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
+    """A `last_resumed_at` that names no instant is kept and shown as it was sent."""
+    session = sessions.update_metadata(session_id, body.model_dump())
+    return {"ok": True, "session": wire.session_shape(session)}
+
+
+class StopOut(Ok):
+    """What came of the wish to stop. `run_id` and `message` are there where they say something."""
+
+    run_id: str | None = None
+    session_id: str
+    status: str
+    message: str | None = None
+
+
+def stop_shape(stop: runs.Stop) -> dict[str, Any]:
+    """Return a Stop as the wire shows it, without what it does not have."""
+    parts = {
+        "ok": True,
+        "run_id": stop.run_id,
+        "session_id": stop.session_id,
+        "status": stop.status,
+        "message": stop.message,
+    }
+    return {name: value for name, value in parts.items() if value not in ("", None)}
+
+
+@router.post(
+    "/sessions/{session_id}/stop",
+    auth=WRITERS,
+    response={200: StopOut, **problems(404)},
+    exclude_unset=True,
+    operation_id="stop_session",
+    summary="Stop a session",
+)
+def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
+    """Stops the run at work, or else cancels what is queued; of a resumed session, its latest run.
+
+    A running one is stopped by its runner, which is told at once; the session is `stopping` until then.
+    """
+    return stop_shape(runs.stop_session(session_id, by=caller(request).actor, now=timezone.now()))
+
+
+class DeletedRows(Schema):
+    """How many rows went."""
+
+    session: bool = True
+    events_count: int
+    runs_count: int
+
+
+class DeletedSession(Ok):
+    """What went with the session."""
+
+    session_id: str
+    deleted: DeletedRows
+    runs_removed_from_cache: int
+
+
+@router.delete(
+    "/sessions/{session_id}",
+    auth=WRITERS,
+    response={200: DeletedSession, **problems(404, 409)},
+    operation_id="delete_session",
+    summary="Delete a session, its events and its runs",
+)
+def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
+    """409 while a runner works on it: stop it first. Its children become sessions of their own."""
+    gone = sessions.delete(session_id, by=caller(request).actor, now=timezone.now())
+    return {
+        "ok": True,
+        "session_id": session_id,
+        "deleted": {"session": True, "events_count": gone.events, "runs_count": gone.runs},
+        "runs_removed_from_cache": gone.runs,
+    }

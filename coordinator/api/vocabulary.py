@@ -1,0 +1,52 @@
+"""Words that the REST doors share: texts that every database can hold, errors, and who calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+from django.http import HttpRequest
+from ninja import Schema
+from pydantic import AfterValidator, Field
+
+from coordinator.actions.keys import KeyIdentity
+
+LAST_ID = 2**63 - 1  # the highest id a database gives
+
+
+def _without_nul(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("Text must not hold a NUL character")
+    return text
+
+
+def _in_a_path(text: str) -> str:
+    if "/" in text:
+        raise ValueError("An id must not hold a slash: it stands in paths")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_without_nul)]
+# An id that a client may choose; every other id is only looked up.
+ChosenId = Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(_in_a_path)]
+
+
+class Problem(Schema):
+    """Why a request was refused: a sentence, or a list of faults with their places (422)."""
+
+    detail: Any
+
+
+class Ok(Schema):
+    """Done."""
+
+    ok: bool = True
+
+
+def problems(*statuses: int) -> dict[int, type[Problem]]:
+    """Return the answers that an operation documents beside its success: these, and those of every door."""
+    return dict.fromkeys(sorted({401, 403, 422, 429, 503, *statuses}), Problem)
+
+
+def caller(request: HttpRequest) -> KeyIdentity:
+    """Return whose key came with the request; operations that ask for one always have it."""
+    return cast(KeyIdentity, request.auth)  # type: ignore[attr-defined]

@@ -1,0 +1,15 @@
+"""What the server runs: the edge in front, Django in a small thread pool behind it (design §5)."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
+
+import django
+
+django.setup()
+
+from coordinator.edge.app import create_application  # noqa: E402 - settings and models come first
+
+application = create_application()

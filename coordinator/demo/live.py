@@ -1,0 +1,351 @@
+"""A small fleet that works through the real HTTP API: runners that poll, executors that report and ask.
+
+It knows nothing of the server but its address and a key, which it makes for itself and revokes at the end. It
+is also the shortest complete example of a runner: register, poll, started, bind, events, completed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from coordinator import instants
+from coordinator.actions import keys
+from coordinator.actors import system
+from coordinator.demo.cast import TEAMS, TRADES, Team, Trade, blueprint_name
+from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
+
+Tell = Callable[[str], object]
+SPEED = 2.5  # calls take this many times less than the story says
+LONGEST_PAUSE = 8.0  # seconds
+NEW_RUN_EVERY = (5.0, 14.0)  # seconds, between these
+AT_ONCE = 6  # sessions
+POLL_TIMEOUT = 40.0  # seconds; the server answers an empty poll after 30
+
+
+class NoServer(Exception):
+    """Nobody answers at the address."""
+
+
+class Refused(Exception):
+    """The server answered with an error; `status` and `detail` are its own."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One server and the key to it."""
+
+    url: str
+    key: str
+
+    def __call__(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Any:
+        """Make one request and return the decoded answer (None for 204). Raises Refused, or OSError."""
+        request = urllib.request.Request(  # noqa: S310 - the operator named the address
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+                text = answer.read()
+        except urllib.error.HTTPError as refusal:
+            raise Refused(refusal.code, refusal.read().decode(errors="replace")[:300]) from None
+        return json.loads(text) if text else None
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What the fleet's threads share."""
+
+    api: Api
+    say: Tell
+    dice: Random = field(default_factory=Random)
+    over: threading.Event = field(default_factory=threading.Event)
+    stopped_runs: set[str] = field(default_factory=set)
+    at_work: set[str] = field(default_factory=set)
+
+    def patiently(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Any:
+        """Make a request, and again until the server is back, should it be away (a restart, say)."""
+        wait = 0.5
+        while True:
+            try:
+                return self.api(method, path, body, timeout)
+            except Refused as refusal:
+                if refusal.status != 503 or self.over.is_set():
+                    raise
+            except OSError:
+                if self.over.is_set():
+                    raise
+            self.over.wait(wait)
+            wait = min(wait * 2, 5.0)
+
+
+def require_server(url: str) -> None:
+    """Raise NoServer unless a Signalbox answers at `url`."""
+    try:
+        urllib.request.urlopen(url + "/health", timeout=5).close()  # noqa: S310
+    except OSError:
+        raise NoServer(f"No Signalbox answers at {url}. Start it with `python manage.py serve`.") from None
+
+
+def work(url: str, *, say: Tell) -> None:
+    """Keep the fleet working on the server at `url` until Ctrl-C."""
+    now = timezone.now()
+    row, raw = keys.create(
+        name=f"demo-fleet-{uuid.uuid4().hex[:6]}",
+        scopes=["runner", "operator", "agent"],
+        by=system("demo"),
+        now=now,
+        expires_at=now + timedelta(days=1),
+    )
+    connection.close()
+    fleet = Fleet(Api(url, raw), say)
+    runners = [Runner(fleet, team) for team in TEAMS]
+    for runner in runners:
+        threading.Thread(target=runner.work, name=runner.team.hostname, daemon=True).start()
+    say(f"The fleet works at {url}: {len(TEAMS)} runners. Ctrl-C stops it.")
+    try:
+        order_runs(fleet)
+    except KeyboardInterrupt:
+        say("Stopping the fleet …")
+    finally:
+        fleet.over.set()
+        for runner in runners:
+            runner.leave()
+        keys.revoke(row.pk, by=system("demo"), now=timezone.now(), reason="The fleet has stopped.")
+
+
+def order_runs(fleet: Fleet) -> None:
+    """Order a new session now and then, as an operator or a schedule would."""
+    while not fleet.over.is_set():
+        if len(fleet.at_work) < AT_ONCE:
+            team, trade = fleet.dice.choice(TEAMS), fleet.dice.choice(TRADES)
+            order(fleet, team, trade, first_words(fleet.dice, team, trade))
+        time.sleep(fleet.dice.uniform(*NEW_RUN_EVERY))
+
+
+def first_words(dice: Random, team: Team, trade: Trade) -> str:
+    """Return what a person would write to start one of the trade's tasks."""
+    step = next(task.tasks[dice.choice(trade.tasks)](dice, team))
+    return step.text if isinstance(step, Say) else "Please have a look."
+
+
+def order(fleet: Fleet, team: Team, trade: Trade, prompt: str, parent: str | None = None) -> Any:
+    """Order one run and return the server's answer."""
+    body = {
+        "type": "start_session",
+        "agent_name": blueprint_name(team, trade),
+        "prompt": prompt,
+        "project_dir": team.project_dir,
+        "parent_session_id": parent,
+        "additional_demands": {"tags": [team.name]},
+    }
+    return fleet.patiently("POST", "/runs", body)
+
+
+class Runner:
+    """One machine's runner: it polls for runs and gives each to an executor of its own."""
+
+    def __init__(self, fleet: Fleet, team: Team) -> None:
+        self.fleet = fleet
+        self.team = team
+        self.id = ""
+
+    def work(self) -> None:
+        """Register, then poll until the fleet stops."""
+        with contextlib.suppress(OSError, Refused):
+            self.register()
+            while not self.fleet.over.is_set():
+                self.poll()
+
+    def leave(self) -> None:
+        """Tell the server that this runner is gone, so that it does not wait for it."""
+        with contextlib.suppress(OSError, Refused):
+            self.fleet.api("DELETE", f"/runners/{self.id}?self=true", timeout=3)
+
+    def register(self) -> None:
+        """Tell the server who we are; the id follows from that."""
+        body = {
+            "hostname": self.team.hostname,
+            "project_dir": self.team.project_dir,
+            "executor_profile": "coding",
+            "executor": {"type": "claude-code", "command": "executors/claude-code", "config": {}},
+            "tags": [self.team.name],
+        }
+        while not self.id and not self.fleet.over.is_set():
+            try:
+                self.id = self.fleet.patiently("POST", "/runner/register", body)["runner_id"]
+            except Refused as refusal:
+                if refusal.status != 409:
+                    raise
+                self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
+
+    def poll(self) -> None:
+        """Wait for a run or a stop, and act on it."""
+        path = f"/runner/runs?runner_id={self.id}"
+        answer = self.fleet.patiently("GET", path, timeout=POLL_TIMEOUT) or {}
+        self.fleet.stopped_runs.update(answer.get("stop_runs", ()))
+        if answer.get("deregistered"):
+            self.id = ""
+            self.register()
+        if run := answer.get("run"):
+            executor = Executor(self.fleet, self, run)
+            threading.Thread(target=executor.work, name=run["run_id"], daemon=True).start()
+
+
+class Executor:
+    """Drives one run: takes a task's steps and reports them as events."""
+
+    def __init__(self, fleet: Fleet, runner: Runner, run: dict[str, Any]) -> None:
+        self.fleet = fleet
+        self.runner = runner
+        self.team = runner.team
+        self.run_id: str = run["run_id"]
+        self.session_id: str = run["session_id"]
+        self.agent_name: str = run.get("agent_name") or ""
+        self.prompt: str = run["prompt"]
+
+    def work(self) -> None:
+        """Run the task to its end and report how it ended."""
+        self.fleet.at_work.add(self.run_id)
+        try:
+            self.report("started")
+            self.bind()
+            end = self.perform()
+        except (OSError, Refused) as problem:
+            if not self.fleet.over.is_set():
+                self.fleet.say(f"{self.run_id}: {problem}")
+            return
+        finally:
+            self.fleet.at_work.discard(self.run_id)
+        with contextlib.suppress(OSError, Refused):
+            if end.status == "stopped":
+                self.report("stopped", signal="SIGTERM")
+            elif end.status == "error":
+                self.report("failed", error=end.error)
+            else:
+                self.send(event_type="session_stop", exit_code=0, reason="completed")
+                self.report("completed", status="success")
+
+    def perform(self) -> End:
+        """Take the steps of a task that fits the agent; return how it ended."""
+        trade = next((t for t in TRADES if self.agent_name.endswith(f"-{t.name}")), TRADES[0])
+        self.send(event_type="message", role="user", content=[{"type": "text", "text": self.prompt}])
+        steps = task.tasks[self.fleet.dice.choice(trade.tasks)](self.fleet.dice, self.team)
+        next(steps)  # the first words are the prompt's
+        for step in steps:
+            if self.run_id in self.fleet.stopped_runs or self.fleet.over.is_set():
+                return End("stopped")
+            end = self.take(step)
+            if end is not None:
+                return end
+        return End()
+
+    def take(self, step: Step) -> End | None:
+        """Take one step; return an end where it is one."""
+        if isinstance(step, End):
+            return step
+        if isinstance(step, Say):
+            self.pause(step.seconds)
+            self.send(event_type="message", role=step.role, content=[{"type": "text", "text": step.text}])
+        elif isinstance(step, Call):
+            self.call(step)
+        elif isinstance(step, Delegate):
+            self.delegate(step)
+        else:
+            return self.ask(step)
+        return None
+
+    def call(self, step: Call, error: str | None = None) -> None:
+        """Report a call, let it take its time, report its result."""
+        about = {
+            "tool_name": step.tool,
+            "tool_input": step.input,
+            "tool_use_id": f"toolu_{uuid.uuid4().hex[:20]}",
+        }
+        self.send(event_type="pre_tool", **about)
+        if error is None:
+            self.pause(step.seconds)
+        failed = error or step.error
+        self.send(event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about)
+
+    def ask(self, step: Ask) -> End | None:
+        """Ask a person and wait for the word; a no ends the work."""
+        body = {
+            "plugin_id": step.plugin,
+            "permission_type": step.permission,
+            "target_resource": step.target,
+            "justification": step.why,
+            "session_id": self.session_id,
+            "tool_name": step.call.tool,
+            "tool_input": step.call.input,
+        }
+        answer = self.fleet.patiently("POST", "/api/permission-requests", body)
+        request_id = urllib.parse.quote(answer["request_id"])
+        while answer["status"] == "pending":
+            if self.fleet.over.is_set() or self.run_id in self.fleet.stopped_runs:
+                self.fleet.api("DELETE", f"/api/permission-requests/{request_id}")
+                return End("stopped")
+            answer = self.fleet.patiently("GET", f"/api/permission-requests/{request_id}/wait?timeout=10")
+        if answer["status"] in {"approved", "auto-approved"}:
+            self.call(step.call)
+            return None
+        self.call(
+            step.call, error=f"Permission {answer['status']}: {answer.get('reason') or 'no reason given'}"
+        )
+        words = "I may not do that; everything else is done, and I leave it there."
+        self.send(event_type="message", role="assistant", content=[{"type": "text", "text": words}])
+        return End()
+
+    def delegate(self, step: Delegate) -> None:
+        """Order a child's run and wait until it ends."""
+        trade = next(trade for trade in TRADES if trade.name == step.trade)
+        child = order(self.fleet, self.team, trade, step.prompt, self.session_id)
+        while not self.fleet.over.wait(2):
+            run = self.fleet.patiently("GET", f"/runs/{child['run_id']}")
+            if run["status"] in {"completed", "failed", "stopped"} or self.run_id in self.fleet.stopped_runs:
+                return
+
+    def bind(self) -> None:
+        """Say which executor drives the session, and where."""
+        body = {
+            "executor_session_id": str(uuid.uuid4()),
+            "hostname": self.team.hostname,
+            "executor_profile": "coding",
+            "project_dir": self.team.project_dir,
+        }
+        self.fleet.patiently("POST", f"/sessions/{self.session_id}/bind", body)
+
+    def send(self, **event: Any) -> None:
+        """Report one event."""
+        body = {"session_id": self.session_id, "timestamp": instants.canonical(timezone.now()), **event}
+        self.fleet.patiently("POST", f"/sessions/{self.session_id}/events", body)
+
+    def report(self, what: str, **body: Any) -> None:
+        """Report to the runner protocol how the run fares."""
+        self.fleet.patiently(
+            "POST", f"/runner/runs/{self.run_id}/{what}", {"runner_id": self.runner.id, **body}
+        )
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, faster than in the story; end early when the fleet stops."""
+        self.fleet.over.wait(min(LONGEST_PAUSE, seconds / SPEED * self.fleet.dice.uniform(0.7, 1.5)))

@@ -1,0 +1,275 @@
+"""Who does what when: sessions over the last days, laid out in time and cut off at `now`.
+
+What would end after `now` is still running; a question that would be answered after `now` is still open.
+The same seed and the same `now` give the same week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Literal
+
+from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, Trade, agent_id, blueprint_name
+from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
+
+SESSIONS_PER_AGENT = 7
+WORKING_HOURS = (6, 7, 8, 8, 9, 9, 9, 10, 10, 11, 12, 13, 13, 14, 14, 15, 15, 16, 17, 18, 20, 23, 3)
+OPEN_QUESTIONS = 6  # sessions that wait for a person right now
+AT_WORK = 5  # sessions in the middle of a call right now
+
+Verdict = Literal["pending", "approved", "denied", "expired", "withdrawn"]
+
+
+@dataclass(slots=True)
+class Question:
+    """A permission request: what was asked, when, and how it ended."""
+
+    ask: Ask
+    asked_at: datetime
+    verdict: Verdict
+    decided_at: datetime | None
+    decided_by: str | None
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Moment:
+    """A step with its time; `ends_at` is None for a call that is still running."""
+
+    step: Say | Call
+    at: datetime
+    ends_at: datetime | None
+    tool_use_id: str | None = None
+
+
+@dataclass(slots=True)
+class Story:
+    """One session from start to end (or to now)."""
+
+    session_id: str
+    run_id: str
+    team: Team
+    trade: Trade
+    prompt: str
+    begins: datetime
+    parent: Story | None = None
+    moments: list[Moment] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    ends: datetime | None = None
+    status: str = "running"
+    error: str | None = None
+
+    @property
+    def agent_name(self) -> str:
+        """The blueprint's name, as sessions carry it."""
+        return blueprint_name(self.team, self.trade)
+
+    @property
+    def agent_id(self) -> str:
+        """The id in the agents table."""
+        return agent_id(self.team, self.trade)
+
+
+class Week:
+    """Plans all stories. `stories` holds parents and children, in order of their beginning."""
+
+    def __init__(self, *, seed: int, now: datetime, days: int = 7) -> None:
+        self.dice = Random(seed)
+        self.now = now
+        self.days = days
+        self.stories: list[Story] = []
+
+    def plan(self) -> list[Story]:
+        """Return every session of the week."""
+        for team in TEAMS:
+            for trade in TRADES:
+                for _nth in range(self.dice.randint(SESSIONS_PER_AGENT - 3, SESSIONS_PER_AGENT + 3)):
+                    self.tell(team, trade, self.some_time())
+        for _nth in range(OPEN_QUESTIONS):
+            self.tell_with_open_question()
+        for _nth in range(AT_WORK):
+            team, trade = self.dice.choice(TEAMS), self.dice.choice(TRADES)
+            self.tell(team, trade, self.now - timedelta(seconds=self.dice.uniform(20, 70)))
+        self.stories.sort(key=lambda story: story.begins)
+        return self.stories
+
+    def some_time(self) -> datetime:
+        """Return a moment of the week, likelier at the hours when people work."""
+        day = self.now - timedelta(days=self.dice.uniform(0, self.days))
+        hour = self.dice.choice(WORKING_HOURS)
+        moment = day.replace(hour=hour, minute=self.dice.randrange(60), second=self.dice.randrange(60))
+        return moment if moment < self.now - timedelta(hours=1) else moment - timedelta(days=1)
+
+    def tell_with_open_question(self) -> None:
+        """Tell a session so that its first question was asked minutes ago and nobody has answered."""
+        # Not the captain: a discarded attempt of hers would leave her children behind.
+        askers = [trade for trade in TRADES if trade.name in {"fixer", "reviewer", "oncall", "upgrader"}]
+        for _try in range(20):
+            story = Telling(
+                self, self.dice.choice(TEAMS), self.dice.choice(askers), self.now, patient=True
+            ).tell()
+            if not story.questions:
+                continue
+            waited = timedelta(seconds=self.dice.uniform(15, 780))
+            shift = self.now - waited - story.questions[0].asked_at
+            move(story, shift)
+            self.stories.append(story)
+            return
+
+    def tell(
+        self, team: Team, trade: Trade, begins: datetime, parent: Story | None = None, prompt: str = ""
+    ) -> Story:
+        """Tell one session and keep it."""
+        story = Telling(self, team, trade, begins, parent=parent, prompt=prompt).tell()
+        self.stories.append(story)
+        return story
+
+    def new_id(self, prefix: str) -> str:
+        """Return an id of the coordinator's shape."""
+        return f"{prefix}_{self.dice.randrange(16**12):012x}"
+
+
+class Telling:
+    """Lays one task's steps out in time."""
+
+    def __init__(
+        self,
+        week: Week,
+        team: Team,
+        trade: Trade,
+        begins: datetime,
+        *,
+        parent: Story | None = None,
+        prompt: str = "",
+        patient: bool = False,
+    ) -> None:
+        self.week = week
+        self.dice = week.dice
+        self.clock = begins
+        self.patient = patient
+        self.story = Story(week.new_id("ses"), week.new_id("run"), team, trade, prompt, begins, parent)
+        self.steps: Iterator[Step] = task.tasks[self.dice.choice(trade.tasks)](self.dice, team)
+
+    def tell(self) -> Story:
+        """Take the steps until the task ends, a question stays open, or `now` is reached."""
+        self.clock += timedelta(seconds=self.dice.uniform(0.8, 2.5))
+        for step in self.steps:
+            if self.clock >= self.week.now and not self.patient:
+                return self.story
+            if not self.take(step):
+                return self.story
+        return self.story
+
+    def take(self, step: Step) -> bool:
+        """Take one step; False where the story stops there."""
+        if isinstance(step, Say):
+            self.say(step)
+        elif isinstance(step, Call):
+            return self.call(step)
+        elif isinstance(step, Ask):
+            return self.ask(step)
+        elif isinstance(step, Delegate):
+            return self.delegate(step)
+        else:
+            self.end(step)
+            return False
+        return True
+
+    def say(self, step: Say) -> None:
+        """Something is said; a child's first words are its parent's."""
+        if step.role == "user" and not self.story.prompt:
+            self.story.prompt = step.text
+        elif step.role == "user" and self.story.parent:
+            step = Say("user", self.story.prompt)
+        if step.role == "assistant":
+            self.clock += timedelta(seconds=self.dice.uniform(2, 11))
+        self.story.moments.append(Moment(step, self.clock, self.clock))
+        self.clock += timedelta(milliseconds=self.dice.uniform(300, 1500))
+
+    def call(self, step: Call) -> bool:
+        """A tool call; one that would end after now is still running, and the story stops at it."""
+        begins = self.clock
+        self.clock += timedelta(seconds=step.seconds * self.dice.uniform(0.7, 1.4))
+        running = self.clock >= self.week.now and not self.patient
+        tool_use_id = f"toolu_{self.dice.randrange(16**20):020x}"
+        self.story.moments.append(Moment(step, begins, None if running else self.clock, tool_use_id))
+        self.clock += timedelta(seconds=self.dice.uniform(0.6, 5))
+        return not running
+
+    def ask(self, step: Ask) -> bool:
+        """A question to a person, and what came of it."""
+        question = self.question(step)
+        self.story.questions.append(question)
+        if question.verdict == "pending":
+            self.story.moments.append(Moment(step.call, question.asked_at, None, self.week.new_id("toolu")))
+            return False
+        self.clock = question.decided_at or self.clock
+        if question.verdict == "approved":
+            return self.call(step.call)
+        refusal = question.reason or "Nobody answered in time."
+        refused = Call(
+            step.call.tool, step.call.input, None, f"Permission {question.verdict}: {refusal}", 0.0
+        )
+        self.call(refused)
+        self.say(
+            Say(
+                "assistant",
+                f"I may not do that ({refusal.rstrip('.')}). Everything else is done; I'll leave it there.",
+            )
+        )
+        self.end(End())
+        return False
+
+    def question(self, step: Ask) -> Question:
+        """Decide how a question ends: mostly yes, sometimes no, now and then not at all."""
+        asked_at = self.clock
+        waits = timedelta(
+            seconds=self.dice.choice([4, 9, 15, 22, 40, 75, 180, 420, 900]) * self.dice.uniform(0.7, 1.3)
+        )
+        decided_at = asked_at + waits
+        if self.patient or decided_at >= self.week.now:
+            return Question(step, asked_at, "pending", None, None, None)
+        verdict: Verdict = self.dice.choices(("approved", "denied", "expired", "withdrawn"), (81, 12, 5, 2))[
+            0
+        ]
+        reasons: dict[str, list[str | None]] = {
+            "approved": [None, None, "Looks right.", "Checked the diff.", "Fine for the sandbox."],
+            "denied": ["Not before the freeze is over.", "Wrong branch.", "Ask the team that owns it first."],
+            "expired": [None],
+            "withdrawn": ["The session ended first."],
+        }
+        person = self.dice.choice(PEOPLE) if verdict in {"approved", "denied"} else None
+        return Question(step, asked_at, verdict, decided_at, person, self.dice.choice(reasons[verdict]))
+
+    def delegate(self, step: Delegate) -> bool:
+        """Hand work to a child and wait for it."""
+        trade = next(trade for trade in TRADES if trade.name == step.trade)
+        begins = self.clock
+        child = self.week.tell(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
+        arguments = {"agent_name": child.agent_name, "prompt": step.prompt, "mode": "sync"}
+        answer = [{"type": "text", "text": f"Session {child.session_id} {child.status}"}]
+        call = Call("mcp__agents__start_agent_session", arguments, answer)
+        self.clock = child.ends or self.week.now
+        tool_use_id = f"toolu_{self.dice.randrange(16**20):020x}"
+        self.story.moments.append(Moment(call, begins, child.ends, tool_use_id))
+        return child.ends is not None
+
+    def end(self, step: End) -> None:
+        """The session ends; now and then a person stops it instead."""
+        stopped = step.status == "finished" and self.dice.random() < 0.04
+        self.story.status = "stopped" if stopped else step.status
+        self.story.error = step.error
+        self.story.ends = self.clock
+
+
+def move(story: Story, shift: timedelta) -> None:
+    """Move a whole story in time."""
+    story.begins += shift
+    for moment in story.moments:
+        moment.at += shift
+        moment.ends_at = moment.ends_at + shift if moment.ends_at else None
+    for question in story.questions:
+        question.asked_at += shift

@@ -1,0 +1,82 @@
+"""The settings that make Claude Code report to this server: for one person, or for everybody on a machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+KEY_VARIABLE = "SIGNALBOX_KEY"
+HOST_VARIABLE = "HOSTNAME"
+# What waits here is answered before the hook gives up, and the hook gives up before a proxy may.
+WAIT, WAITING_TIMEOUT = 540, 570
+QUICK_TIMEOUT = 5  # seconds an unreachable server may hold up what only reports
+WAITING = ("PreToolUse", "PermissionRequest")
+REPORTING = (
+    "UserPromptSubmit",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PermissionDenied",
+    "Notification",
+    "MessageDisplay",
+    "SubagentStart",
+    "SubagentStop",
+    "Stop",
+    "StopFailure",
+    "PreCompact",
+    "PostCompact",
+    "SessionEnd",
+)
+
+
+def settings_for(url: str, *, managed: bool = False) -> str:
+    """Return the JSON to paste. `managed`: for the managed settings, where nobody can take the hooks out."""
+    door = f"{url.rstrip('/')}/hooks/claude-code"
+    hooks: dict[str, Any] = {"SessionStart": [{"hooks": [{"type": "command", "command": _curl(door)}]}]}
+    for name in WAITING:
+        hooks[name] = [{"matcher": "*", "hooks": [_http(f"{door}?wait={WAIT}", WAITING_TIMEOUT)]}]
+    for name in REPORTING:
+        hooks[name] = [{"hooks": [_http(door, QUICK_TIMEOUT)]}]
+    block: dict[str, Any] = {"env": _telemetry(url.rstrip("/")), "hooks": hooks}
+    if managed:
+        block |= {
+            "allowManagedHooksOnly": True,
+            "allowedHttpHookUrls": [f"{door}*"],
+            "httpHookAllowedEnvVars": [KEY_VARIABLE, HOST_VARIABLE],
+        }
+    return json.dumps(block, indent=2)
+
+
+def _telemetry(url: str) -> dict[str, str]:
+    """Return what makes Claude Code tell tokens and costs; its key comes from OTEL_EXPORTER_OTLP_HEADERS."""
+    return {
+        "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
+        "OTEL_LOGS_EXPORTER": "otlp",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+    }
+
+
+def exports_for(key: str) -> str:
+    """Return the lines for the shell that starts Claude Code."""
+    return (
+        f"export {KEY_VARIABLE}={key}\n"
+        f'export OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer ${KEY_VARIABLE}"'
+    )
+
+
+def _http(address: str, timeout: int) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "url": address,
+        "timeout": timeout,
+        "headers": {"Authorization": f"Bearer ${KEY_VARIABLE}", "X-Signalbox-Host": f"${HOST_VARIABLE}"},
+        "allowedEnvVars": [KEY_VARIABLE, HOST_VARIABLE],
+    }
+
+
+def _curl(door: str) -> str:
+    """Return the command for SessionStart, which takes no HTTP hook."""
+    return (
+        f'curl -s -m {QUICK_TIMEOUT} -o /dev/null -H "Authorization: Bearer ${KEY_VARIABLE}"'
+        f' -H "X-Signalbox-Host: $(hostname)" -H "Content-Type: application/json" --data-binary @- {door} || true'
+    )

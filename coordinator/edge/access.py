@@ -1,0 +1,233 @@
+"""`POST /api/access/check`: may this agent call this tool? Answered from memory, at the rate agents call tools."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import pydantic
+from django.db import Error as DatabaseError
+from django.utils import timezone
+
+from coordinator import access
+from coordinator.access import Verdict
+from coordinator.actions import denials
+from coordinator.actions.denials import Denial
+from coordinator.actions.keys import KeyIdentity
+from coordinator.api.access import CHECKERS, AccessCheck, AccessChecks, asked_agent
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.faults import json_of
+from coordinator.edge.http import headers_of, read_body, send_json
+from coordinator.edge.policies import Policies
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.errors import Busy, Invalid
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 2_000_000
+MOST_CHECKS = 2_000
+LONGEST_WAIT = 600.0
+MOST_WAITING = 2_000
+WINDOW = 60.0  # seconds over which repeated denials are counted into one audit row
+MOST_NAMED = 500  # different denied calls a window that get rows of their own
+
+Name = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class Check(msgspec.Struct):
+    """One question. `agent_id` may be left out by a key that speaks as an agent."""
+
+    server_id: Name
+    tool_name: Name
+    agent_id: Name | None = None
+
+
+class Body(msgspec.Struct):
+    """One question, or many in `checks`; `wait` holds a single one that is denied until it is allowed."""
+
+    server_id: Name | None = None
+    tool_name: Name | None = None
+    agent_id: Name | None = None
+    checks: Annotated[list[Check], msgspec.Meta(max_length=MOST_CHECKS)] | None = None
+    wait: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT)] = 0
+
+
+_decode = msgspec.json.Decoder(Body).decode
+
+
+class AccessDoor:
+    """The door and the log of what it denied. One a process."""
+
+    def __init__(self, auth: Authenticator, policies: Policies, waits: Waits, threads: EdgeThreads) -> None:
+        self._auth = auth
+        self._policies = policies
+        self._waits = waits
+        self._threads = threads
+        self.denied = DenialLog(threads)
+
+    async def check(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200 with one verdict, or with `results` in the order of `checks`."""
+        headers = headers_of(scope)
+        caller = await self._auth.program(scope, headers, *CHECKERS)
+        body = body_of(await read_body(receive, headers, MOST_BYTES))
+        if body.checks is not None:
+            questions = [_question(check, caller) for check in body.checks]
+            verdicts = await self._verdicts(questions, caller)
+            results = [
+                {"agent_id": agent, "server_id": server, "tool_name": tool, **verdict.as_answer()}
+                for (agent, server, tool), verdict in zip(questions, verdicts, strict=True)
+            ]
+            await send_json(send, 200, {"results": results})
+            return
+        question = _question(Check(body.server_id or "", body.tool_name or "", body.agent_id), caller)
+        (verdict,) = await self._verdicts([question], caller)
+        gone = None
+        if not verdict.allowed and body.wait:
+            gone = Disconnect(receive)
+            verdict = await self._until_allowed(question, body.wait, gone)
+        if gone is None or not gone.happened:
+            await send_json(send, 200, verdict.as_answer())
+
+    async def _verdicts(
+        self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity
+    ) -> list[Verdict]:
+        policies = await self._policies.of({(agent, server) for agent, server, _ in questions})
+        now = timezone.now()
+        verdicts = []
+        for agent, server, tool in questions:
+            verdict = policies[agent, server].verdict(agent, server, tool, now)
+            verdicts.append(verdict)
+            if not verdict.allowed:
+                self.denied.note(Denial(agent, server, tool, verdict, caller.actor), now)
+        return verdicts
+
+    async def _until_allowed(self, question: tuple[str, str, str], wait: float, gone: Disconnect) -> Verdict:
+        if len(self._waits) >= MOST_WAITING:
+            gone.close()
+            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
+        server_id = question[1]
+        topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
+        check = functools.partial(_if_allowed, *question)
+        allowed = await self._waits.wait_until(check, topics=topics, timeout=wait, gone=gone)
+        return await self._threads.run(_resolve, *question) if allowed is None else allowed
+
+
+def _question(check: Check, caller: KeyIdentity) -> tuple[str, str, str]:
+    return (asked_agent(caller, check.agent_id), check.server_id, check.tool_name)
+
+
+def _resolve(agent_id: str, server_id: str, tool_name: str) -> Verdict:
+    return access.resolve(agent_id, server_id, tool_name, timezone.now())
+
+
+def _if_allowed(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
+    verdict = _resolve(agent_id, server_id, tool_name)
+    return verdict if verdict.allowed else None
+
+
+def body_of(raw: bytes) -> Body:
+    """Read the body; raises Invalid with every fault in the recorded form."""
+    try:
+        body = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise _faults(raw) from None
+    if body.checks is None and (not body.server_id or not body.tool_name):
+        raise _faults(raw)
+    return body
+
+
+def _faults(raw: bytes) -> Invalid:
+    """Let pydantic, with the model that the API's page shows, say what is wrong."""
+    value = json_of(raw)
+    many = isinstance(value, dict) and value.get("checks") is not None
+    try:
+        (AccessChecks if many else AccessCheck).model_validate(value)
+    except pydantic.ValidationError as problem:
+        return Invalid([_recorded(dict(error)) for error in problem.errors(include_url=False)])
+    return Invalid([{"type": "value_error", "loc": ["body"], "msg": "Cannot be read.", "input": None}])
+
+
+def _recorded(error: dict[str, Any]) -> dict[str, Any]:
+    fault = {name: error[name] for name in ("type", "msg", "input")}
+    fault["loc"] = ["body", *error["loc"]]
+    if "ctx" in error:
+        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return fault
+
+
+@dataclass
+class _Window:
+    """What was denied of one kind since its first row was written."""
+
+    denial: Denial
+    since: datetime
+    more: int = 0
+
+
+class DenialLog:
+    """Counts denials and has them written: the first of a kind at once, then one row a window with the count."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self._threads = threads
+        self._windows: dict[tuple[str, str, str, str], _Window] = {}
+        self._others = 0
+        self._writing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, denial: Denial, now: datetime) -> None:
+        """Take note of one denial; returns at once."""
+        kind = (denial.agent_id, denial.server_id, denial.tool_name, denial.by.name)
+        window = self._windows.get(kind)
+        if window is not None:
+            window.more += 1
+        elif len(self._windows) >= MOST_NAMED:
+            self._others += 1
+        else:
+            self._windows[kind] = _Window(denial, now)
+            self._write([denial], 0)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._turn)
+
+    def _turn(self) -> None:
+        """End the window: write what was counted, and begin anew."""
+        self._timer = None
+        counted, others = self._take()
+        if counted or others:
+            self._write(counted, others)
+
+    def _take(self) -> tuple[list[Denial], int]:
+        windows, others = self._windows, self._others
+        self._windows, self._others = {}, 0
+        counted = [
+            replace(window.denial, count=window.more, since=window.since)
+            for window in windows.values()
+            if window.more
+        ]
+        return counted, others
+
+    def _write(self, rows: list[Denial], others: int) -> None:
+        task = asyncio.ensure_future(self._written(rows, others))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _written(self, rows: list[Denial], others: int) -> None:
+        try:
+            await self._threads.run(denials.record, rows, others=others, now=timezone.now())
+        except DatabaseError:
+            log.exception("Denied calls could not be written to the audit log")
+
+    async def close(self) -> None:
+        """Write what was counted so far; call it before the threads end."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._turn()
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=2)

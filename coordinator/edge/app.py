@@ -1,0 +1,237 @@
+"""The ASGI application: the edge's own doors by path, everything else to Django through the bridge."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+
+from coordinator.edge import live, session_stream
+from coordinator.edge.access import AccessDoor
+from coordinator.edge.adoption import Adopter
+from coordinator.edge.asking import Asker
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import DjangoBridge, Receive, Scope, Send
+from coordinator.edge.channels import Channel, Frame
+from coordinator.edge.chat import ChatDoor
+from coordinator.edge.claude_code import ClaudeCodeDoor, Recorder
+from coordinator.edge.fragments import Fragments
+from coordinator.edge.http import Gone, headers_of, send_error
+from coordinator.edge.hub import Hub
+from coordinator.edge.ingest import Ingest
+from coordinator.edge.otlp import TelemetryDoor
+from coordinator.edge.peers import peer_of
+from coordinator.edge.policies import Policies
+from coordinator.edge.polls import Polls
+from coordinator.edge.rulings import Rulings
+from coordinator.edge.streams import Opening, Streams, last_seen
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.waits import Waits
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.feed import Change, Feed
+from coordinator.housekeeping import Housekeeper
+
+log = logging.getLogger(__name__)
+
+EDGE_THREADS = 2
+SESSION_EVENTS = re.compile(r"/sessions/([^/]+)/events")
+CHAT_WAIT = re.compile(r"/api/chat/(.+)/messages/wait")
+VERDICT = re.compile(r"/api/permission-requests/([^/]+)/wait")
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+Door = Callable[[Scope, Receive, Send], Awaitable[None]]
+STREAM_SCOPES = ("read", "operator", "runner", "agent")
+
+
+class Application:
+    """One per worker process. Owns what lives as long as the worker, from lifespan.startup to shutdown."""
+
+    def __init__(self) -> None:
+        self.django = DjangoBridge(
+            get_wsgi_application(), threads=settings.THREADS, max_body=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        )
+        self.threads = EdgeThreads(EDGE_THREADS)
+        self.feed = Feed()
+        self.hub = Hub(self.feed)
+        self.auth = Authenticator(self.threads)
+        self.writer = GroupWriter(self.feed.wake)
+        self.waits = Waits(self.hub, self.threads)
+        self.streams = Streams(
+            self.hub, self.threads, most=settings.MAX_STREAMS, most_per_client=settings.STREAMS_PER_CLIENT
+        )
+        self.fragments = Fragments()
+        self.housekeeper = Housekeeper(self.feed.wake)
+        self.ingest = Ingest(self.auth, self.writer)
+        self.polls = Polls(self.auth, self.waits, self.threads)
+        self.chat = ChatDoor(self.auth, self.waits, self.threads)
+        self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads)
+        policies = Policies(self.hub, self.threads)
+        self.access = AccessDoor(self.auth, policies, self.waits, self.threads)
+        self.claude_code = ClaudeCodeDoor(
+            self.auth,
+            Recorder(self.writer, self.threads),
+            Rulings(self.hub, policies, self.threads),
+            Asker(self.waits, self.threads),
+            self.threads,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or run the worker's lifespan."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the request to its door; a door raises before it answers, or not at all."""
+        door = self._door(scope)
+        if door is None:
+            await self.django(scope, receive, send)
+            if scope["method"] not in READS:
+                self.feed.wake()
+            return
+        try:
+            if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+                raise BadRequest("A NUL character in the address.")  # PostgreSQL has no form for it
+            await door(scope, receive, send)
+        except SignalboxError as error:
+            await send_error(send, error)
+        except Gone:
+            log.debug("client went away: %s", scope["path"])
+
+    def _door(self, scope: Scope) -> Door | None:
+        method, path = scope["method"], scope["path"]
+        if method == "POST":
+            if match := SESSION_EVENTS.fullmatch(path):
+                session_id = match[1]
+                return partial(self.ingest.one, session_id)
+            doors: dict[str, Door] = {
+                "/api/events": self.ingest.batch,
+                "/api/access/check": self.access.check,
+                "/hooks/claude-code": self.claude_code.hook,
+                "/v1/logs": partial(self.telemetry.take, "logs"),
+                "/v1/traces": partial(self.telemetry.take, "traces"),
+                "/v1/metrics": partial(self.telemetry.take, "metrics"),
+            }
+            return doors.get(path)
+        if method == "GET":
+            if match := VERDICT.fullmatch(path):
+                return partial(self.polls.verdict, match[1])
+            if match := CHAT_WAIT.fullmatch(path):
+                return partial(self.chat.wait, match[1])
+            return {
+                "/sse/sessions": self._session_stream,
+                "/ui/live/": self._live,
+                "/runner/runs": self.polls.runner,
+            }.get(path)
+        return None
+
+    async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /sse/sessions?session_id=&include_init=`, as recorded (edge.session_stream)."""
+        headers = headers_of(scope)
+        query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
+        caller = await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
+        session_id = query.get("session_id", [None])[-1] or None
+        with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
+        wants = session_stream.wants(session_id)
+
+        async def render(changes: Sequence[Change]) -> list[Frame]:
+            return await self.threads.run(session_stream.render, changes)
+
+        async def hello(upto: int) -> list[Frame]:
+            return await self.threads.run(session_stream.hello, session_id, upto) if with_init else []
+
+        async def still_allowed() -> object:
+            return await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
+
+        opening = Opening(
+            client=f"key:{caller.name}" if settings.API_AUTH else peer_of(scope).address,
+            channel=self.streams.channel(("sessions", session_id), lambda: Channel(wants, render)),
+            wants=wants,
+            render=render,
+            after=last_seen(headers.get(b"last-event-id"), None),
+            hello=hello,
+        )
+        await self.streams.serve(send, opening, still_allowed)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /ui/live/?topics=&last=`: a page's stream (edge.live)."""
+        headers = headers_of(scope)
+        viewer = await self.auth.viewer(headers)
+        names = live.topics_of(scope["query_string"])
+        live.require_allowed(viewer, names)
+        wants = live.wants(names)
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+
+        async def render(changes: Sequence[Change]) -> list[Frame]:
+            return await self.threads.run(live.render, self.fragments, changes)
+
+        async def hello(upto: int) -> list[Frame]:
+            return live.hello(upto)
+
+        async def still_allowed() -> None:
+            live.require_allowed(await self.auth.viewer(headers), names)
+
+        opening = Opening(
+            client=f"user:{viewer.username}",
+            channel=self.streams.channel(
+                ("live", names), lambda: Channel(wants, render, pause=live.SIGNAL_PAUSE)
+            ),
+            wants=wants,
+            render=render,
+            after=last_seen(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
+            hello=hello,
+            most_replayed=live.MOST_REPLAYED,
+        )
+        await self.streams.serve(send, opening, still_allowed)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                self.let_go()
+                await self.access.denied.close()
+                self._stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _start(self) -> None:
+        self.feed.listeners.append(Adopter())
+        self.feed.start()
+        self.hub.hearers.insert(0, self._forget_changed_callers)
+        self.hub.start()
+        self.writer.start()
+        self.streams.start()
+        self.housekeeper.start()
+
+    def _forget_changed_callers(self, batch: Sequence[Change]) -> None:
+        before = self.auth.generation
+        self.auth.heard(batch)
+        if self.auth.generation != before:
+            self.streams.recheck()
+
+    def let_go(self) -> None:
+        """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
+        self.waits.close()
+        self.streams.close()
+
+    def _stop(self) -> None:
+        self.hub.stop()
+        self.writer.stop()
+        self.housekeeper.stop()
+        self.feed.stop()
+        self.threads.close()
+        self.django.close()
+
+
+def create_application() -> Application:
+    """Return the application a worker serves."""
+    return Application()

@@ -1,0 +1,125 @@
+"""A hook that waits for a person: held on the feed, freed by a verdict, by the terminal, by silence or by leaving."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from coordinator.actions import tool_calls
+from coordinator.actions.tool_calls import ELSEWHERE, GONE, AskedCall, Settled
+from coordinator.actors import Actor
+from coordinator.edge.bridge import Receive
+from coordinator.edge.http import Gone
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.errors import SignalboxError
+from coordinator.models import PermissionRequest
+from coordinator.tool_rules import Ruling
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 2_000  # held at a time per process
+MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
+RESTARTED = "Signalbox was restarted; the terminal's own prompt stands."
+SILENCE: Settled = {"status": "expired"}
+TERMINAL: Settled = {"status": "elsewhere"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """Whose hook waits, until when, and the line that tells that it has left."""
+
+    by: Actor
+    deadline: datetime
+    receive: Receive
+
+
+class Asker:
+    """Who waits in this process, and for what."""
+
+    def __init__(self, waits: Waits, threads: EdgeThreads) -> None:
+        self._waits = waits
+        self._threads = threads
+        self._sharing: Counter[str] = Counter()  # how many wait for a request
+        self._calls: Counter[str] = Counter()  # calls that somebody waits for
+
+    async def ask(
+        self, asked: AskedCall, ruling: Ruling, *, by: Actor, wait: float, receive: Receive
+    ) -> tuple[AskedCall, Settled]:
+        """Put the call before people and return it, with its id where it was found, and how it was settled.
+
+        `status` is approved, denied, expired (nobody answered) or elsewhere (the terminal's prompt decides).
+        Raises Gone where the hook's connection has dropped.
+        """
+        if len(self._waits) >= MOST_WAITING:
+            log.warning("Too many calls wait for people already; one is left to its terminal.")
+            return asked, TERMINAL
+        deadline = timezone.now() + timedelta(seconds=wait)
+        asked = await self._threads.run(tool_calls.find_call, asked, tuple(self._calls))
+        if asked.call_id:
+            self._calls[asked.call_id] += 1
+        try:
+            return asked, await self._asked(asked, ruling, _Waiter(by, deadline, receive))
+        finally:
+            if asked.call_id:
+                self._calls -= Counter([asked.call_id])
+
+    async def _asked(self, asked: AskedCall, ruling: Ruling, waiter: _Waiter) -> Settled:
+        known = await self._threads.run(tool_calls.answered_before, asked, timezone.now())
+        if known is not None:
+            return known
+        for _ in range(MOST_TRIES):
+            now = timezone.now()
+            if waiter.deadline <= now:
+                break
+            try:
+                row = await self._threads.run(
+                    tool_calls.ask, asked, ruling, by=waiter.by, deadline=waiter.deadline, now=now
+                )
+            except SignalboxError as refusal:  # nobody could judge it: too large, asked too fast
+                log.warning("A call could not be put before people: %s", refusal.detail)
+                return TERMINAL
+            settled = await self._wait(row, asked, waiter)
+            if settled["status"] != "withdrawn":
+                return settled
+            if settled["reason"] not in {GONE, RESTARTED}:
+                return TERMINAL
+        return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
+
+    async def _wait(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled:
+        gone = Disconnect(waiter.receive)
+        self._sharing[row.request_id] += 1
+        try:
+            settled = await self._waits.wait_until(
+                functools.partial(_settled, row.request_id, asked),
+                topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
+                timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
+                gone=gone,
+            )
+        finally:
+            self._sharing -= Counter([row.request_id])
+        if settled is not None and settled["status"] != "elsewhere":
+            return settled
+        if settled is None and not gone.happened and waiter.deadline <= timezone.now():
+            await self._threads.run(tool_calls.lapse, timezone.now())
+            return SILENCE
+        await self._leave(row, waiter, ELSEWHERE if settled else GONE if gone.happened else RESTARTED)
+        if gone.happened:
+            raise Gone
+        return TERMINAL
+
+    async def _leave(self, row: PermissionRequest, waiter: _Waiter, why: str) -> None:
+        """Close the card, unless somebody with the same question still waits by it."""
+        if not self._sharing[row.request_id]:
+            now = timezone.now()
+            await self._threads.run(tool_calls.withdraw, row.request_id, by=waiter.by, reason=why, now=now)
+
+
+def _settled(request_id: str, asked: AskedCall) -> Settled | None:
+    found = tool_calls.settled(request_id, asked, timezone.now())
+    return None if found is not None and found["status"] == "expired" else found

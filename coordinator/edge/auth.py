@@ -1,0 +1,165 @@
+"""Who calls, at the doors that Django does not stand behind: API keys and people's session cookies.
+
+Answers are kept for some seconds and forgotten at once when the feed says that a key or a user has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.http import HttpRequest
+from django.http.cookie import parse_cookie
+from django.utils import timezone
+
+from coordinator.actions import keys
+from coordinator.api.auth import offered_key, refuse_others
+from coordinator.edge.bridge import Scope
+from coordinator.edge.http import Headers
+from coordinator.edge.peers import is_forwarded, peer_of
+from coordinator.edge.threads import EdgeThreads
+from coordinator.errors import Forbidden, SignalboxError, Unauthorized
+from coordinator.feed import Change
+from coordinator.roles import ROLES, role_of
+
+KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
+MOST_KEPT = 10_000
+TOPICS = frozenset({"api_keys", "users"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A signed-in person who may look: `role` is viewer, approver or admin."""
+
+    user_id: int
+    username: str
+    role: str
+
+    def has_role(self, least: str) -> bool:
+        """Say whether the person has the role `least` or a higher one."""
+        return ROLES.index(self.role) >= ROLES.index(least)
+
+
+class Kept(Generic[T]):
+    """Answers by a secret's hash, refusals too. One look at a time for each secret, however many ask."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, tuple[float, asyncio.Future[T]]] = {}
+
+    def forget(self) -> None:
+        """Forget everything; looks under way are not kept either."""
+        self._answers = {}
+
+    async def get(self, secret: str, look: Callable[[], Awaitable[T]]) -> T:
+        """Return the kept answer, or look; an expected refusal is raised again while it is kept."""
+        place = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+        now = asyncio.get_running_loop().time()
+        kept = self._answers.get(place)
+        if kept is None or kept[0] < now or (kept[1].done() and _is_unexpected(kept[1])):
+            if len(self._answers) >= MOST_KEPT:
+                self.forget()
+            kept = (now + KEPT_FOR, asyncio.ensure_future(look()))
+            kept[1].add_done_callback(_is_unexpected)  # reads the exception: the asker may be gone by then
+            self._answers[place] = kept
+        return await asyncio.shield(kept[1])
+
+
+def _is_unexpected(answer: asyncio.Future[T]) -> bool:
+    if answer.cancelled():
+        return True
+    problem = answer.exception()
+    return problem is not None and not isinstance(problem, SignalboxError)
+
+
+class Authenticator:
+    """Tells callers apart. `generation` grows whenever what was found out before may no longer hold."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self.generation = 0
+        self._threads = threads
+        self._keys: Kept[keys.KeyIdentity] = Kept()
+        self._people: Kept[Viewer] = Kept()
+
+    def heard(self, batch: Sequence[Change]) -> None:
+        """Forget everybody when a key or a user has changed."""
+        if any(change.topic in TOPICS for change in batch):
+            self.generation += 1
+            self._keys.forget()
+            self._people.forget()
+
+    async def program(
+        self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
+    ) -> keys.KeyIdentity:
+        """Return the calling program, which needs one of `scopes`. Raises Unauthorized or Forbidden.
+
+        `in_query` also takes the key as `?api_key=`, for EventSource, which cannot send headers.
+        """
+        if not settings.API_AUTH:
+            origin = headers.get(b"origin")
+            refuse_others(
+                _text(headers, b"host") or "",
+                origin.decode("latin-1") if origin else None,
+                is_forwarded(scope),
+            )
+            return keys.LOCAL_PROGRAM
+        raw = offered_key(_text(headers, b"authorization"), _text(headers, b"x-api-key"))
+        if raw is None and in_query:
+            query = parse_qs(scope["query_string"].decode("latin-1"))
+            raw = query.get("api_key", [""])[-1] or None
+        if raw is None:
+            raise Unauthorized(
+                "An API key is needed: send it as `Authorization: Bearer sbx_…` or `X-API-Key`."
+            )
+        key = raw
+        source = peer_of(scope).address
+        identity = await self._keys.get(key, lambda: self._threads.run(_authenticate, key, source))
+        if identity.expires_at is not None and identity.expires_at <= timezone.now():
+            raise Unauthorized("This API key has expired.")
+        if not identity.scopes & set(scopes):
+            await self._threads.run(
+                _note_out_of_scope, identity, scopes, f"{scope['method']} {scope['path']}"
+            )
+        identity.require(scopes)
+        return identity
+
+    async def viewer(self, headers: Headers) -> Viewer:
+        """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
+        cookies = parse_cookie(_text(headers, b"cookie") or "")
+        session_key = cookies.get(settings.SESSION_COOKIE_NAME)
+        if not session_key or "\x00" in session_key:
+            raise Unauthorized("Sign in first.")
+        return await self._people.get(session_key, lambda: self._threads.run(_person, session_key))
+
+
+def _text(headers: Headers, name: bytes) -> str | None:
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def _authenticate(raw: str, source: str) -> keys.KeyIdentity:
+    return keys.authenticate(raw, timezone.now(), source=source)
+
+
+def _note_out_of_scope(identity: keys.KeyIdentity, wanted: tuple[str, ...], what: str) -> None:
+    keys.note_out_of_scope(identity, wanted, what, timezone.now())
+
+
+def _person(session_key: str) -> Viewer:
+    request = HttpRequest()
+    request.session = SessionStore(session_key)
+    user = get_user(request)
+    if not user.is_authenticated or user.pk is None:
+        raise Unauthorized("Sign in first.")
+    role = role_of(user)
+    if role is None:
+        raise Forbidden("Your account has no role yet. Ask an admin for one.")
+    return Viewer(int(user.pk), user.get_username(), role)

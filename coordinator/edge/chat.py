@@ -1,0 +1,65 @@
+"""`GET /api/chat/{agent_id}/messages/wait`: held until somebody says something to the agent."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.utils import timezone
+
+from coordinator import chat
+from coordinator.actions import agent_power
+from coordinator.actions.keys import KeyIdentity
+from coordinator.api.chat import READERS, begin, require_own
+from coordinator.chat import Place
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.http import headers_of, send_json
+from coordinator.edge.polls import seconds
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.errors import Busy
+
+TIMEOUT = 30.0  # seconds a wait is held where the caller does not say
+LONGEST = 600.0
+MOST_WAITING = 2_000
+
+
+class ChatDoor:
+    """The door behind which agents wait for messages."""
+
+    def __init__(self, auth: Authenticator, waits: Waits, threads: EdgeThreads) -> None:
+        self._auth = auth
+        self._waits = waits
+        self._threads = threads
+
+    async def wait(self, agent_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200 with what is new after `after`, oldest first, or with nothing after the timeout.
+
+        The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
+        restarts in between.
+        """
+        caller = await self._auth.program(scope, headers_of(scope), *READERS)
+        require_own(caller, agent_id)
+        timeout = seconds(scope, "timeout", default=TIMEOUT, most=LONGEST)
+        query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
+        place = await self._threads.run(_begin, caller, agent_id, query.get("after", [None])[-1])
+        if len(self._waits) >= MOST_WAITING:
+            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
+        gone = Disconnect(receive)
+        answer: dict[str, Any] | None = await self._waits.wait_until(
+            functools.partial(chat.told, agent_id, place),
+            topics=[f"chat_messages:{agent_id}"],
+            timeout=timeout,
+            gone=gone,
+        )
+        if not gone.happened:
+            await send_json(send, 200, answer or {"messages": [], "after": str(place)})
+
+
+def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> Place:
+    place = begin(agent_id, after)
+    if caller.agent_id == agent_id:
+        agent_power.noticed(agent_id, timezone.now())
+    return place

@@ -1,0 +1,221 @@
+"""`POST /hooks/claude-code`: whatever Claude Code tells, at the rate it tells it. It never waits for us to write.
+
+Hooks are not sent again: what came in is written as soon as the database can, and the answer goes out when it is
+written, or a moment later all the same. Only a status outside 2xx would show the person an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from django.utils import timezone
+
+from coordinator import instants
+from coordinator.actions import claude_code as sessions
+from coordinator.actions import tool_calls
+from coordinator.actions.claude_code import Known, Whereabouts
+from coordinator.actions.events import NewEvent
+from coordinator.actions.keys import KeyIdentity
+from coordinator.actions.tool_calls import AskedCall
+from coordinator.dialects import claude_code as dialect
+from coordinator.dialects.claude_code import Answer, Hook
+from coordinator.edge.asking import Asker
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.http import Headers, headers_of, plain_body, read_body, send_json
+from coordinator.edge.polls import seconds
+from coordinator.edge.rulings import Rulings
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.writer import GroupWriter, not_written
+from coordinator.errors import NotFound, SignalboxError
+from coordinator.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
+
+log = logging.getLogger(__name__)
+
+SCOPES = ("agent",)
+DECIDED = frozenset({"PreToolUse", "PermissionRequest"})
+# Seconds a hook waits for a person where its address does not say (`?wait=`): some versions give up after 60.
+WAIT = 50.0
+LONGEST_WAIT = 6 * 3600.0
+MOST_BYTES = 20 * 1024 * 1024
+MOST_KNOWN = 20_000  # sessions whose ids a process remembers
+ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not written yet
+WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
+BEGINNINGS = frozenset({"SessionStart", "UserPromptSubmit"})
+ENDS_OF_TURN = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"})
+
+
+class ClaudeCodeDoor:
+    """The door for Claude Code's hooks. One a process."""
+
+    def __init__(
+        self, auth: Authenticator, recorder: Recorder, rulings: Rulings, asker: Asker, threads: EdgeThreads
+    ) -> None:
+        self._auth = auth
+        self._recorder = recorder
+        self._rulings = rulings
+        self._asker = asker
+        self._threads = threads
+
+    async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one hook in and answer it; empty, which leaves everything to Claude Code, unless policy speaks."""
+        headers = headers_of(scope)
+        caller = await self._auth.program(scope, headers, *SCOPES)
+        wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
+        body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
+        hook = dialect.hook_of(body, instants.canonical(timezone.now()))
+        known = await self._recorder.session_of(hook, where_of(hook, headers, caller))
+        if hook.name not in DECIDED or not hook.text("tool_name"):
+            await self._recorder.record(hook, known, len(body))
+            await send_no_opinion(send)
+            return
+        call = dialect.call_of(hook, known.session_id, caller.agent_id)
+        ruling = await self._rulings.on(call.tool, call.about, caller.agent_id)
+        await self._recorder.record(hook, known, len(body), ruling)
+        answer = await self._decided(hook, call, ruling, _Asks(caller, wait, receive))
+        await (send_no_opinion(send) if answer is None else send_json(send, 200, answer))
+
+    async def _decided(self, hook: Hook, call: AskedCall, ruling: Ruling, asks: _Asks) -> Answer | None:
+        """Return the hook's answer, once it is known; None for no opinion. Raises Gone for a caller that left."""
+        answer: Answer | None = None
+        if ruling.decision in {ALLOW, DENY}:
+            by, now = asks.caller.actor, timezone.now()
+            await self._threads.run(tool_calls.note_ruling, call, ruling, by=by, now=now)
+            answer = dialect.answer_of_ruling(hook, ruling)
+        elif ruling.decision == ASK or hook.name == "PermissionRequest":
+            call, answer = await self._asked(hook, call, ruling, asks)
+        if answer is not None:
+            await self._recorder.write(hook, dialect.refused(hook, call.session_id, call.call_id, answer), 0)
+        return answer
+
+    async def _asked(
+        self, hook: Hook, call: AskedCall, ruling: Ruling, asks: _Asks
+    ) -> tuple[AskedCall, Answer | None]:
+        wait = min(asks.wait, ruling.wait_seconds or asks.wait)
+        call, settled = await self._asker.ask(
+            call, ruling, by=asks.caller.actor, wait=wait, receive=asks.receive
+        )
+        if settled["status"] == "expired":
+            return call, dialect.answer_of_silence(hook, wait, deny=ruling.deny_at_deadline)
+        if settled["status"] == "elsewhere":
+            return call, None
+        return call, dialect.answer_of_person(hook, settled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """Whose hook it is, how long it may wait, and its line."""
+
+    caller: KeyIdentity
+    wait: float
+    receive: Receive
+
+
+def where_of(hook: Hook, headers: Headers, caller: KeyIdentity) -> Whereabouts:
+    """Return where the hook's session runs; the machine's name comes as a header, which settings can add."""
+    host = unquote_to_bytes(headers.get(b"x-signalbox-host", b"")).decode("utf-8", "replace").strip()
+    host = "" if host.startswith("$") else dialect.mended(host)  # a variable that was not filled in
+    return Whereabouts(
+        project_dir=hook.text("cwd"), hostname=host[:255] or None, agent_name=caller.agent_id or "claude-code"
+    )
+
+
+async def send_no_opinion(send: Send) -> None:
+    """Answer 200 with nothing: Claude Code goes on as if there were no hook."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Recorder:
+    """Finds each hook's session and has its events written."""
+
+    def __init__(self, writer: GroupWriter, threads: EdgeThreads) -> None:
+        self._writer = writer
+        self._threads = threads
+        self._known: dict[str, Known] = {}
+        self._writing: set[asyncio.Task[SignalboxError | None]] = set()
+
+    async def session_of(self, hook: Hook, where: Whereabouts) -> Known:
+        """Return our session for the hook's; made on its first hook, whichever that is."""
+        known = self._known.get(hook.session)
+        if known is None or (where.hostname and not known.complete):
+            now = instants.parse(hook.at) or timezone.now()
+            known = await self._threads.run(sessions.session_for, hook.session, where, now)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[hook.session] = known
+        if hook.name in BEGINNINGS:
+            await self._threads.run(sessions.take_up, known.session_id, timezone.now())
+        return known
+
+    async def record(self, hook: Hook, known: Known, size: int, ruling: Ruling = NO_OPINION) -> None:
+        """Have the hook's events written, with what policy says of it; returns when they are, or a moment later."""
+        events = await self._events(hook, known.session_id)
+        if ruling.by and events:
+            events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
+        await self.write(hook, events, size)
+
+    async def write(self, hook: Hook, events: Sequence[NewEvent], size: int) -> None:
+        """Have events of the hook's session written; returns when they are, or a moment later."""
+        if not events:
+            return
+        task = asyncio.ensure_future(self._write(hook, list(events), size))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.wait([task], timeout=ANSWER_AFTER)
+        if task.done() and (refusal := task.result()) is not None:
+            raise refusal
+
+    async def _write(self, hook: Hook, events: list[NewEvent], size: int) -> SignalboxError | None:
+        """Write; return what was refused, for whoever still waits for it."""
+        try:
+            if await self._submit(events, size):
+                return None
+            # The session was deleted under us: what its agent still does is heard all the same.
+            self._known.pop(hook.session, None)
+            known = await self._threads.run(
+                sessions.session_for,
+                hook.session,
+                Whereabouts(hook.text("cwd")),
+                timezone.now(),
+            )
+            for event in events:
+                event.session_id = known.session_id
+            await self._submit(events, size)
+        except SignalboxError as refusal:
+            log.warning("A hook %s of %s was not written: %s", hook.name, hook.session, refusal.detail)
+            return refusal
+        except Exception:
+            log.exception("A hook %s of %s was not written", hook.name, hook.session)
+            return not_written()
+        return None
+
+    async def _submit(self, events: list[NewEvent], size: int) -> bool:
+        """Write; return False where the session is gone. Raises Busy, and Invalid for what cannot be kept."""
+        deadline = time.monotonic() + WRITE_WITHIN
+        outcomes = await self._writer.submit(events, deadline=deadline, size=size)
+        assert not isinstance(outcomes, bytes)
+        problems = [outcome for outcome in outcomes if isinstance(outcome, SignalboxError)]
+        if any(isinstance(problem, NotFound) for problem in problems):
+            return False
+        if problems:
+            raise problems[0]
+        return True
+
+    async def _events(self, hook: Hook, session_id: str) -> list[NewEvent]:
+        piece = dialect.piece_of(hook)
+        if piece is not None:
+            text = await self._threads.run(sessions.put_together, session_id, piece)
+            return [dialect.message_of(hook, session_id, piece.message_id, text)] if text else []
+        events: list[NewEvent] = []
+        if hook.name in ENDS_OF_TURN:
+            left = await self._threads.run(sessions.leftovers, session_id)
+            events += [
+                dialect.message_of(hook, session_id, name, text) for name, text in left.items() if text
+            ]
+        return [*events, *dialect.events_of(hook, session_id)]

@@ -1,0 +1,156 @@
+"""What is wrong with an event, in the recorded 422 form: every fault with its type, place, message and input.
+
+Events are decoded by msgspec, which is fast and strict but stops at the first fault. Only a body that it
+refuses comes here: pydantic then finds all faults, or accepts what the recorded server accepted (`"5"` for 5).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import pydantic
+
+from coordinator.actions.events import Int64, NewEvent
+from coordinator.errors import Invalid
+
+DEEPEST = 100  # levels of arrays and objects in one event
+BRACKETS_WORTH_A_LOOK = DEEPEST
+
+Fault = dict[str, Any]
+Place = tuple[str | int, ...]
+_decode = msgspec.json.Decoder(NewEvent).decode
+
+
+class _Event(pydantic.BaseModel):
+    """The wire form once more, for its messages."""
+
+    event_type: str
+    session_id: str
+    timestamp: str
+    tool_name: str | None = None
+    tool_input: dict[str, Any] | None = None
+    tool_output: Any = None
+    error: str | None = None
+    exit_code: Int64 | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+    reason: str | None = None
+    role: str | None = None
+    content: list[dict[str, Any]] | None = None
+    result_text: str | None = None
+    result_data: Any = None
+    run_id: str | None = None
+    tool_use_id: str | None = None
+    subagent: str | None = None
+    prompt_id: str | None = None
+    duration_ms: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+    model: str | None = None
+    input_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+    output_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+    cache_read_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+    cache_write_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+
+
+def event_of(text: bytes | msgspec.Raw, place: Place = ("body",)) -> NewEvent:
+    """Return the event that `text` holds. Raises Invalid with every fault, `place` first in each one's loc."""
+    try:
+        event = _decode(text)
+        if _may_be_deep(text):
+            _walk(msgspec.json.decode(text), (), 0)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unfit):
+        event = _look_closer(bytes(text), place)
+    event.source = "executor"  # not for the caller to say
+    return event
+
+
+def _may_be_deep(text: bytes | msgspec.Raw) -> bool:
+    raw = bytes(text)
+    return raw.count(b"[") + raw.count(b"{") > BRACKETS_WORTH_A_LOOK
+
+
+class _Unfit(Exception):
+    """A value that JSON can write and Signalbox cannot keep."""
+
+    def __init__(self, place: Place, message: str) -> None:
+        self.place = place
+        self.message = message
+
+
+def _look_closer(raw: bytes, place: Place) -> NewEvent:
+    value = json_of(raw, place)
+    try:
+        _walk(value, (), 0)
+        model = _Event.model_validate(value)
+    except _Unfit as unfit:
+        fault = {"type": "value_error", "loc": [*place, *unfit.place], "msg": unfit.message, "input": None}
+        raise Invalid([fault]) from None
+    except pydantic.ValidationError as problem:
+        raise Invalid(
+            [_recorded(dict(error), place) for error in problem.errors(include_url=False)]
+        ) from None
+    return NewEvent(**model.model_dump())
+
+
+def _recorded(error: dict[str, Any], place: Place) -> Fault:
+    fault = {
+        "type": error["type"],
+        "loc": [*place, *error["loc"]],
+        "msg": error["msg"],
+        "input": error["input"],
+    }
+    if "ctx" in error:
+        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return fault
+
+
+def json_of(raw: bytes, place: Place = ("body",)) -> Any:
+    """Return decoded JSON. Raises Invalid with a `json_invalid` fault that names the position."""
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as problem:
+        raise Invalid([_not_json(place, problem.pos, problem.msg)]) from None
+    except UnicodeDecodeError as problem:
+        raise Invalid([_not_json(place, problem.start, "The body is not UTF-8")]) from None
+    except RecursionError:
+        raise Invalid([_not_json(place, 0, f"Nested deeper than {DEEPEST} levels")]) from None
+    except ValueError as problem:
+        raise Invalid([_not_json(place, 0, str(problem).partition(";")[0])]) from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _not_json(place: Place, position: int, message: str) -> Fault:
+    return {
+        "type": "json_invalid",
+        "loc": [*place, position],
+        "msg": "JSON decode error",
+        "input": {},
+        "ctx": {"error": message},
+    }
+
+
+def _walk(value: Any, place: Place, depth: int) -> None:
+    """Raise _Unfit at the first number, text or depth that cannot be kept faithfully on both engines."""
+    if depth > DEEPEST:
+        raise _Unfit(place[:3], f"Nested deeper than {DEEPEST} levels")
+    if isinstance(value, str):
+        _check_text(value, place)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise _Unfit(place, "Number out of range")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_text(name, place)
+            _walk(item, (*place, name), depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _walk(item, (*place, index), depth + 1)
+
+
+def _check_text(text: str, place: Place) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Unfit(place, "Text holds a lone surrogate") from None

@@ -1,0 +1,183 @@
+"""Events in: `POST /sessions/{id}/events`, one, as recorded; `POST /api/events`, a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from coordinator.actions import idempotency
+from coordinator.actions.events import NewEvent, Outcome, Recorded
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.faults import event_of, json_of
+from coordinator.edge.http import headers_of, plain_body, read_body, send_json
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import BadRequest, Busy, Invalid, SignalboxError, TooLarge
+
+SCOPES = ("runner", "agent", "operator")
+ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
+MOST_BYTES = 20 * 1024 * 1024
+MOST_EVENTS = 10_000
+IN_HAND = 256 * 1024 * 1024  # bytes of bodies that one process holds at a time
+SLOW_TO_READ = 64 * 1024  # bytes from which a body is decoded in a thread
+
+NDJSON = frozenset(
+    {b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/jsonlines"}
+)
+
+T = TypeVar("T")
+OK = b'{"ok":true}'
+encode = msgspec.json.Encoder(enc_hook=str).encode
+Parsed = list[NewEvent | SignalboxError]
+
+
+class Ingest:
+    """The doors through which events come in. One a process."""
+
+    def __init__(self, auth: Authenticator, writer: GroupWriter) -> None:
+        self._auth = auth
+        self._writer = writer
+        self._in_hand = 0
+
+    async def one(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one event of a session; answers when it is committed."""
+        deadline = time.monotonic() + ANSWER_WITHIN
+        headers = headers_of(scope)
+        caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
+        with self._holding(headers):
+            body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
+            event = event_of(body) if len(body) < SLOW_TO_READ else await asyncio.to_thread(event_of, body)
+            if event.session_id != session_id:
+                raise BadRequest("Event session_id must match URL session_id")
+            key = headers.get(b"idempotency-key")
+            once = self._once(key, caller.name, session_id, body)
+            result = await self._writer.submit(
+                [event],
+                deadline=deadline,
+                size=len(body),
+                once=once,
+                make_answer=_one_answer if once else None,
+            )
+            outcome = _kept(result) if isinstance(result, bytes) else result[0]
+        if isinstance(outcome, SignalboxError):
+            raise outcome
+        await send_json(send, 201, OK)
+
+    async def batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take many events, of any sessions; answers with one result an event when the good ones are committed."""
+        deadline = time.monotonic() + ANSWER_WITHIN
+        headers = headers_of(scope)
+        caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
+        with self._holding(headers):
+            body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
+            parsed = await asyncio.to_thread(parse_batch, body, headers.get(b"content-type", b""))
+
+            def make_answer(outcomes: Sequence[Outcome]) -> bytes:
+                return batch_answer(parsed, outcomes)
+
+            answer = await self._writer.submit(
+                [item for item in parsed if isinstance(item, NewEvent)],
+                deadline=max(deadline, time.monotonic() + 1),  # a large body may have taken its time to come
+                size=len(body),
+                once=self._once(headers.get(b"idempotency-key"), caller.name, "/api/events", body),
+                make_answer=make_answer,
+            )
+        await send_json(send, 200, answer)
+
+    def _holding(self, headers: dict[bytes, bytes]) -> _Held:
+        return _Held(self, int(headers.get(b"content-length") or 0))
+
+    def _once(self, key: bytes | None, caller: str, door: str, body: bytes) -> idempotency.Claim | None:
+        if key is None:
+            return None
+        if not 0 < len(key) <= 255:
+            raise BadRequest("Idempotency-Key must have 1 to 255 characters.")
+        return idempotency.claim(caller=caller, door=door, key=key.decode("latin-1"), content=body)
+
+
+class _Held:
+    """Counts a body's bytes while it is in hand; refuses it where too many are."""
+
+    def __init__(self, ingest: Ingest, size: int) -> None:
+        self._ingest = ingest
+        self._size = min(size, MOST_BYTES)
+
+    def __enter__(self) -> None:
+        if self._ingest._in_hand + self._size > IN_HAND:
+            raise Busy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
+        self._ingest._in_hand += self._size
+
+    def __exit__(self, *_: object) -> None:
+        self._ingest._in_hand -= self._size
+
+
+async def in_time(answer: Awaitable[T], deadline: float) -> T:
+    """Await `answer`, but no longer than until `deadline`. Raises Busy then."""
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await answer
+    except TimeoutError:
+        raise Busy("The database is busy. Nothing was written; try again.", retry_after=1) from None
+
+
+def parse_batch(body: bytes, content_type: bytes) -> Parsed:
+    """Return each event of a JSON array or of NDJSON lines, or what is wrong with it.
+
+    Raises Invalid where the whole cannot be read, TooLarge for too many events.
+    """
+    texts = _items(body, content_type)
+    if len(texts) > MOST_EVENTS:
+        raise TooLarge(f"A batch holds at most {MOST_EVENTS} events.")
+    return [_event_or_fault(text, index) for index, text in enumerate(texts)]
+
+
+def _items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
+    kind = content_type.partition(b";")[0].strip().lower()
+    start = body.lstrip()[:1]
+    if kind.endswith((b"ndjson", b"jsonl", b"json-seq", b"jsonlines")) or (
+        start == b"{" and kind != b"application/json"
+    ):
+        return [line for line in body.split(b"\n") if line.strip()]
+    try:
+        return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except msgspec.MsgspecError:
+        json_of(body)
+        raise Invalid("Send a JSON array of events, or one event a line as application/x-ndjson.") from None
+
+
+def _event_or_fault(text: bytes | msgspec.Raw, index: int) -> NewEvent | SignalboxError:
+    try:
+        return event_of(text, ("body", index))
+    except Invalid as fault:
+        return fault
+
+
+def batch_answer(parsed: Parsed, outcomes: Sequence[Outcome]) -> bytes:
+    """Return the batch's answer: counts, and for each event its place, status and id or detail."""
+    written = iter(outcomes)
+    results = []
+    for index, item in enumerate(parsed):
+        outcome = item if isinstance(item, SignalboxError) else next(written)
+        if isinstance(outcome, Recorded):
+            results.append({"index": index, "status": 201, "id": outcome.event_id})
+        else:
+            results.append({"index": index, "status": outcome.status, "detail": outcome.detail})
+    accepted = sum(result["status"] == 201 for result in results)
+    return encode({"accepted": accepted, "rejected": len(results) - accepted, "results": results})
+
+
+def _one_answer(outcomes: Sequence[Outcome]) -> bytes:
+    return batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
+
+
+def _kept(answer: bytes) -> Outcome:
+    result = msgspec.json.decode(answer)["results"][0]
+    if result["status"] == 201:
+        return Recorded(result["id"])
+    refusal = SignalboxError(result["detail"])
+    refusal.status = result["status"]
+    return refusal

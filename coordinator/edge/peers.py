@@ -1,0 +1,67 @@
+"""Who is at the other end of a connection, when a proxy may stand between.
+
+A forwarding header is believed only from an address in SIGNALBOX_TRUSTED_PROXIES; from anybody else it is
+a lie or a mistake, and is dropped before Django could see it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+
+FORWARDING_HEADERS = frozenset(
+    {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The client's address as far as it can be trusted, and the scheme it spoke (`http` or `https`)."""
+
+    address: str
+    scheme: str
+
+
+@lru_cache(maxsize=1024)
+def _is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(ip in ipaddress.ip_network(proxy, strict=False) for proxy in proxies)
+
+
+def is_trusted_proxy(address: str) -> bool:
+    """Say whether `address` is one of the operator's own proxies."""
+    return _is_trusted(address, tuple(settings.TRUSTED_PROXIES))
+
+
+def is_forwarded(scope: dict[str, Any]) -> bool:
+    """Say whether a proxy, ours or another, says that it passed this request on."""
+    return any(name.lower() in FORWARDING_HEADERS for name, _value in scope["headers"])
+
+
+def _values(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
+    joined = b",".join(value for key, value in headers if key.lower() == name)
+    return [part.strip() for part in joined.decode("latin-1").split(",") if part.strip()]
+
+
+def peer_of(scope: dict[str, Any]) -> Peer:
+    """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies."""
+    client = scope.get("client") or ("", 0)
+    address, scheme = str(client[0]), str(scope.get("scheme", "http"))
+    if not is_trusted_proxy(address):
+        return Peer(address, scheme)
+    protocols = _values(scope["headers"], b"x-forwarded-proto")
+    if protocols and protocols[-1].lower() in {"http", "https"}:
+        scheme = protocols[-1].lower()
+    for hop in reversed(_values(scope["headers"], b"x-forwarded-for")):
+        address = hop
+        if not is_trusted_proxy(hop):
+            break
+    return Peer(address, scheme)

@@ -1,0 +1,120 @@
+"""Requests that wait: a runner for a run, an agent for a verdict. The waiting is edge.waits, the rule an action."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.db import OperationalError
+from django.utils import timezone
+
+from coordinator import approvals
+from coordinator.actions import runners
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.http import headers_of, send_empty, send_json
+from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.errors import Busy, Invalid
+
+log = logging.getLogger(__name__)
+
+VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
+LONGEST_VERDICT_WAIT = 600.0
+MOST_POLLS = 2_000  # held at a time per process
+
+Check = Callable[[], dict[str, Any] | None]
+
+
+class Polls:
+    """The doors behind which requests are held."""
+
+    def __init__(self, auth: Authenticator, waits: Waits, threads: EdgeThreads) -> None:
+        self._auth = auth
+        self._waits = waits
+        self._threads = threads
+
+    async def runner(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length."""
+        await self._auth.program(scope, headers_of(scope), "runner")
+        runner_id = required(scope, "runner_id")
+        gone = Disconnect(receive)
+        answer = await self._held(
+            gone,
+            functools.partial(_poll_runner, runner_id, gone),
+            topics=runners.poll_topics(runner_id),
+            timeout=settings.RUNNER_POLL_TIMEOUT,
+        )
+        if gone.happened:
+            await self._threads.run(_runner_gone, runner_id, answer)
+        elif answer is None:
+            await send_empty(send)
+        else:
+            await send_json(send, 200, answer)
+
+    async def verdict(self, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or as pending after the timeout.
+
+        However it ends, a client that still waits asks again: nothing is lost by a restart.
+        """
+        caller = await self._auth.program(scope, headers_of(scope), "agent", "runner", "operator", "read")
+        timeout = seconds(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
+        asked = await self._threads.run(approvals.visible, request_id, caller.agent_id)
+        if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it
+            timeout = min(timeout, max(0.0, (asked.expires_at - timezone.now()).total_seconds() + 0.01))
+        gone = Disconnect(receive)
+        check = functools.partial(approvals.verdict, request_id)
+        topics = [f"permission_requests:{asked.pk}"]
+        answer = await self._held(gone, check, topics=topics, timeout=timeout)
+        if not gone.happened:
+            await send_json(send, 200, answer or approvals.answer(asked, timezone.now()))
+
+    async def _held(
+        self, gone: Disconnect, check: Check, *, topics: Iterable[str], timeout: float
+    ) -> dict[str, Any] | None:
+        """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
+        if len(self._waits) >= MOST_POLLS:
+            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
+        return await self._waits.wait_until(check, topics=topics, timeout=timeout, gone=gone)
+
+
+def required(scope: Scope, name: str) -> str:
+    """Return a query parameter. Raises Invalid, as recorded, where it is missing."""
+    query: bytes = scope["query_string"]
+    values = parse_qs(query.decode("latin-1"), keep_blank_values=True).get(name)
+    if not values:
+        fault = {"type": "missing", "loc": ["query", name], "msg": "Field required", "input": None}
+        raise Invalid([fault])
+    return values[-1]
+
+
+def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
+    """Return a query parameter as a length of time, at most `most`. Raises Invalid for what is none."""
+    query: bytes = scope["query_string"]
+    text = parse_qs(query.decode("latin-1")).get(name, [str(default)])[-1]
+    try:
+        length = float(text)
+    except ValueError:
+        length = -1.0
+    if not 0 <= length < float("inf"):
+        raise Invalid(f"{name} must be a number of seconds, not {text!r}.")
+    return min(length, most)
+
+
+def _poll_runner(runner_id: str, gone: Disconnect) -> dict[str, Any] | None:
+    try:
+        return None if gone.happened else runners.poll(runner_id, timezone.now())
+    except (
+        OperationalError
+    ) as problem:  # three failed polls end a real runner; one that waits on costs nothing
+        log.warning("A poll finds the database busy and waits on: %s", str(problem).strip())
+        return None
+
+
+def _runner_gone(runner_id: str, answer: dict[str, Any] | None) -> None:
+    runners.poll_broke_off(runner_id, answer, timezone.now())

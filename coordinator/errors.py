@@ -1,0 +1,79 @@
+"""What can go wrong on purpose: actions raise these, doors turn them into answers.
+
+Every door answers with `status` and `{"detail": detail}` (REST and edge) or shows `detail` (pages).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SignalboxError(Exception):
+    """Base of all expected errors. `detail` is a sentence, or the object a recorded client expects."""
+
+    status = 400
+
+    def __init__(self, detail: Any, *, retry_after: int | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class BadRequest(SignalboxError):
+    """The request contradicts itself or the state it names."""
+
+    status = 400
+
+
+class Unauthorized(SignalboxError):
+    """Nobody, or an unknown, expired or revoked key."""
+
+    status = 401
+
+
+class Forbidden(SignalboxError):
+    """Somebody known who may not do this."""
+
+    status = 403
+
+
+class NotFound(SignalboxError):
+    """No such row, or none that the asker may see."""
+
+    status = 404
+
+
+class Conflict(SignalboxError):
+    """Somebody else was first, or the row has moved on since it was read."""
+
+    status = 409
+
+
+class TooLarge(SignalboxError):
+    """A body over the door's limit."""
+
+    status = 413
+
+
+class Unsupported(SignalboxError):
+    """A body in a form that this door does not read."""
+
+    status = 415
+
+
+class Invalid(SignalboxError):
+    """A body that can be read but not accepted."""
+
+    status = 422
+
+
+class TooMany(SignalboxError):
+    """Over a rate limit; `retry_after` says in how many seconds to come back."""
+
+    status = 429
+
+
+class Busy(SignalboxError):
+    """The database is locked, a disk is full or a queue is; nothing was written; `retry_after` in seconds."""
+
+    status = 503

@@ -1,0 +1,83 @@
+"""`manage.py apikey create|list|revoke`: machines' keys, from the command line."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from coordinator.actions import keys
+from coordinator.actors import system
+from coordinator.errors import SignalboxError
+from coordinator.models import ApiKey
+from coordinator.models.keys import SCOPES
+
+COMMAND_LINE = system("command-line")
+
+
+class Command(BaseCommand):
+    """Makes, lists and revokes API keys. Whoever may run it has the database already."""
+
+    help = "Make, list or revoke API keys. A new key is shown once."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the three verbs."""
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        create = verbs.add_parser("create", help="make a key and print it, once")
+        create.add_argument("name", help="who uses it, for example my-runner")
+        create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="may be repeated")
+        create.add_argument("--agent", metavar="ID", help="the agent that the key speaks for (scope agent)")
+        create.add_argument("--days", type=int, help="days until it expires; without, it does not")
+        verbs.add_parser("list", help="list keys, without the keys themselves")
+        revoke = verbs.add_parser("revoke", help="refuse a key from now on, for ever")
+        revoke.add_argument("name")
+
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
+        """Run one verb; what is refused is said in a line."""
+        try:
+            {"create": self.create, "list": self.list, "revoke": self.revoke}[verb](options)
+        except SignalboxError as refusal:
+            raise CommandError(str(refusal.detail)) from None
+
+    def create(self, options: dict[str, Any]) -> None:
+        """Make a key. The key alone goes to stdout, so that a script can take it."""
+        now = timezone.now()
+        if options["days"] is not None and not 0 < options["days"] <= 36_500:
+            raise CommandError("--days must be between 1 and 36500.")
+        row, raw = keys.create(
+            name=options["name"],
+            scopes=options["scope"],
+            agent_id=options["agent"],
+            expires_at=now + timedelta(days=options["days"]) if options["days"] else None,
+            by=COMMAND_LINE,
+            now=now,
+        )
+        self.stderr.write(
+            f"The key {row.name!r}. It is shown this once; keep it where only its user can read it:"
+        )
+        self.stdout.write(raw)
+
+    def list(self, _options: dict[str, Any]) -> None:
+        """Print one line a key."""
+        for row in ApiKey.objects.order_by("name"):
+            scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
+            state = "revoked" if row.revoked_at else f"expires {day(row.expires_at)}"
+            self.stdout.write(f"{row.name}  {row.prefix}…  {scopes}  used {day(row.last_used_at)}  {state}")
+
+    def revoke(self, options: dict[str, Any]) -> None:
+        """Revoke the key of that name."""
+        row = ApiKey.objects.filter(name=options["name"]).first()
+        if row is None:
+            raise CommandError(f"No key is named {options['name']!r}.")
+        keys.revoke(row.id, by=COMMAND_LINE, now=timezone.now())
+        self.stdout.write(f"The key {row.name!r} is refused from now on.")
+
+
+def day(value: Any) -> str:
+    """Return a day, `never` for nothing, or the text that stands there."""
+    if value is None:
+        return "never"
+    return f"{value:%Y-%m-%d}" if isinstance(value, datetime) else str(value)

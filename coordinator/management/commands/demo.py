@@ -1,0 +1,52 @@
+"""`manage.py demo`: a believable week in an empty database, and with --live a small fleet at work."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from coordinator import startup
+from coordinator.demo import fill, live
+from coordinator.errors import SignalboxError
+
+
+class Command(BaseCommand):
+    """Fills the database; then, if told, keeps working through the HTTP API of a running server."""
+
+    help = "Fill an empty database with a believable week; --live keeps a small fleet working over HTTP."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--days", type=int, default=7, help="how many days of history (default 7)")
+        parser.add_argument("--seed", type=int, default=7, help="the same seed tells the same week")
+        parser.add_argument("--anyway", action="store_true", help="even if the database is in use")
+        parser.add_argument("--live", action="store_true", help="then keep a fleet working until Ctrl-C")
+        parser.add_argument("--url", default=f"http://{settings.BIND}", help="the running server, for --live")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["live"]:
+            try:
+                live.require_server(options["url"])
+            except live.NoServer as problem:
+                raise CommandError(str(problem)) from None
+        startup.prepare_database(migrate=True, say=self.stdout.write)
+        if not options["live"] or options["anyway"] or not fill.is_in_use():
+            self.fill(options)
+        if options["live"]:
+            live.work(options["url"], say=self.stdout.write)
+
+    def fill(self, options: dict[str, Any]) -> None:
+        """Write the week and say how much it was."""
+        try:
+            filled = fill.fill(
+                seed=options["seed"], days=options["days"], now=timezone.now(), anyway=options["anyway"]
+            )
+        except SignalboxError as problem:
+            raise CommandError(str(problem.detail)) from None
+        self.stdout.write(
+            f"Wrote {filled.sessions} sessions with {filled.events:,} events, {filled.requests} permission requests, "
+            f"{filled.messages} chat messages; {filled.agents} agents."
+        )

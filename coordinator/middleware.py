@@ -1,0 +1,84 @@
+"""What every Django response passes through, beside Django's own middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import get_resolver
+
+from coordinator import feed, trace
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class TraceId:
+    """Gives each request a trace id (header X-Request-ID, the caller's if well formed) and answers with it."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        trace_id = trace.begin(request.headers.get("X-Request-ID"))
+        try:
+            response = self.get_response(request)
+        finally:
+            trace.end()
+        response.headers["X-Request-ID"] = trace_id
+        return response
+
+
+class LivePosition:
+    """Notes on each request how far the feed had come when it began: a page's stream starts there."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.live_after = feed.position_here()  # type: ignore[attr-defined]
+        return self.get_response(request)
+
+
+class RefuseNul:
+    """Answers 400 to a NUL character in a path, a query or the session cookie (where `\\000` in quotes means one):
+    PostgreSQL has no form for it, and nobody needs it."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+        if "\x00" in request.path + cookie or "%00" in request.META.get("QUERY_STRING", ""):
+            # Not raised: Django would log a traceback for each.
+            refuse: Callable[..., HttpResponse] = get_resolver().resolve_error_handler(400)
+            return refuse(request, exception=BadRequest("a NUL character in the address"))
+        return self.get_response(request)
+
+
+class ContentSecurityPolicy:
+    """Sets the one strict policy of settings.SECURE_CSP (Django 6 brings its own; delete this then)."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+        self.policy = "; ".join(f"{name} {' '.join(values)}" for name, values in settings.SECURE_CSP.items())
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", self.policy)
+        return response
+
+
+class MachineMethods:
+    """Lets machines read a refused method as every other error: `{"detail": "Method Not Allowed"}`, with Allow."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.status_code == 405 and not request.path.startswith(("/ui/", "/admin/")):
+            response.content = b'{"detail":"Method Not Allowed"}'
+            response.headers["Content-Type"] = "application/json"
+        return response

@@ -1,0 +1,56 @@
+"""The feed's table. Its triggers are kept by coordinator.triggers, which puts them up after every migrate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import migrations, models
+
+from coordinator import triggers
+from coordinator.migrations._sql import step
+from coordinator.models.fields import MsField
+
+
+def nothing(apps: Any, schema_editor: Any) -> None:
+    """Leave it to post_migrate to put the triggers up."""
+
+
+def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django calls it with both
+    """Take the triggers down before their table goes: they would fail every write."""
+    triggers.remove(schema_editor.connection)
+
+
+class Migration(migrations.Migration):
+    dependencies = [("coordinator", "0023_keys")]
+
+    operations = [
+        step(
+            [
+                """
+CREATE TABLE changes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    key TEXT NOT NULL,
+    parent TEXT,
+    op TEXT NOT NULL CHECK (op IN ('insert', 'update', 'delete'))
+)""",
+            ],
+            ["DROP TABLE changes"],
+            [
+                migrations.CreateModel(
+                    "Change",
+                    [
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        ("at", MsField()),
+                        ("topic", models.TextField()),
+                        ("key", models.TextField()),
+                        ("parent", models.TextField(blank=True, null=True)),
+                        ("op", models.TextField()),
+                    ],
+                    {"db_table": "changes"},
+                ),
+            ],
+        ),
+        migrations.RunPython(nothing, remove_triggers),
+    ]

@@ -1,0 +1,58 @@
+"""Agents and which plugins each of them uses."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import JsonTextField, MsField
+
+
+def default_capabilities() -> list[str]:
+    """Return what an agent needs unless it says otherwise; the column's own default says the same."""
+    return ["Reasoning", "Memory"]
+
+
+class Agent(models.Model):
+    """One agent that people talk to and give grants to.
+
+    `enabled` says whether it may work, `last_seen` when it last said so (1970 means never); `status` is a
+    relic of the schema that nothing reads.
+    """
+
+    id = models.TextField(primary_key=True)
+    name = models.TextField()
+    description = models.TextField(null=True, blank=True)
+    default_engine_id = models.TextField()
+    status = models.TextField(null=True, blank=True, default="offline", db_default="offline")
+    metadata = JsonTextField(null=True, blank=True, default=dict, db_default=models.Value("{}"))
+    required_capabilities = JsonTextField(
+        null=True,
+        blank=True,
+        default=default_capabilities,
+        db_default=models.Value('["Reasoning", "Memory"]'),
+    )
+    enabled = models.BooleanField(default=True, db_default=True)
+    last_seen = MsField(default=0, db_default=0)
+    power_password_hash = models.TextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "agents"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AgentPlugin(models.Model):
+    """An agent uses a plugin; the position is where its card lies on the agent's board."""
+
+    pk = models.CompositePrimaryKey("agent_id", "plugin_id")
+    agent = models.ForeignKey(Agent, models.DO_NOTHING, db_index=False, related_name="agent_plugins")
+    plugin_id = models.TextField()
+    pos_x = models.BigIntegerField(default=0, db_default=0)
+    pos_y = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        db_table = "agent_plugins"
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} uses {self.plugin_id}"

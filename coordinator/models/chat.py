@@ -1,0 +1,83 @@
+"""What people and agents say to each other, and the files they attach."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.agents import Agent
+from coordinator.models.fields import JsonTextField, MsField
+
+
+class ChatSource(models.TextChoices):
+    """Who speaks. The database refuses any other word."""
+
+    USER = "user"
+    AGENT = "agent"
+    SYSTEM = "system"
+
+
+class StorageType(models.TextChoices):
+    """Where an attachment's bytes are: in the row up to 64 KiB, else in a file. The database refuses others."""
+
+    INLINE = "inline"
+    DISK = "disk"
+
+
+class ChatMessage(models.Model):
+    """One message of a person's thread with an agent; `content` is a list of content blocks."""
+
+    Source = ChatSource
+
+    id = models.TextField(primary_key=True)
+    # No ON DELETE in the document: an agent with messages cannot be deleted before they are.
+    agent = models.ForeignKey(Agent, models.DO_NOTHING, db_index=False, related_name="chat_messages")
+    user_id = models.TextField(default="default", db_default="default")
+    source = models.TextField()
+    content = JsonTextField()
+    metadata = JsonTextField(null=True, blank=True)
+    created_at = MsField()
+
+    class Meta:
+        db_table = "chat_messages"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class ChatAttachment(models.Model):
+    """One file of a message: its bytes in `inline_data` or in the file that `disk_path` names."""
+
+    StorageType = StorageType
+
+    id = models.TextField(primary_key=True)
+    message = models.ForeignKey(ChatMessage, models.DO_NOTHING, db_index=False, related_name="attachments")
+    filename = models.TextField()
+    mime_type = models.TextField()
+    size_bytes = models.BigIntegerField()
+    storage_type = models.TextField()
+    inline_data = models.BinaryField(null=True, blank=True)
+    disk_path = models.TextField(null=True, blank=True)
+    created_at = MsField()
+
+    class Meta:
+        db_table = "chat_attachments"
+
+    def __str__(self) -> str:
+        return self.filename
+
+
+class ReadMark(models.Model):
+    """How far a person has read an agent's thread: the place of the last message they saw."""
+
+    id = models.BigAutoField(primary_key=True)
+    person = models.TextField()
+    agent_id = models.TextField()
+    read_at = MsField()
+    message_id = models.TextField(default="", db_default="")
+
+    class Meta:
+        db_table = "read_marks"
+        constraints = [models.UniqueConstraint(fields=["person", "agent_id"], name="sbx_read_marks_once")]
+
+    def __str__(self) -> str:
+        return f"{self.person} in {self.agent_id}"

@@ -1,0 +1,69 @@
+"""API keys, keys that stay refused for ever, and the one-time token that makes the first administrator."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField, MsField
+
+# What a key may be for; each door names those it takes.
+SCOPES = ("runner", "agent", "operator", "read")
+
+
+class ApiKey(models.Model):
+    """A machine's key, shown once and kept as a SHA-256; it may do what its scopes say until it expires.
+
+    `prefix` is the key's first characters, so that people can tell keys apart; `agent_id` binds an agent's key
+    to that agent.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField(unique=True)
+    prefix = models.TextField()
+    key_hash = models.TextField(unique=True)
+    scopes = JsonTextField()
+    agent_id = models.TextField(null=True, blank=True)
+    created_at = IsoTextField()
+    created_by = models.TextField(null=True, blank=True)
+    expires_at = IsoTextField(null=True, blank=True)
+    last_used_at = IsoTextField(null=True, blank=True)
+    revoked_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "api_keys"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def scope_names(self) -> list[str]:
+        """The key's scopes; none where the column does not hold a list."""
+        return [str(scope) for scope in self.scopes] if isinstance(self.scopes, list) else []
+
+
+class RevokedKey(models.Model):
+    """The hash of a key that is refused for ever, even if its row in `api_keys` is gone or comes back."""
+
+    key_hash = models.TextField(primary_key=True)
+    revoked_at = MsField()
+
+    class Meta:
+        db_table = "revoked_keys"
+
+    def __str__(self) -> str:
+        return self.key_hash
+
+
+class SetupToken(models.Model):
+    """The token of the set-up link, as a SHA-256; good for one use, while there are no users."""
+
+    token_hash = models.TextField(primary_key=True)
+    created_at = IsoTextField()
+    used_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "setup_tokens"
+
+    def __str__(self) -> str:
+        return self.token_hash

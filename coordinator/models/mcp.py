@@ -1,0 +1,134 @@
+"""MCP servers and who may use which of their tools."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField, SecondsField
+
+
+class DefaultPolicy(models.TextChoices):
+    """What holds where no grant decides: opt-in denies, opt-out allows, anything else denies."""
+
+    OPT_IN = "opt-in"
+    OPT_OUT = "opt-out"
+
+
+class EntryType(models.TextChoices):
+    """What a grant is about. The database refuses any other word."""
+
+    CAPABILITY = "capability"
+    SERVER_GRANT = "server_grant"
+    TOOL_GRANT = "tool_grant"
+
+
+class GrantPermission(models.TextChoices):
+    """What a grant says. The database takes any word; anything but `allow` denies."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class McpServer(models.Model):
+    """One MCP server that agents may be given: how it is started, and what holds without a grant."""
+
+    DefaultPolicy = DefaultPolicy
+
+    name = models.TextField(primary_key=True)
+    command = models.TextField()
+    args = JsonTextField(default=list, db_default=models.Value("[]"))
+    script_content = models.TextField(null=True, blank=True)
+    description = models.TextField(null=True, blank=True)
+    created_at = SecondsField()
+    is_active = models.BooleanField(default=True, db_default=True)
+    default_policy = models.TextField(default="opt-in", db_default="opt-in")
+
+    class Meta:
+        db_table = "mcp_servers"
+        verbose_name = "MCP server"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GrantQuerySet(models.QuerySet["Grant"]):
+    """Grants by where they stand at an instant."""
+
+    def standing(self, now: datetime) -> GrantQuerySet:
+        """Return grants that are not over: without an end, before it, or with one that cannot be read."""
+        return self.filter(models.Q(expires_at__gt=now) | models.Q(expires_at__instant__isnull=True))
+
+    def over(self, now: datetime) -> GrantQuerySet:
+        """Return grants that have ended, by the clock or by a person."""
+        return self.filter(expires_at__lte=now)
+
+
+class Grant(models.Model):
+    """An agent may, or may not, use a server or one of its tools, until it expires.
+
+    Agent and server are plain ids, no foreign keys: a grant may be written before either is known.
+    """
+
+    EntryType = EntryType
+    Permission = GrantPermission
+
+    id = models.BigAutoField(primary_key=True)
+    entry_type = models.TextField()
+    agent_id = models.TextField()
+    server_id = models.TextField()
+    tool_name = models.TextField(null=True, blank=True)
+    permission = models.TextField(default="allow", db_default="allow")
+    granted_by = models.TextField(null=True, blank=True)
+    granted_at = IsoTextField()
+    expires_at = IsoTextField(null=True, blank=True)
+    justification = models.TextField(null=True, blank=True)
+    metadata = JsonTextField(null=True, blank=True)
+
+    objects = GrantQuerySet.as_manager()
+
+    class Meta:
+        db_table = "mcp_access_control"
+
+    def __str__(self) -> str:
+        return f"{self.permission} {self.agent_id} {self.server_id} {self.tool_name or '*'}"
+
+
+class McpTool(models.Model):
+    """One tool of a server as the server last told it, and as a person last accepted it.
+
+    The two hashes differ where the definition changed and nobody has accepted that yet. `gone_at` is set while
+    the server does not list the tool. The server is a plain id, as in grants.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    name = models.TextField()
+    title = models.TextField(null=True, blank=True)
+    description = models.TextField(null=True, blank=True)
+    input_schema = JsonTextField(null=True, blank=True)
+    output_schema = JsonTextField(null=True, blank=True)
+    annotations = JsonTextField(null=True, blank=True)
+    definition_hash = models.TextField()
+    accepted_hash = models.TextField()
+    accepted = JsonTextField(null=True, blank=True)
+    accepted_by = models.TextField(null=True, blank=True)
+    accepted_at = IsoTextField(null=True, blank=True)
+    first_listed_at = IsoTextField()
+    listed_at = IsoTextField()
+    changed_at = IsoTextField(null=True, blank=True)
+    gone_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "mcp_tools"
+        verbose_name = "MCP tool"
+        constraints = [models.UniqueConstraint(fields=["server_id", "name"], name="sbx_mcp_tools_name")]
+
+    def __str__(self) -> str:
+        return f"{self.server_id} {self.name}"
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the definition differs from the one that a person accepted."""
+        return self.definition_hash != self.accepted_hash

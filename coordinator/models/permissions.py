@@ -1,0 +1,154 @@
+"""What agents ask people for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from coordinator.models.fields import IsoTextField, JsonTextField
+
+
+class RequestStatus(models.TextChoices):
+    """Where a request stands. The last three are Signalbox's own; foreign words are shown, never written.
+
+    `auto-approved` is written only for the types that an operator lists in SIGNALBOX_AUTO_APPROVE_TYPES.
+    """
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    AUTO_APPROVED = "auto-approved"
+
+
+class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
+    """The questions that pages and doors ask of many requests; coordinator.approvals.standing reads one."""
+
+    def with_context(self) -> PermissionRequestQuerySet:
+        """Load each request together with its context (None for rows of other programs)."""
+        return self.select_related("context")
+
+    def waiting(self, now: datetime) -> PermissionRequestQuerySet:
+        """Keep those that a person may decide at `now`: pending, and not past a readable deadline."""
+        return self.filter(Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status="pending")
+
+    def lapsed(self, now: datetime) -> PermissionRequestQuerySet:
+        """Keep those whose deadline passed, whether or not housekeeping has written that down."""
+        return self.filter(Q(status="expired") | Q(status="pending", expires_at__lte=now))
+
+    def in_force(self, now: datetime) -> PermissionRequestQuerySet:
+        """Keep the approvals that stand for later requests: a person's, not for once, not over, not revoked."""
+        return self.filter(
+            Q(expires_at__isnull=True) | Q(expires_at__gt=now),
+            Q(context__isnull=True)
+            | Q(context__validity__isnull=True, context__revoked_at__isnull=True)
+            | (~Q(context__validity="once") & Q(context__revoked_at__isnull=True)),
+            status="approved",
+        )
+
+
+class PermissionRequest(models.Model):
+    """Somebody's agent asks whether it may do one thing; a person says yes or no.
+
+    `expires_at` is the deadline while the request is pending, and the end of the approval once decided.
+    """
+
+    Status = RequestStatus
+
+    id = models.BigAutoField(primary_key=True)
+    request_id = models.TextField(unique=True)
+    created_at = IsoTextField()
+    plugin_id = models.TextField()
+    permission_type = models.TextField()
+    target_resource = models.TextField(null=True, blank=True)
+    justification = models.TextField()
+    status = models.TextField(default="pending", db_default="pending")
+    approved_by = models.TextField(null=True, blank=True)
+    approved_at = IsoTextField(null=True, blank=True)
+    expires_at = IsoTextField(null=True, blank=True)
+    metadata = JsonTextField(null=True, blank=True)
+
+    objects = PermissionRequestQuerySet.as_manager()
+
+    class Meta:
+        db_table = "permission_requests"
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class PermissionContext(models.Model):
+    """What the documents' table has no column for: who asked in which session with which input, and how it ended.
+
+    `pending_key` is set while the request waits and unique, so that one asker's same question is one row
+    however concurrently it is asked. `subject_key` is the same for all who ask for the same thing. `deadline`
+    keeps what `expires_at` was before a decision. Rows of other programs have no context until they are decided.
+    """
+
+    request = models.OneToOneField(
+        PermissionRequest,
+        models.DO_NOTHING,  # the database cascades
+        to_field="request_id",
+        db_column="request_id",
+        primary_key=True,
+        related_name="context",
+    )
+    requested_by = models.TextField()
+    owner = models.TextField(null=True, blank=True)
+    session_id = models.TextField(null=True, blank=True)
+    agent_id = models.TextField(null=True, blank=True)
+    event_id = models.BigIntegerField(null=True, blank=True)
+    tool_name = models.TextField(null=True, blank=True)
+    tool_input = JsonTextField(null=True, blank=True)
+    subject_key = models.TextField()
+    pending_key = models.TextField(null=True, blank=True, unique=True)
+    idempotency_key = models.TextField(null=True, blank=True, unique=True)
+    deadline = IsoTextField(null=True, blank=True)
+    needed = models.IntegerField(default=1, db_default=1)
+    validity = models.TextField(null=True, blank=True)
+    reason = models.TextField(null=True, blank=True)
+    granted = models.BooleanField(default=False, db_default=False)
+    closed_at = IsoTextField(null=True, blank=True)
+    closed_by = models.TextField(null=True, blank=True)
+    revoked_at = IsoTextField(null=True, blank=True)
+    revoked_by = models.TextField(null=True, blank=True)
+    revoke_reason = models.TextField(null=True, blank=True)
+    # What the person added to their verdict: `updated_input`, `suggestions` (actions/tool_calls.py).
+    answer = JsonTextField(null=True, blank=True)
+    seen_at = IsoTextField(null=True, blank=True)
+    seen_by = models.TextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "permission_context"
+
+    def __str__(self) -> str:
+        return f"context of {self.request_id}"
+
+
+class PermissionVote(models.Model):
+    """One person's approval of a request that takes several. A denial needs no votes: one is enough."""
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey(
+        PermissionRequest,
+        models.DO_NOTHING,  # the database cascades
+        to_field="request_id",
+        db_column="request_id",
+        db_index=False,
+        related_name="votes",
+    )
+    voter = models.TextField()
+    validity = models.TextField()
+    reason = models.TextField(null=True, blank=True)
+    wants_grant = models.BooleanField(default=False, db_default=False)
+    at = IsoTextField()
+
+    class Meta:
+        db_table = "permission_votes"
+        constraints = [models.UniqueConstraint(fields=["request", "voter"], name="permission_votes_once")]
+
+    def __str__(self) -> str:
+        return f"{self.voter} on {self.request_id}"

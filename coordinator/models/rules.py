@@ -1,0 +1,43 @@
+"""What a person has laid down about the tools of coding agents."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField
+
+
+class RuleVerdict(models.TextChoices):
+    """What a rule says of a call."""
+
+    ALLOW = "allow", "Allow"
+    DENY = "deny", "Deny"
+    ASK = "ask", "Ask a person"
+    OBSERVE = "observe", "Only observe"
+
+
+class ToolRule(models.Model):
+    """One rule; of several that fit a call the first by `position` decides.
+
+    `tool` names tools (`Bash`, `Edit|Write`, `mcp__github__*`), `pattern` is a regular expression on what the
+    call is about (its command, path or address). `agents` NULL means all. `wait_seconds` and `deny_at_deadline`
+    say for how long a person is asked, and whether silence denies.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    position = models.BigIntegerField()
+    tool = models.TextField()
+    pattern = models.TextField(default="", db_default="", blank=True)
+    verdict = models.TextField(choices=RuleVerdict.choices)
+    agents = JsonTextField(null=True, blank=True)
+    reason = models.TextField(default="", db_default="", blank=True)
+    wait_seconds = models.BigIntegerField(null=True, blank=True)
+    deny_at_deadline = models.BooleanField(default=False, db_default=False)
+    changed_at = IsoTextField()
+    changed_by = models.TextField()
+
+    class Meta:
+        db_table = "tool_rules"
+
+    def __str__(self) -> str:
+        return f"{self.verdict} {self.tool} {self.pattern}".strip()

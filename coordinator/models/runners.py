@@ -1,0 +1,147 @@
+"""What the coordinator knows beside sessions and runs, kept as rows so that a restart forgets nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Self
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField
+from coordinator.models.sessions import Run
+
+
+class RunnerQuerySet(models.QuerySet["Runner"]):
+    """Words for runners."""
+
+    def with_news(self) -> Self:
+        """Add `has_stops` (some stop command stands for it) and `has_work` (some run is pending for anybody)."""
+        stops = StopCommand.objects.filter(runner_id=models.OuterRef("pk"))
+        pending = Run.objects.filter(status=Run.Status.PENDING)
+        return self.annotate(has_stops=models.Exists(stops), has_work=models.Exists(pending))
+
+
+class Runner(models.Model):
+    """A program that takes runs from here. Its id follows from host, directory and profile, so it keeps it."""
+
+    runner_id = models.TextField(primary_key=True)
+    hostname = models.TextField()
+    project_dir = models.TextField()
+    executor_profile = models.TextField()
+    executor = JsonTextField(null=True)
+    tags = JsonTextField(default=list)
+    require_matching_tags = models.BooleanField(default=False, db_default=False)
+    extra = JsonTextField(default=dict, help_text="What newer runners send beside the known fields.")
+    registered_at = IsoTextField()
+    last_heartbeat = IsoTextField(help_text="The last sign of life: a heartbeat, a poll or a report.")
+    gone_at = IsoTextField(null=True, help_text="When its poll broke off; cleared by the next sign of life.")
+    deregistered_at = IsoTextField(null=True, help_text="When it was told to go; its next poll says so.")
+
+    # Added by with_news().
+    has_stops: bool
+    has_work: bool
+
+    objects = RunnerQuerySet.as_manager()
+
+    class Meta:
+        db_table = "runners"
+        ordering = ["registered_at", "runner_id"]
+
+    def __str__(self) -> str:
+        return self.runner_id
+
+    def silence(self, now: datetime) -> timedelta:
+        """Return for how long nothing was heard of it; for ever where its last sign cannot be read."""
+        heard = self.last_heartbeat
+        return now - heard if isinstance(heard, datetime) else timedelta.max
+
+
+class Blueprint(models.Model):
+    """An agent's template: who it is, what it may use, and which runners can run it."""
+
+    name = models.TextField(primary_key=True)
+    description = models.TextField()
+    system_prompt = models.TextField(null=True)
+    mcp_servers = JsonTextField(null=True)
+    skills = JsonTextField(null=True)
+    tags = JsonTextField(default=list)
+    capabilities = JsonTextField(default=list)
+    demands = JsonTextField(null=True)
+    status = models.TextField(default="active", db_default="active")
+    created_at = IsoTextField()
+    modified_at = IsoTextField()
+
+    class Meta:
+        db_table = "blueprints"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Capability(models.Model):
+    """A piece that blueprints share: text for their prompt and MCP servers."""
+
+    name = models.TextField(primary_key=True)
+    description = models.TextField()
+    text = models.TextField(null=True)
+    mcp_servers = JsonTextField(null=True)
+    created_at = IsoTextField()
+    modified_at = IsoTextField()
+
+    class Meta:
+        db_table = "capabilities"
+        ordering = ["name"]
+        verbose_name_plural = "capabilities"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class StopCommand(models.Model):
+    """A runner is to end a run's process. Stands until the run has ended; names ids, as either may be gone."""
+
+    id = models.BigAutoField(primary_key=True)
+    runner_id = models.TextField()
+    run_id = models.TextField()
+    session_id = models.TextField()
+    requested_at = IsoTextField()
+    delivered_at = IsoTextField(null=True)
+
+    class Meta:
+        db_table = "stop_commands"
+        constraints = [
+            models.UniqueConstraint(fields=["runner_id", "run_id"], name="sbx_stop_commands_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"stop {self.run_id} on {self.runner_id}"
+
+
+class Callback(models.Model):
+    """What an ended child has to say to its parent; told once, when the parent is free.
+
+    Names ids, not rows: another program may delete either session.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    child_run_id = models.TextField(unique=True)
+    child_session_id = models.TextField()
+    parent_session_id = models.TextField()
+    succeeded = models.BooleanField()
+    text = models.TextField(help_text="The child's result, or why it failed.")
+    created_at = IsoTextField()
+    delivered_run_id = models.TextField(null=True)
+
+    class Meta:
+        db_table = "callbacks"
+        indexes = [
+            models.Index(
+                fields=["parent_session_id"],
+                condition=models.Q(delivered_run_id__isnull=True),
+                name="sbx_callbacks_waiting",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.child_session_id} to {self.parent_session_id}"

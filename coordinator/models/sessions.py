@@ -1,0 +1,151 @@
+"""Agent sessions, what happened in them, and the runs that drive them (the agent coordinator's document)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField, MsField
+
+
+class SessionStatus(models.TextChoices):
+    """Where a session stands. `error` is the document's sixth word, found in its text only."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    ERROR = "error"
+
+
+class RunStatus(models.TextChoices):
+    """Where a run stands."""
+
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Session(models.Model):
+    """One conversation with an agent, from its first run to its end; runs may resume it."""
+
+    Status = SessionStatus
+
+    session_id = models.TextField(primary_key=True)
+    status = models.TextField()
+    created_at = IsoTextField()
+    project_dir = models.TextField(null=True, blank=True)
+    agent_name = models.TextField(null=True, blank=True)
+    last_resumed_at = IsoTextField(null=True, blank=True)
+    # The database sets children free (ON DELETE SET NULL); Django need not load them first.
+    parent_session = models.ForeignKey(
+        "self",
+        models.DO_NOTHING,
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="children",
+    )
+    executor_session_id = models.TextField(null=True, blank=True)
+    executor_profile = models.TextField(null=True, blank=True)
+    hostname = models.TextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "sessions"
+
+    def __str__(self) -> str:
+        return self.session_id
+
+
+class Event(models.Model):
+    """One thing that an executor reported of its session: a message, a tool call, a start, an end.
+
+    `timestamp` is the executor's own text, byte for byte; its instant is in the event's `EventContext`.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    # The database deletes a session's events (ON DELETE CASCADE): there may be 100,000 of them.
+    session = models.ForeignKey(Session, models.DO_NOTHING, db_index=False, related_name="events")
+    event_type = models.TextField()
+    timestamp = models.TextField()
+    tool_name = models.TextField(null=True, blank=True)
+    tool_input = JsonTextField(null=True, blank=True)
+    tool_output = JsonTextField(null=True, blank=True)
+    error = models.TextField(null=True, blank=True)
+    exit_code = models.BigIntegerField(null=True, blank=True)
+    reason = models.TextField(null=True, blank=True)
+    role = models.TextField(null=True, blank=True)
+    content = JsonTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "events"
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.pk}"
+
+
+class EventContext(models.Model):
+    """What the events table has no column for: one row per event that Signalbox took in.
+
+    `instant_us` orders a timeline (ties by event id): the event's timestamp, or its receipt if unreadable.
+    """
+
+    event = models.OneToOneField(
+        Event, models.DO_NOTHING, primary_key=True, db_column="event_id", related_name="context"
+    )
+    session_id = models.TextField()
+    instant_us = models.BigIntegerField()
+    received_at = MsField()
+    run_id = models.TextField(null=True, blank=True)
+    tool_use_id = models.TextField(null=True, blank=True)
+    subagent = models.TextField(null=True, blank=True)
+    prompt_id = models.TextField(null=True, blank=True)
+    duration_ms = models.BigIntegerField(null=True, blank=True)
+    model = models.TextField(null=True, blank=True)
+    input_tokens = models.BigIntegerField(null=True, blank=True)
+    output_tokens = models.BigIntegerField(null=True, blank=True)
+    cache_read_tokens = models.BigIntegerField(null=True, blank=True)
+    cache_write_tokens = models.BigIntegerField(null=True, blank=True)
+    source = models.TextField(default="executor", db_default="executor")
+    # What its teller said beside all that, under the teller's own names.
+    extra = JsonTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "event_context"
+
+    def __str__(self) -> str:
+        return f"context of event {self.pk}"
+
+
+class Run(models.Model):
+    """One order to an agent: start this session, or resume it, with this prompt; a runner claims it."""
+
+    Status = RunStatus
+
+    run_id = models.TextField(primary_key=True)
+    session = models.ForeignKey(Session, models.DO_NOTHING, db_index=False, related_name="runs")
+    type = models.TextField()
+    agent_name = models.TextField(null=True, blank=True)
+    prompt = models.TextField()
+    project_dir = models.TextField(null=True, blank=True)
+    parent_session_id = models.TextField(null=True, blank=True)
+    execution_mode = models.TextField(default="sync", db_default="sync")
+    demands = JsonTextField(null=True, blank=True)
+    status = models.TextField(default="pending", db_default="pending")
+    runner_id = models.TextField(null=True, blank=True)
+    error = models.TextField(null=True, blank=True)
+    created_at = IsoTextField()
+    claimed_at = IsoTextField(null=True, blank=True)
+    started_at = IsoTextField(null=True, blank=True)
+    completed_at = IsoTextField(null=True, blank=True)
+    timeout_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "runs"
+
+    def __str__(self) -> str:
+        return self.run_id

@@ -1,0 +1,104 @@
+"""What is going on right now, in a handful of queries: the counts and latest rows of the first page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Count, Min, QuerySet
+
+from coordinator import usage
+from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
+from coordinator.usage import Usage
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+WAITING_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED)
+RUNNING_RUNS = (Run.Status.RUNNING, Run.Status.STOPPING)
+IN_ORDER = (
+    Session.Status.RUNNING,
+    Session.Status.PENDING,
+    Session.Status.STOPPING,
+    Session.Status.FINISHED,
+    Session.Status.STOPPED,
+    Session.Status.ERROR,
+)
+DECIDED = (PermissionRequest.Status.APPROVED, PermissionRequest.Status.DENIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One look at everything. Lists are short and ready to be drawn."""
+
+    sessions_by_status: dict[str, int]
+    waiting_requests: int
+    oldest_request: datetime | None
+    waiting: list[PermissionRequest]
+    decisions: list[PermissionRequest]
+    runs_waiting: int
+    runs_running: int
+    runners: int
+    runners_online: int
+    events_last_hour: int
+    events_last_day: int
+    recent_sessions: list[Session]
+    spent: Usage
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are in all."""
+        return sum(self.sessions_by_status.values())
+
+    @property
+    def sessions_running(self) -> int:
+        """How many work at this moment."""
+        return self.sessions_by_status.get(Session.Status.RUNNING, 0)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing has ever reported here, so what to do next is all there is to say."""
+        return not (self.sessions or self.runners or self.waiting_requests or self.decisions)
+
+
+def look(now: datetime, *, rows: int = 8) -> Overview:
+    """Return the state of everything at `now`, with at most `rows` rows in each list."""
+    waiting = PermissionRequest.objects.waiting(now)
+    asked = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
+    runs = _by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
+    runners = list(Runner.objects.filter(deregistered_at__isnull=True))
+    last_hour, last_day = _events_since(now - HOUR, now - DAY)
+    return Overview(
+        sessions_by_status=_sessions_by_status(),
+        waiting_requests=asked["count"],
+        oldest_request=asked["oldest"],
+        waiting=list(waiting.order_by("created_at", "pk")[:rows]),
+        decisions=list(PermissionRequest.objects.filter(status__in=DECIDED).order_by("-approved_at")[:rows]),
+        runs_waiting=sum(runs.get(status, 0) for status in WAITING_RUNS),
+        runs_running=sum(runs.get(status, 0) for status in RUNNING_RUNS),
+        runners=len(runners),
+        runners_online=sum(is_online(runner, now) for runner in runners),
+        events_last_hour=last_hour,
+        events_last_day=last_day,
+        recent_sessions=list(Session.objects.order_by("-created_at", "-pk")[:rows]),
+        spent=usage.total(usage.since(now - DAY)[0]),
+    )
+
+
+def is_online(runner: Runner, now: datetime) -> bool:
+    """Say whether a runner has given a sign of life lately."""
+    return runner.gone_at is None and runner.silence(now) < timedelta(seconds=settings.RUNNER_STALE_AFTER)
+
+
+def _sessions_by_status() -> dict[str, int]:
+    """Count sessions by status: those at work first, then ended ones, then words of other programs."""
+    counts = _by_status(Session.objects.all())
+    return {word: counts.pop(word) for word in IN_ORDER if word in counts} | counts
+
+
+def _by_status(rows: QuerySet[Session] | QuerySet[Run]) -> dict[str, int]:
+    return dict(rows.order_by().values_list("status").annotate(count=Count("pk")))
+
+
+def _events_since(*moments: datetime) -> list[int]:
+    received = EventContext.objects.order_by()
+    return [received.filter(received_at__gte=moment).count() for moment in moments]

@@ -1,0 +1,88 @@
+"""Which stored values are secrets, told by their keys, and how they are shown: not at all.
+
+A key is read as words (`DEEPSEEK_API_KEY`, `apiKey`, `auth.token` alike), so that MONKEY_COUNT is no key and
+MAX_TOKENS no token. A value that carries a password inside an address is a secret whatever its key is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MASK = "***"
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# A scheme begins a word and is short: otherwise a long value would be read again from each of its letters.
+_ADDRESS_WITH_PASSWORD = re.compile(
+    r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,40}://[^\s/?#:@]*:[^\s/?#@]+@", re.IGNORECASE
+)
+
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+SECRET_WORDS = _listed(
+    "key keys token tokens secret secrets password passwords passwd passphrase pass pwd credential "
+    "credentials creds authorization bearer jwt cookie cookies pin otp salt signature dsn"
+)
+# Written in one word, as in `authtoken`; `key` alone would catch monkeys and turkeys.
+SECRET_ENDINGS = tuple(
+    _listed(
+        "apikey apikeys accesskey privatekey secretkey sshkey signingkey encryptionkey password "
+        "passphrase secret token credential credentials"
+    )
+)
+# Secrets only where nothing follows: AWS_ACCESS but not ACCESS_LOG, PROXY_AUTH but not AUTH_MODE.
+SECRET_LAST = _listed("access auth")
+# Their addresses usually carry a password or are themselves one.
+SECRET_ADDRESSES = _listed(
+    "database db postgres postgresql mysql mariadb mongo mongodb redis amqp rabbitmq broker webhook"
+)
+# Where these come last, or beside `tokens`, only a measure is meant: TOKEN_LIMIT, MAX_TOKENS.
+MEASURES = _listed(
+    "count limit limits length size budget ttl timeout expiry lifetime age rate usage enabled required"
+)
+AMOUNTS = _listed("max min num number total prompt completion input output context thinking")
+
+
+def looks_secret(key: str, value: str | None = None) -> bool:
+    """Say whether the value of `key` must never be shown; `value`, if given, may give itself away."""
+    if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
+        return True
+    words = [word.lower() for word in _WORDS.findall(key)]
+    if not words or _is_measure(words) or words == ["pwd"]:  # PWD alone is a working folder
+        return False
+    if words[-1] in SECRET_LAST or (words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(words)):
+        return True
+    return any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in words)
+
+
+def _is_measure(words: list[str]) -> bool:
+    return words[-1] in MEASURES or (words[-1] == "tokens" and bool(AMOUNTS & set(words)))
+
+
+def masked(key: str, value: str | None) -> str | None:
+    """Return `value` as it may be shown: `***` in place of a secret that is set, everything else as it is."""
+    return MASK if value and looks_secret(key, value) else value
+
+
+def is_kept(key: str, stored: str | None, submitted: str) -> bool:
+    """Say whether `submitted` is only the mask of the secret in `stored`, sent back unchanged."""
+    return submitted == MASK and masked(key, stored) == MASK
+
+
+def masked_arguments(arguments: Iterable[str]) -> list[str]:
+    """Return a command's arguments as they may be told: `--token=***`, and `***` for what follows `--token`."""
+    told: list[str] = []
+    hide_next = False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if hide_next:
+            told.append(MASK)
+        elif equals:
+            told.append(f"{name}={masked(name, value)}")
+        else:
+            told.append(MASK if looks_secret("", argument) else argument)
+        hide_next = not equals and not hide_next and argument.startswith("-") and looks_secret(argument)
+    return told

@@ -1,0 +1,126 @@
+"""What lists say of sessions beside their own columns, for a page of sessions at once and never row by row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Substr
+
+from coordinator import instants, usage
+from coordinator.models import Event, EventContext, PermissionContext, Run, Session
+from coordinator.usage import Usage
+
+ABOUT_CHARACTERS = 240
+MESSAGE_HEAD = 4_000
+BEGINNING = 20  # messages among which a person's first words are looked for
+LIVE = ("pending", "running", "stopping")
+
+
+@dataclass(slots=True)
+class SessionFacts:
+    """One session's numbers and what it is about: its first message from a person, else its first run's prompt."""
+
+    about: str = ""
+    events: int = 0
+    errors: int = 0
+    children: int = 0
+    waiting: int = 0
+    usage: Usage | None = None
+    last: datetime | None = field(default=None)
+
+
+def with_last_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+    """Add `last_us`: the instant of each session's latest event, read from the end of its timeline's index."""
+    latest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
+    dated: QuerySet[Any, Any] = sessions.annotate(last_us=Subquery(latest.values("instant_us")[:1]))
+    return dated
+
+
+def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
+    """Return the facts of these sessions by id. The same few queries however many sessions there are."""
+    ids = list(session_ids)
+    facts = {session_id: SessionFacts() for session_id in ids}
+    _count(facts, Event.objects.filter(session_id__in=ids), "session_id", "events")
+    _count(facts, Event.objects.filter(session_id__in=ids, error__isnull=False), "session_id", "errors")
+    _count(facts, Session.objects.filter(parent_session_id__in=ids), "parent_session_id", "children")
+    asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending")
+    _count(facts, asked, "session_id", "waiting")
+    for session_id, last_us in with_last_instant(Session.objects.filter(pk__in=ids)).values_list(
+        "pk", "last_us"
+    ):
+        facts[session_id].last = _moment(last_us)
+    for session_id, spent in usage.of_sessions(ids).items():
+        facts[session_id].usage = spent
+    for session_id, text in _abouts(ids):
+        facts[session_id].about = text
+    return facts
+
+
+def _count(facts: dict[str, SessionFacts], rows: QuerySet[Any, Any], by: str, name: str) -> None:
+    for session_id, number in rows.order_by().values_list(by).annotate(number=Count("*")):
+        setattr(facts[session_id], name, number)
+
+
+def _moment(at_us: int | None) -> datetime | None:
+    try:
+        return None if at_us is None else instants.from_us(at_us)
+    except OverflowError:
+        return None
+
+
+def _abouts(ids: list[str]) -> Iterable[tuple[str, str]]:
+    """Yield what each session is about: the prompts first, so that a person's own words replace them."""
+    runs = Run.objects.filter(session_id__in=ids).order_by("-created_at", "-run_id")
+    for session_id, prompt in runs.annotate(head=Substr("prompt", 1, ABOUT_CHARACTERS)).values_list(
+        "session_id", "head"
+    ):
+        yield session_id, " ".join((prompt or "").split())
+    for session_id, message in _first_words(ids):
+        if text := _first_text(message):
+            yield session_id, text
+
+
+# By hand, because the ORM's way to say so makes PostgreSQL walk the whole table. Naming all columns of the index
+# sbx_events_kinds in the order lets both engines read it from its beginning, whatever they guess of the rows.
+FIRST_WORDS = f"""
+SELECT s.session_id, (
+    SELECT m.head FROM (
+        SELECT e.id, e.role, substr(e.content, 1, {MESSAGE_HEAD}) AS head FROM events e
+        WHERE e.session_id = s.session_id AND e.event_type = 'message' AND e.tool_name IS NULL
+        ORDER BY e.tool_name, e.id LIMIT {BEGINNING}
+    ) m WHERE m.role = 'user' ORDER BY m.id LIMIT 1
+) FROM sessions s WHERE s.session_id IN (%(ids)s)
+"""  # noqa: S608 # constants
+
+
+def _first_words(ids: list[str]) -> list[tuple[str, str]]:
+    """Return a person's first message in each session, as it is stored, if it is among the first BEGINNING ones."""
+    if not ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(FIRST_WORDS % {"ids": ", ".join(["%s"] * len(ids))}, ids)
+        return [row for row in cursor.fetchall() if row[1]]
+
+
+def _first_text(stored: str | None) -> str:
+    """Return the first text in a message's stored blocks on one line; the blocks may have been cut."""
+    try:
+        blocks = json.loads(stored or "null")
+    except ValueError:
+        _, _, rest = (stored or "").partition('"text":')
+        found = rest[rest.find('"', 1 if rest.startswith(" ") else 0) :][:ABOUT_CHARACTERS]
+        blocks = found.strip('"').replace("\\n", " ")
+    texts = [blocks] if isinstance(blocks, str) else []
+    if isinstance(blocks, list):
+        texts = [
+            block["text"]
+            for block in blocks
+            if isinstance(block, dict) and isinstance(block.get("text"), str)
+        ]
+    return " ".join(" ".join(texts).split())[:ABOUT_CHARACTERS]

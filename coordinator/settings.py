@@ -1,0 +1,375 @@
+"""Every setting of Signalbox: an environment variable with a safe default, listed in the README's table.
+
+Nothing here touches the database. A value that cannot be used raises `ImproperlyConfigured` with one
+sentence that says what to do; `manage.py` prints that sentence and exits 1.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env_str(name: str, default: str) -> str:
+    """Return the variable's text, or `default` where it is unset or empty."""
+    return os.environ.get(name, "").strip() or default
+
+
+def env_bool(name: str, default: bool) -> bool:
+    """Return a switch: on/true/yes/1 or off/false/no/0, in any case."""
+    text = env_str(name, "on" if default else "off").lower()
+    if text in {"on", "true", "yes", "1"}:
+        return True
+    if text in {"off", "false", "no", "0"}:
+        return False
+    raise ImproperlyConfigured(f"{name} must be on or off, not {text!r}.")
+
+
+def env_int(name: str, default: int, *, least: int = 0) -> int:
+    """Return a whole number of at least `least`."""
+    text = env_str(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {text!r}.") from None
+    if number < least:
+        raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
+    return number
+
+
+def env_seconds(name: str, default: float) -> float:
+    """Return a length of time in seconds, more than nothing; fractions are allowed."""
+    text = env_str(name, str(default))
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number of seconds, not {text!r}.") from None
+    if not 0 < seconds < 10_000_000:
+        raise ImproperlyConfigured(f"{name} must be more than 0 seconds, not {text!r}.")
+    return seconds
+
+
+def env_list(name: str) -> list[str]:
+    """Return the comma-separated parts, without blanks and empty parts."""
+    return [part.strip() for part in env_str(name, "").split(",") if part.strip()]
+
+
+def env_networks(name: str) -> list[str]:
+    """Return the comma-separated addresses and networks; host names would have to be looked up, and can lie."""
+    for part in env_list(name):
+        try:
+            ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            raise ImproperlyConfigured(
+                f"{name} must hold addresses or networks, for example 10.0.0.0/8, not {part!r}."
+            ) from None
+    return env_list(name)
+
+
+def split_bind(bind: str) -> tuple[str, int]:
+    """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ImproperlyConfigured(
+            f"SIGNALBOX_BIND must be host:port, for example 127.0.0.1:8765, not {bind!r}."
+        )
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def kept_secret_key(folder: Path) -> str:
+    """Return the key kept in `folder`, made on first use and readable by its owner alone."""
+    path = folder / "secret_key"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return path.read_text().strip()
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(64))
+        return path.read_text().strip()
+    except OSError as problem:
+        raise ImproperlyConfigured(
+            f"The data folder {folder} cannot be used ({problem.strerror}). "
+            "Make it writable, or name another in SIGNALBOX_DATA_DIR."
+        ) from None
+
+
+# --- where things are -------------------------------------------------------------------------------------
+
+DATA_DIR = Path(env_str("SIGNALBOX_DATA_DIR", str(BASE_DIR / "data"))).expanduser().absolute()
+BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", "127.0.0.1:8765"))
+BIND = f"[{BIND_HOST}]:{BIND_PORT}" if ":" in BIND_HOST else f"{BIND_HOST}:{BIND_PORT}"
+PUBLIC_URL = env_str("SIGNALBOX_PUBLIC_URL", f"http://{BIND}").rstrip("/")
+TRUSTED_PROXIES = env_networks("SIGNALBOX_TRUSTED_PROXIES")
+
+_public = urlsplit(PUBLIC_URL)
+if _public.scheme not in {"http", "https"} or not _public.hostname or _public.path:
+    raise ImproperlyConfigured(
+        f"SIGNALBOX_PUBLIC_URL must be http(s)://host without a path, not {PUBLIC_URL!r}."
+    )
+HTTPS = _public.scheme == "https"
+
+# --- security ---------------------------------------------------------------------------------------------
+
+DEBUG = env_bool("SIGNALBOX_DEBUG", False)
+SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
+
+ALLOWED_HOSTS = list(
+    dict.fromkeys([_public.hostname, "127.0.0.1", "localhost", "[::1]", *env_list("SIGNALBOX_ALLOWED_HOSTS")])
+)
+CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
+
+# An API key is asked for on every machine door. Off is for a laptop: loopback only, no foreign Host, no Origin.
+API_AUTH = env_bool("SIGNALBOX_API_AUTH", True)
+if not API_AUTH and not is_loopback(BIND_HOST):
+    raise ImproperlyConfigured(
+        f"SIGNALBOX_API_AUTH=off is refused on {BIND_HOST}: without keys anyone who reaches that address could "
+        "start agents. Bind to 127.0.0.1, or leave API_AUTH on and make a key."
+    )
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_NAME = "signalbox_session"
+CSRF_COOKIE_NAME = "signalbox_csrf"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
+SECURE_SSL_REDIRECT = HTTPS
+# A probe on the machine itself speaks plain HTTP to the port behind the proxy.
+SECURE_REDIRECT_EXEMPT = [r"^health"]
+# The edge drops this header from every peer that is not in TRUSTED_PROXIES, so it can be believed here.
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and TRUSTED_PROXIES else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+# Named as Django 6 names it, so that the upgrade deletes coordinator.middleware.ContentSecurityPolicy.
+SECURE_CSP: dict[str, list[str]] = {
+    "default-src": ["'self'"],
+    "img-src": ["'self'", "data:", "blob:"],
+    "object-src": ["'none'"],
+    "base-uri": ["'none'"],
+    "form-action": ["'self'"],
+    "frame-ancestors": ["'none'"],
+}
+# Whether sub-domains of the host want TLS too, or a place in browsers' preload lists, is not ours to say.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+if not HTTPS:
+    # No TLS ends here (loopback, or a proxy the operator has not told us of): nothing these ask for can be on.
+    SILENCED_SYSTEM_CHECKS += ["security.W004", "security.W008", "security.W012", "security.W016"]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+LOGIN_URL = "accounts:login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "accounts:login"
+CSRF_FAILURE_VIEW = "dashboard.views.errors.csrf_failure"
+
+# --- the program ------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "coordinator.apps.CoordinatorConfig",
+    "dashboard.apps.DashboardConfig",
+    "dashboard.apps.AdminSiteConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.humanize",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_filters",
+    "django_htmx",
+    "django_tables2",
+    "ninja",
+]
+
+MIDDLEWARE = [
+    "coordinator.middleware.TraceId",
+    "coordinator.middleware.LivePosition",
+    "django.middleware.security.SecurityMiddleware",
+    "coordinator.middleware.ContentSecurityPolicy",
+    "coordinator.middleware.RefuseNul",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "coordinator.middleware.MachineMethods",
+]
+
+ROOT_URLCONF = "coordinator.urls"
+APPEND_SLASH = True
+MIB = 1024 * 1024
+# The largest file of a chat message; all files of one message together, for they come in one request.
+ATTACHMENT_MAX_BYTES = env_int("SIGNALBOX_ATTACHMENT_MAX_MIB", 25, least=1) * MIB
+DATA_UPLOAD_MAX_MEMORY_SIZE = max(26 * MIB, ATTACHMENT_MAX_BYTES + MIB)
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.context.rail",
+            ],
+        },
+    },
+]
+
+DJANGO_TABLES2_TEMPLATE = "components/table.html"
+
+# --- the database -----------------------------------------------------------------------------------------
+
+SQLITE_SYNCHRONOUS = env_str("SIGNALBOX_SQLITE_SYNCHRONOUS", "NORMAL").upper()
+if SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL", "EXTRA"}:
+    raise ImproperlyConfigured("SIGNALBOX_SQLITE_SYNCHRONOUS must be NORMAL, FULL or EXTRA.")
+
+
+def sqlite_database(path: Path | str) -> dict[str, Any]:
+    """Return Django's settings for one SQLite file, set up for many readers and short writers."""
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        # Threads are few and live as long as their worker (edge/bridge.py), so their connections may too.
+        "CONN_MAX_AGE": None,
+        "OPTIONS": {
+            "timeout": 3,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": (
+                f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SQLITE_SYNCHRONOUS}; "
+                "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000"
+            ),
+        },
+    }
+
+
+def database_from_url(url: str) -> dict[str, Any]:
+    """Return Django's settings for `DATABASE_URL`: `postgres://…`, `sqlite:///path`, or nothing at all."""
+    if not url:
+        return sqlite_database(DATA_DIR / "signalbox.sqlite3")
+    try:
+        parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+    except ValueError as problem:
+        raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {problem}") from None
+    if parsed["ENGINE"] == "django.db.backends.sqlite3":
+        return sqlite_database(parsed["NAME"] or DATA_DIR / "signalbox.sqlite3")
+    if parsed["ENGINE"] != "django.db.backends.postgresql":
+        raise ImproperlyConfigured("DATABASE_URL must start with postgres:// or sqlite:///.")
+    return parsed | {
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "connect_timeout": 5,
+            # A stuck statement would hold one of a worker's few threads.
+            "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000",
+            **parsed.get("OPTIONS", {}),
+        },
+    }
+
+
+DATABASES = {"default": database_from_url(os.environ.get("DATABASE_URL", "").strip())}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- language, time, files --------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+# --- the server (management/commands/serve.py) ------------------------------------------------------------
+
+WORKERS = env_int("SIGNALBOX_WORKERS", 0)  # 0: chosen from the machine
+THREADS = env_int("SIGNALBOX_THREADS", 2, least=1)
+MAX_STREAMS = env_int("SIGNALBOX_MAX_STREAMS", 4000, least=1)  # open at a time per worker
+STREAMS_PER_CLIENT = env_int("SIGNALBOX_STREAMS_PER_CLIENT", 2000, least=1)  # … by one key or person
+GRACEFUL_TIMEOUT = 2  # seconds; a runner gives up after three polls that failed within 3 s
+
+# --- the coordinator's clock, all in seconds --------------------------------------------------------------
+
+RUNNER_POLL_TIMEOUT = env_seconds("SIGNALBOX_RUNNER_POLL_TIMEOUT", 30)
+RUNNER_HEARTBEAT_INTERVAL = env_seconds("SIGNALBOX_RUNNER_HEARTBEAT_INTERVAL", 60)
+RUN_NO_MATCH_TIMEOUT = env_seconds("SIGNALBOX_RUN_NO_MATCH_TIMEOUT", 300)
+LIFECYCLE_INTERVAL = env_seconds("SIGNALBOX_LIFECYCLE_INTERVAL", 30)
+RUNNER_STALE_AFTER = env_seconds("SIGNALBOX_RUNNER_STALE_AFTER", 120)
+RUNNER_REMOVE_AFTER = env_seconds("SIGNALBOX_RUNNER_REMOVE_AFTER", 600)
+
+# --- approvals --------------------------------------------------------------------------------------------
+
+# Permission types that need two different people, and whether people may decide what their own keys asked for.
+TWO_PERSON_TYPES = env_list("SIGNALBOX_TWO_PERSON_TYPES")
+DECIDE_OWN_REQUESTS = env_bool("SIGNALBOX_DECIDE_OWN_REQUESTS", True)
+# Permission types that are approved without a person, as "YOLO" in the record. Empty unless an operator says so.
+AUTO_APPROVE_TYPES = env_list("SIGNALBOX_AUTO_APPROVE_TYPES")
+# What an admin may have started to ask an MCP server for its tools; `none` switches that off.
+_may_start = env_str("SIGNALBOX_DISCOVERY_COMMANDS", "npx,node,python,python3,uvx,deno,bun")
+DISCOVERY_COMMANDS = [name.strip() for name in _may_start.split(",") if name.strip() not in {"", "none"}]
+# A tool that changed after it was granted may not be what was granted; on keeps it shut until somebody looked.
+DENY_CHANGED_TOOLS = env_bool("SIGNALBOX_DENY_CHANGED_TOOLS", False)
+if _both := sorted(set(TWO_PERSON_TYPES) & set(AUTO_APPROVE_TYPES)):
+    raise ImproperlyConfigured(
+        f"{', '.join(_both)} cannot need two people and none at all: take it out of SIGNALBOX_AUTO_APPROVE_TYPES "
+        "or of SIGNALBOX_TWO_PERSON_TYPES."
+    )
+
+# --- mail -------------------------------------------------------------------------------------------------
+
+EMAIL_HOST = env_str("SIGNALBOX_SMTP_HOST", "")
+EMAIL_PORT = env_int("SIGNALBOX_SMTP_PORT", 587, least=1)
+EMAIL_HOST_USER = env_str("SIGNALBOX_SMTP_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("SIGNALBOX_SMTP_PASSWORD", "")
+EMAIL_USE_TLS = env_bool("SIGNALBOX_SMTP_TLS", True)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env_str("SIGNALBOX_MAIL_FROM", "signalbox@localhost")
+
+# --- logs -------------------------------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},
+    "loggers": {"django": {"level": "INFO"}, "django.server": {"level": "WARNING"}},
+}

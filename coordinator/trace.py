@@ -1,0 +1,27 @@
+"""The id of the request at work, so that logs and audit rows of one request can be found together."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from contextvars import ContextVar
+
+_current: ContextVar[str | None] = ContextVar("signalbox_trace_id", default=None)
+_ACCEPTED = re.compile(r"[A-Za-z0-9._-]{8,64}")
+
+
+def current() -> str | None:
+    """Return the trace id of the request at work, or None outside one."""
+    return _current.get()
+
+
+def begin(offered: str | None = None) -> str:
+    """Start a trace for one request: the caller's own id where it is well formed, else a new one."""
+    trace_id = offered if offered and _ACCEPTED.fullmatch(offered) else uuid.uuid4().hex
+    _current.set(trace_id)
+    return trace_id
+
+
+def end() -> None:
+    """Forget the trace, so that the next request on this thread starts without one."""
+    _current.set(None)
