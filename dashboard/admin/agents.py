@@ -1,0 +1,144 @@
+"""Agents and which plugins they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+
+from coordinator.actions import agents
+from coordinator.actors import Actor
+from coordinator.instants import EPOCH
+from coordinator.models import Agent, AgentPlugin
+from coordinator.presence import status_of
+from dashboard.admin import columns
+from dashboard.admin.filters import period
+from dashboard.admin.forms import TextColumnField
+from dashboard.admin.rows import RowForm, Rows, WithRows
+from dashboard.templatetags.signalbox import status, time
+
+
+class AssignmentForm(RowForm):
+    """One plugin of an agent."""
+
+    key = TextColumnField(label="Plugin id", widget=forms.TextInput)
+    pos_x = forms.IntegerField(label="Position x", initial=0, min_value=-(2**63), max_value=2**63 - 1)
+    pos_y = forms.IntegerField(label="Position y", initial=0, min_value=-(2**63), max_value=2**63 - 1)
+
+
+class AssignmentRows(Rows):
+    """The plugins that an agent uses, and where their cards lie on its board."""
+
+    prefix = "plugins"
+    title = "Plugins of this agent"
+    form = AssignmentForm
+    model = AgentPlugin
+    owner_name = "agent_id"
+    key_name = "plugin_id"
+
+    def version_of(self, row: Any) -> str:
+        return agents.assignment_version(row)
+
+    def values_of(self, row: Any) -> dict[str, Any]:
+        return {"pos_x": row.pos_x, "pos_y": row.pos_y}
+
+    def untouched(self, form: Any) -> bool:
+        typed = AgentPlugin(pos_x=form.cleaned_data["pos_x"], pos_y=form.cleaned_data["pos_y"])
+        return bool(agents.assignment_version(typed) == form.seen)
+
+    def add(self, owner: Any, form: Any, by: Actor) -> None:
+        given = form.cleaned_data
+        agents.assign_plugin(owner.pk, given["key"], pos_x=given["pos_x"], pos_y=given["pos_y"], by=by)
+
+    def change(self, owner: Any, form: Any, by: Actor) -> None:
+        given = form.cleaned_data
+        agents.move_plugin(
+            owner.pk, form.stored_key, pos_x=given["pos_x"], pos_y=given["pos_y"], by=by, seen=form.seen
+        )
+
+    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+        agents.withdraw_plugin(owner.pk, form.stored_key, by=by, seen=form.seen)
+
+
+@admin.display(description="status")
+def presence_cell(row: Agent) -> Any:
+    """Draw whether the agent is there, by its heartbeat; the column `status` is a relic."""
+    return status(status_of(row, timezone.now()))
+
+
+@admin.display(description="last seen", ordering="last_seen")
+def last_seen_cell(row: Agent) -> Any:
+    """Draw the last heartbeat; 1970 stands for never."""
+    return time(None if row.last_seen == EPOCH else row.last_seen, "never")
+
+
+@admin.display(description="power switch")
+def guard_cell(row: Agent) -> str:
+    """Say whether a password guards the switch; the hash itself is never shown."""
+    return "Guarded by a password" if row.power_password_hash else "Not guarded"
+
+
+POWER = columns.flag("enabled")
+STANDING = [
+    presence_cell,
+    last_seen_cell,
+    guard_cell,
+    columns.text("status", label="legacy status"),
+]
+
+
+@admin.register(Agent)
+class AgentAdmin(WithRows):
+    """An agent and the plugins it uses."""
+
+    row_kinds = (AssignmentRows(),)
+    list_display = (
+        columns.code("id"),
+        columns.text("name"),
+        presence_cell,
+        columns.flag("enabled", yes="active", no="inactive", label="power"),
+        last_seen_cell,
+        columns.code("default_engine_id", label="engine"),
+        columns.text("description"),
+    )
+    list_filter = ("enabled", period("last_seen"))
+    search_fields = ("id", "name", "description", "default_engine_id")
+    list_without = ("metadata",)
+    ordering = ("name",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None:
+            return [(None, {"fields": ["id", *agents.EDITABLE, "version"]})]
+        guarded = bool(obj.power_password_hash)
+        fields = [POWER if guarded and name == "enabled" else name for name in agents.EDITABLE]
+        return [
+            (None, {"fields": [*fields, "version"]}),
+            ("As it stands", {"fields": STANDING}),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None:
+            return []
+        return [*STANDING, POWER]
+
+    def version_of(self, row: Any) -> str:
+        return agents.version_of(row)
+
+    def add_row(self, form: Any, by: Actor) -> Agent:
+        return agents.create(form.cleaned_data["id"], by=by, **form.changed_values(agents.EDITABLE))
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        changes = form.changed_values(agents.EDITABLE)
+        agents.update(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        agents.delete(row.pk, by=by)
+
+    def consequences(self, rows: list[Any]) -> dict[str, int]:
+        return agents.consequences([row.pk for row in rows])
+
+    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+        return [agents.DEFAULT_REFUSED] if any(row.pk == agents.DEFAULT_AGENT for row in rows) else []

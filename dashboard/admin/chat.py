@@ -1,0 +1,86 @@
+"""Chat messages and attachments: to read, and messages to delete. Who said what is not for editing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from coordinator.actions import chat
+from coordinator.actors import Actor
+from coordinator.models import ChatAttachment, ChatMessage
+from coordinator.models.chat import ChatSource, StorageType
+from dashboard.admin import columns
+from dashboard.admin.filters import period, words
+from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
+from dashboard.templatetags.signalbox import pretty_json
+
+SHOWN = 120
+
+
+@admin.display(description="content")
+def beginning_cell(row: ChatMessage) -> Any:
+    """Draw the first text of a message, or the beginning of what it holds."""
+    blocks = row.content if isinstance(row.content, list) else []
+    texts = [
+        block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
+    ]
+    return (texts[0] if texts else pretty_json(row.content))[:SHOWN]
+
+
+@admin.register(ChatMessage)
+class ChatMessageAdmin(ActionAdmin):
+    """Messages. Nobody adds or edits one here: the source of a message is who was signed in."""
+
+    list_display = (
+        columns.moment("created_at"),
+        columns.reference("agent_id", "coordinator_agent"),
+        columns.text("user_id", label="user"),
+        columns.word("source"),
+        beginning_cell,
+        columns.code("id"),
+    )
+    list_filter = (words("source", ChatSource.values), period("created_at"))
+    list_without = ("metadata",)
+    search_fields = ("id__exact", "agent__id", "user_id", "content")
+    ordering = ("-created_at",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [(None, {"fields": self.get_readonly_fields(request, obj)})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return columns.of_model(ChatMessage)
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        chat.delete_message(row.pk, by=by)
+
+    def version_of(self, row: Any) -> str:
+        return ""
+
+    def consequences(self, rows: list[Any]) -> dict[str, int]:
+        return {"attachments": ChatAttachment.objects.filter(message__in=[row.pk for row in rows]).count()}
+
+
+@admin.register(ChatAttachment)
+class ChatAttachmentAdmin(ViewOnlyAdmin):
+    """Attachments. They go with their message; their bytes are never read for these pages."""
+
+    list_display = (
+        columns.text("filename"),
+        columns.text("mime_type", label="type"),
+        columns.size("size_bytes", label="size"),
+        columns.word("storage_type"),
+        columns.reference("message_id", "coordinator_chatmessage"),
+        columns.moment("created_at"),
+    )
+    list_filter = (words("storage_type", StorageType.values), period("created_at"))
+    never_read = ("inline_data",)
+    search_fields = ("id__exact", "message__id__exact", "filename", "mime_type")
+    ordering = ("-created_at",)

@@ -1,0 +1,117 @@
+"""How a column's value is drawn in the admin, in lists and on pages. Nothing a row may hold makes these fail.
+
+Each function returns a callable for `list_display`, `fields` and `readonly_fields`. Other programs write the
+same tables: a time may be any text, a boolean any number, JSON may be broken. All are shown as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db import models
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.text import Truncator
+
+from coordinator.models.fields import JsonTextField, TimeField
+from dashboard.templatetags.signalbox import NOTHING, filesize, pretty_json, status, time
+
+Cell = Callable[[Any], Any]
+SHOWN = 80  # characters of a text in a list
+
+
+def column(name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True) -> Cell:
+    """Return a cell that draws the attribute `name`; nothing is drawn for NULL."""
+
+    def cell(row: Any) -> Any:
+        value = getattr(row, name)
+        return NOTHING if value is None else draw(value)
+
+    cell.__name__ = name
+    description = label or name.removesuffix("_id").replace("_", " ")
+    return admin.display(description=description, ordering=name if sortable else None)(cell)
+
+
+def text(name: str, *, label: str = "", sortable: bool = True, shown: int = SHOWN) -> Cell:
+    """Draw a text on one line, its beginning if it is long."""
+    return column(name, lambda value: Truncator(value).chars(shown), label=label, sortable=sortable)
+
+
+def code(name: str, *, label: str = "", sortable: bool = True) -> Cell:
+    """Draw machine text: ids, paths, keys."""
+    return column(
+        name,
+        lambda value: format_html("<code>{}</code>", Truncator(value).chars(SHOWN)),
+        label=label,
+        sortable=sortable,
+    )
+
+
+def moment(name: str, *, label: str = "", sortable: bool = True) -> Cell:
+    """Draw a time, relative, exact on hover; a text that is no time as it stands."""
+    return column(name, time, label=label, sortable=sortable)
+
+
+def word(name: str, *, label: str = "") -> Cell:
+    """Draw a word for a state as everywhere in the product."""
+    return column(name, status, label=label)
+
+
+def flag(name: str, *, label: str = "", yes: str = "active", no: str = "inactive") -> Cell:
+    """Draw a boolean by its two words; what is neither (a 2 in a SQLite row) as it stands."""
+    return column(name, lambda value: status({True: yes, False: no}.get(value, value)), label=label)
+
+
+def size(name: str, *, label: str = "") -> Cell:
+    """Draw a number of bytes."""
+    return column(name, lambda value: filesize(value) if isinstance(value, int) else value, label=label)
+
+
+def reference(name: str, model: str, *, label: str = "") -> Cell:
+    """Draw an id as a link to the admin page of the row it names, which need not exist."""
+    return column(name, lambda value: link(model, value), label=label)
+
+
+def link(model: str, pk: Any) -> Any:
+    """Return a link to the admin page of the row `pk` of `model` (`coordinator_session`), or the id itself."""
+    try:
+        url = reverse(f"admin:{model}_change", args=[quote(pk)])
+    except NoReverseMatch:  # an empty id has no page
+        return str(pk)
+    return format_html('<a href="{}"><code>{}</code></a>', url, Truncator(pk).chars(SHOWN))
+
+
+def json_block(name: str) -> Cell:
+    """Draw decoded JSON indented; text that is no JSON as it stands."""
+    return column(name, lambda value: format_html('<pre class="code">{}</pre>', pretty_json(value)))
+
+
+def block(name: str) -> Cell:
+    """Draw a whole text with its line breaks, for a row's own page."""
+    return column(name, lambda value: format_html('<span class="stored-text">{}</span>', value))
+
+
+def of_field(field: models.Field[Any, Any]) -> Cell:
+    """Return how a row's own page draws `field`."""
+    if isinstance(field, models.ForeignKey):
+        if not field.target_field.primary_key:
+            return code(field.attname)
+        return reference(field.attname, field.related_model._meta.label_lower.replace(".", "_"))
+    if isinstance(field, models.BooleanField):
+        return flag(field.name, yes="Yes", no="No")
+    return next((draw(field.name) for kinds, draw in BY_KIND if isinstance(field, kinds)), text(field.name))
+
+
+BY_KIND: tuple[tuple[Any, Callable[[str], Cell]], ...] = (
+    (TimeField | models.DateTimeField, moment),
+    (JsonTextField, json_block),
+    (models.TextField | models.CharField, block),
+)
+
+
+def of_model(model: type[models.Model], *, without: tuple[str, ...] = ()) -> list[Cell]:
+    """Return how a row's own page draws every column of `model` but those `without`."""
+    return [of_field(field) for field in model._meta.concrete_fields if field.name not in without]

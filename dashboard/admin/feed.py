@@ -1,0 +1,43 @@
+"""The feed of changes, to read: only triggers write it."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from coordinator.models import Change
+from dashboard.admin import columns
+from dashboard.admin.filters import words
+from dashboard.admin.options import ViewOnlyAdmin
+
+TOPICS = (
+    "sessions",
+    "events",
+    "runs",
+    "runners",
+    "permission_requests",
+    "mcp_servers",
+    "grants",
+    "chat_messages",
+    "agents",
+    "api_keys",
+    "users",
+)
+
+
+@admin.register(Change)
+class ChangeAdmin(ViewOnlyAdmin):
+    """What changed, in the order in which it was committed."""
+
+    list_display = (
+        columns.column("id", str),
+        columns.moment("at", sortable=False),
+        columns.text("topic", sortable=False),
+        columns.text("op", sortable=False),
+        columns.code("key", sortable=False),
+        columns.code("parent", sortable=False),
+    )
+    list_filter = (words("topic", TOPICS), words("op", ("insert", "update", "delete")))
+    search_fields = ("key__exact", "parent__exact")
+    search_help_text = "A row's or its parent's id, written out in full."
+    sortable_by = ("id",)
+    ordering = ("-id",)

@@ -1,0 +1,169 @@
+"""Filters beside a list. They offer words that are known beforehand: a DISTINCT over a big table would not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+OTHER = "~other"
+EMPTY = "~empty"
+
+
+def words(
+    field: str, known: Iterable[str], *, nullable: bool = False, title: str = ""
+) -> type[SimpleListFilter]:
+    """Return a filter by the known words of a column, with "other" for foreign ones."""
+    offered = list(known)
+
+    class Words(SimpleListFilter):
+        """The rows whose column holds the chosen word."""
+
+        parameter_name = field
+
+        def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+            extra = [(EMPTY, "None")] if nullable else []
+            return [*((word, word.replace("_", " ")) for word in offered), (OTHER, "Other"), *extra]
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            value = self.value()
+            if value == OTHER:
+                return queryset.exclude(**{f"{field}__in": offered}).filter(**{f"{field}__isnull": False})
+            if value == EMPTY:
+                return queryset.filter(**{f"{field}__isnull": True})
+            return queryset.filter(**{field: value}) if value in offered else queryset
+
+    Words.title = title or field.replace("_", " ")
+    return Words
+
+
+def present(field: str, title: str) -> type[SimpleListFilter]:
+    """Return a filter by whether a column holds anything."""
+
+    class Present(SimpleListFilter):
+        """The rows that have, or have not, a value in the column."""
+
+        parameter_name = f"has_{field}"
+
+        def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+            return [("yes", "Yes"), ("no", "No")]
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            if self.value() not in {"yes", "no"}:
+                return queryset
+            return queryset.filter(**{f"{field}__isnull": self.value() == "no"})
+
+    Present.title = title
+    return Present
+
+
+SPANS = {
+    "hour": ("Past hour", timedelta(hours=1)),
+    "day": ("Past 24 hours", timedelta(days=1)),
+    "week": ("Past 7 days", timedelta(days=7)),
+    "month": ("Past 30 days", timedelta(days=30)),
+}
+
+
+class Period(ListFilter):
+    """A time column within a span up to now, or between two days (UTC, both included).
+
+    Django's date hierarchy truncates dates in SQL, which no text column, and no unreadable row, can bear.
+    """
+
+    template = "admin/period_filter.html"
+    field = ""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        params: dict[str, Any],
+        model: type[Model],
+        model_admin: ModelAdmin[Any],
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        for name in self.expected_parameters():
+            if name in params:
+                value = params.pop(name)
+                self.used_parameters[name] = value[-1] if isinstance(value, list) else value
+        kept = {name for name in request.GET if name not in {*self.expected_parameters(), "p", "e"}}
+        self.kept = [(name, value) for name in sorted(kept) for value in request.GET.getlist(name)]
+
+    def expected_parameters(self) -> list[Any]:
+        """Return the names in the query: the span, the first and the last day."""
+        return [self.span_name, self.first_name, self.last_name]
+
+    @property
+    def span_name(self) -> str:
+        """The span's name in the query."""
+        return f"{self.field}_within"
+
+    @property
+    def first_name(self) -> str:
+        """The first day's name in the query."""
+        return f"{self.field}_first"
+
+    @property
+    def last_name(self) -> str:
+        """The last day's name in the query."""
+        return f"{self.field}_last"
+
+    @property
+    def first(self) -> date | None:
+        """The first day that was asked for, if it can be read."""
+        return _day(self.used_parameters.get(self.first_name))
+
+    @property
+    def last(self) -> date | None:
+        """The last day that was asked for, if it can be read."""
+        return _day(self.used_parameters.get(self.last_name))
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
+        chosen = self.used_parameters.get(self.span_name)
+        remove = self.expected_parameters()
+        yield {
+            "selected": not self.used_parameters,
+            "query_string": changelist.get_query_string(remove=remove),
+            "display": "Any time",
+        }
+        for span, (label, _) in SPANS.items():
+            yield {
+                "selected": chosen == span,
+                "query_string": changelist.get_query_string({self.span_name: span}, remove),
+                "display": label,
+            }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        span = SPANS.get(str(self.used_parameters.get(self.span_name)))
+        if span:
+            return queryset.filter(**{f"{self.field}__gte": timezone.now() - span[1]})
+        if self.first:
+            queryset = queryset.filter(**{f"{self.field}__gte": _midnight(self.first)})
+        if self.last and self.last < date.max:
+            queryset = queryset.filter(**{f"{self.field}__lt": _midnight(self.last + timedelta(days=1))})
+        return queryset
+
+
+def _day(value: Any) -> date | None:
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def period(name: str, title: str = "") -> type[Period]:
+    """Return a filter by the time column `name`."""
+    return type("Period", (Period,), {"field": name, "title": title or name.replace("_", " ")})

@@ -1,0 +1,174 @@
+"""Form fields for TEXT and JSON columns, and the form that refuses to save over somebody else's change.
+
+What a person did not touch stays byte for byte: browsers turn line breaks into CRLF and forms turn NULL into an
+empty text, so `changed_values` gives only what differs from what was shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from coordinator.models.fields import JsonTextField, OddText
+from coordinator.models.plugins import PluginPermission
+
+
+def one_line_breaks(text: str) -> str:
+    """Return the text with the line breaks that the database should hold, whatever the browser sent."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def strict_json(text: str) -> Any:
+    """Return the decoded JSON. Raises ValueError also for NaN and Infinity, which are no JSON."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+class TextInput(forms.Textarea):
+    """A text area that is one line high until there is more to see: an <input> would drop line breaks."""
+
+    def __init__(self, attrs: dict[str, Any] | None = None) -> None:
+        super().__init__({"rows": 1, "class": "text-column", **(attrs or {})})
+
+
+class TextColumnField(forms.CharField):
+    """A TEXT column. Blanks are kept; where the column may be NULL, nothing typed means NULL."""
+
+    widget = TextInput
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"strip": False, **options})
+
+    def to_python(self, value: Any) -> Any:
+        found = super().to_python(value)
+        return one_line_breaks(found) if isinstance(found, str) else found
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return one_line_breaks(str(initial or "")) != one_line_breaks(str(data or ""))
+
+
+class JsonColumnField(forms.CharField):
+    """A TEXT column that holds JSON, shown indented. Text that is no JSON is shown, and kept if untouched."""
+
+    widget = forms.Textarea
+    stored: Any = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"strip": False, **options})
+        self.widget.attrs |= {"rows": 4, "class": "json-column", "spellcheck": "false"}
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text to show: typed text and odd text as they are, decoded JSON indented."""
+        if isinstance(value, OddText | _Typed):
+            return str(value)
+        return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return data if data is None else _Typed(data)
+
+    def to_python(self, value: Any) -> Any:
+        text = one_line_breaks(value or "")
+        if isinstance(self.stored, OddText) and text == one_line_breaks(self.stored):
+            return self.stored
+        if not text.strip():
+            return None
+        try:
+            return strict_json(text)
+        except (ValueError, RecursionError) as problem:
+            raise ValidationError(f"This is not JSON: {problem}", code="invalid") from None
+
+    def validate(self, value: Any) -> None:
+        if value is None and self.required:
+            raise ValidationError(self.error_messages["required"], code="required")
+
+    def run_validators(self, value: Any) -> None:
+        """Skip the validators of texts: the value is decoded JSON by now."""
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            found = self.to_python(data)
+        except ValidationError:
+            return True
+        return type(found) is not type(initial) or _canonical(found) != _canonical(initial)
+
+
+class _Typed(str):
+    """Text as a person typed it, told apart from a JSON string that was decoded."""
+
+    __slots__ = ()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value)
+
+
+class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A form over one row, with the version its editor has seen. Actions do the saving."""
+
+    version = forms.CharField(widget=forms.HiddenInput, required=False)
+    shown_version = ""
+    refusal: str | None = None  # why an action would not save it, told on the form itself
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["version"] = self.shown_version
+        for name, field in self.fields.items():
+            if isinstance(field, JsonColumnField):
+                field.stored = self.initial.get(name)
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if self.refusal:
+            self.add_error(None, self.refusal)
+        return cleaned
+
+    def _post_clean(self) -> None:
+        """Leave the row as it is: the action judges the values, and writes them to the row it has locked."""
+
+    def changed_values(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the values of those fields that differ from what was shown, or that were never stored."""
+        return {
+            name: self.cleaned_data[name]
+            for name in names
+            if name in self.cleaned_data and (self.instance._state.adding or name in self.changed_data)
+        }
+
+
+def form_field(column: models.Field[Any, Any]) -> forms.Field | None:
+    """Return the form field for a TEXT or JSON column, or None for other kinds of columns."""
+    if not isinstance(column, models.TextField):
+        return None
+    given: dict[str, Any] = {
+        "required": not column.blank,
+        "label": str(column.verbose_name).capitalize(),
+        "help_text": column.help_text,
+    }
+    if column.has_default():
+        given["initial"] = column.get_default()
+    if isinstance(column, JsonTextField):
+        return JsonColumnField(**given)
+    return TextColumnField(**given, empty_value=None if column.null else "")
+
+
+class PermissionsField(forms.MultipleChoiceField):
+    """The nine known permissions as checkboxes; what else the column holds is kept."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(choices=PluginPermission.choices, required=False, **options)
+        self.choices = [(name, name) for name in PluginPermission.values]
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the boxes to tick: of a column that is no list, none."""
+        if not isinstance(value, list):
+            return []
+        return [name for name in value if isinstance(name, str) and name in PluginPermission.values]

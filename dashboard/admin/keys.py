@@ -1,0 +1,71 @@
+"""API keys, to read: they are made and revoked on their own page. Hashes are never shown whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+
+from coordinator.models import ApiKey, RevokedKey, SetupToken
+from dashboard.admin import columns
+from dashboard.admin.filters import period, present
+from dashboard.admin.options import ViewOnlyAdmin
+
+SHOWN_OF_HASH = 12
+
+
+@admin.display(description="scopes")
+def scopes_cell(row: ApiKey) -> Any:
+    """Draw the scopes, or the column as it stands."""
+    return ", ".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ViewOnlyAdmin):
+    """Machines' keys."""
+
+    list_display = (
+        columns.text("name"),
+        columns.code("prefix", label="begins with"),
+        scopes_cell,
+        columns.reference("agent_id", "coordinator_agent"),
+        columns.text("created_by"),
+        columns.moment("created_at"),
+        columns.moment("last_used_at"),
+        columns.moment("expires_at"),
+        columns.moment("revoked_at"),
+    )
+    list_filter = (present("revoked_at", "revoked"), present("expires_at", "expiry"), period("created_at"))
+    never_read = ("key_hash",)
+    search_fields = ("name", "prefix", "agent_id", "created_by")
+    ordering = ("name",)
+
+
+@admin.display(description="key")
+def hash_cell(row: RevokedKey) -> str:
+    """Draw the beginning of the hash."""
+    return f"{row.key_hash[:SHOWN_OF_HASH]}…"
+
+
+@admin.register(RevokedKey)
+class RevokedKeyAdmin(ViewOnlyAdmin):
+    """Hashes of keys that are refused for ever."""
+
+    list_display = (hash_cell, columns.moment("revoked_at"))
+    list_filter = (period("revoked_at"),)
+    ordering = ("-revoked_at",)
+
+
+@admin.display(description="token")
+def token_cell(row: SetupToken) -> str:
+    """Draw the beginning of the token's hash."""
+    return f"{row.token_hash[:SHOWN_OF_HASH]}…"
+
+
+@admin.register(SetupToken)
+class SetupTokenAdmin(ViewOnlyAdmin):
+    """Links that made, or may make, the first administrator."""
+
+    list_display = (token_cell, columns.moment("created_at"), columns.moment("used_at"))
+    list_filter = (present("used_at", "used"),)
+    ordering = ("-created_at",)

@@ -1,0 +1,109 @@
+"""MCP servers to edit; grants (`mcp_access_control`) to read: people change those on the MCP page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+
+from coordinator.actions import mcp_servers
+from coordinator.actors import Actor
+from coordinator.models import Grant, McpServer
+from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
+from dashboard.admin import columns
+from dashboard.admin.filters import period, present, words
+from dashboard.admin.forms import StoredForm
+from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
+
+
+class McpServerForm(StoredForm):
+    """A server. A foreign default policy, which denies, stays until one of the two is chosen."""
+
+    default_policy = forms.ChoiceField(label="Default policy", initial=DefaultPolicy.OPT_IN.value)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        words = [
+            (DefaultPolicy.OPT_IN.value, "opt-in: denied without a grant"),
+            (DefaultPolicy.OPT_OUT.value, "opt-out: allowed without a grant"),
+        ]
+        stored = self.instance.default_policy
+        if stored not in DefaultPolicy.values:
+            words.append((stored, f"{stored}: as stored, denies"))
+        self.fields["default_policy"].choices = words  # type: ignore[attr-defined]
+
+
+@admin.register(McpServer)
+class McpServerAdmin(ActionAdmin):
+    """A server: how it is started, and what holds without a grant."""
+
+    form = McpServerForm
+    list_display = (
+        columns.code("name"),
+        columns.flag("is_active", label="state"),
+        columns.word("default_policy"),
+        columns.code("command"),
+        columns.text("description"),
+        columns.moment("created_at"),
+    )
+    list_filter = ("is_active", words("default_policy", DefaultPolicy.values), period("created_at"))
+    list_without = ("script_content",)
+    search_fields = ("name", "command", "args", "description")
+    ordering = ("name",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = [*mcp_servers.EDITABLE, "version"]
+        if obj is None:
+            return [(None, {"fields": ["name", *fields]})]
+        return [(None, {"fields": [*fields, CREATED_AT]})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [CREATED_AT] if obj else []
+
+    def version_of(self, row: Any) -> str:
+        return mcp_servers.version_of(row)
+
+    def add_row(self, form: Any, by: Actor) -> McpServer:
+        return mcp_servers.create(
+            form.cleaned_data["name"], by=by, **form.changed_values(mcp_servers.EDITABLE)
+        )
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        changes = form.changed_values(mcp_servers.EDITABLE)
+        mcp_servers.update(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        mcp_servers.delete(row.pk, by=by)
+
+    def consequences(self, rows: list[Any]) -> dict[str, int]:
+        return mcp_servers.consequences([row.pk for row in rows])
+
+
+CREATED_AT = columns.moment("created_at")
+
+
+@admin.register(Grant)
+class GrantAdmin(ViewOnlyAdmin):
+    """Who may use which server or tool, to read."""
+
+    list_display = (
+        columns.column("id", str),
+        columns.text("entry_type"),
+        columns.reference("agent_id", "coordinator_agent"),
+        columns.reference("server_id", "coordinator_mcpserver"),
+        columns.code("tool_name"),
+        columns.word("permission"),
+        columns.text("granted_by"),
+        columns.moment("granted_at"),
+        columns.moment("expires_at"),
+    )
+    list_filter = (
+        words("entry_type", EntryType.values),
+        words("permission", GrantPermission.values),
+        period("granted_at"),
+        present("expires_at", "expiry"),
+    )
+    search_fields = ("agent_id", "server_id", "tool_name", "granted_by", "justification")
+    ordering = ("-id",)

@@ -1,0 +1,277 @@
+"""What all tables' admin pages share: who may, how long lists stay quick, and that only actions write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from coordinator.actors import Actor, person
+from coordinator.errors import Conflict, SignalboxError
+from coordinator.models.fields import TimeField
+from coordinator.roles import ADMIN, has_role
+from dashboard.admin import columns
+from dashboard.admin.forms import StoredForm, form_field
+from dashboard.admin.paginator import CappedPaginator
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+# Django's transforms of dates (`__year`) cut texts and integers as if they were dates: an error in SQL.
+PLAIN_LOOKUPS = frozenset({"exact", "in", "gt", "gte", "lt", "lte", "range", "isnull"})
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Return who is at work in the admin. Its site lets only signed-in people in."""
+    assert request.user.is_authenticated
+    return person(request.user)
+
+
+class List(ChangeList):
+    """A list that tells how many rows it found only to somebody who looked for some."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not (self.query or self.has_active_filters) or getattr(self.paginator, "capped", False):
+            self.full_result_count = self.result_count
+
+
+class TableAdmin(ModelAdmin):
+    """One table. The role decides, not Django's permissions; the audit log is the history, not LogEntry.
+
+    `list_without` names columns that a list does not read (large texts).
+    """
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_without: tuple[str, ...] = ()
+    never_read: tuple[str, ...] = ()
+
+    class Media:
+        css = {"all": ["css/components.css", "css/admin-tables.css"]}
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return List
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return has_role(request.user, ADMIN)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return has_role(request.user, ADMIN)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return has_role(request.user, ADMIN)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return has_role(request.user, ADMIN)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return has_role(request.user, ADMIN)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        match = request.resolver_match
+        is_list = match is not None and (match.url_name or "").endswith("_changelist")
+        without = (*self.never_read, *(self.list_without if is_list else ()))
+        queryset = super().get_queryset(request)
+        return queryset.defer(*without) if without else queryset
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return the row or None; no row has an id with more digits than a column holds."""
+        try:
+            return super().get_object(request, object_id, from_field)
+        except OverflowError:
+            return None
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        name, _, rest = lookup.partition("__")
+        field = next((field for field in self.opts.fields if name in {field.name, field.attname}), None)
+        if isinstance(field, TimeField) and rest and rest not in PLAIN_LOOKUPS:
+            return False
+        return bool(super().lookup_allowed(lookup, value, request))  # type: ignore[arg-type]
+
+    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        """Write nothing: the action has written its audit row."""
+
+    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
+        """Write nothing: the action has written its audit row."""
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """Write nothing: the action has written its audit row."""
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> list[dict[str, dict[str, Any]]]:
+        return []
+
+    def audit_target(self, object_id: str) -> str:
+        """Return how the audit log names the row."""
+        return object_id
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Lead to the audit rows about the row."""
+        query = urlencode({"target_id": self.audit_target(unquote(object_id))})
+        return HttpResponseRedirect(f"{reverse('admin:coordinator_auditlog_changelist')}?{query}")
+
+
+class ViewOnlyAdmin(TableAdmin):
+    """A table that people change elsewhere, or nobody: shown whole, with no way to add, change or delete."""
+
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def page_columns(self) -> list[columns.Cell]:
+        """Return what a row's own page shows: by default every column that is read."""
+        return columns.of_model(self.model, without=self.never_read)
+
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        return self.page_columns()
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        return self.page_columns()
+
+
+class ActionAdmin(TableAdmin):
+    """A table that is changed through actions: `add_row`, `change_row`, `delete_row` each call one.
+
+    An action that refuses (SignalboxError) is told on the form, with everything typed still there.
+    """
+
+    form = StoredForm
+
+    def add_row(self, form: Any, by: Actor) -> Model:
+        """Add what the form holds through an action and return the row."""
+        raise NotImplementedError
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        """Change `row` through an action, with the version that its editor has seen."""
+        raise NotImplementedError
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        """Delete `row` through an action."""
+        raise NotImplementedError
+
+    def version_of(self, row: Any) -> str:
+        """Return the version of the row that an editor sees."""
+        raise NotImplementedError
+
+    def consequences(self, rows: list[Any]) -> dict[str, int]:
+        """Return how many rows of what a deletion takes along."""
+        return {}
+
+    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+        """Return why which of the rows cannot be deleted."""
+        return []
+
+    def formfield_for_dbfield(
+        self, db_field: Any, request: HttpRequest | None, **kwargs: Any
+    ) -> forms.Field | None:
+        own = form_field(db_field)
+        return own or super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[arg-type]
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """Return the form's class for this request: it knows the version shown, and why it was refused."""
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        form.refusal = getattr(request, "signalbox_refusal", None)
+        form.shown_version = self.version_of(obj) if obj else ""
+        return form
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the declared fields, with the version hidden among them."""
+        shown = list(super().get_fieldsets(request, obj))
+        return [*shown, (None, {"fields": ["version"]})]
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Show or save the form; if an action refuses, everything is undone and the form says why."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except SignalboxError as refusal:
+            request.signalbox_refusal = str(refusal.detail)  # type: ignore[attr-defined]
+            return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        """Return the row unsaved; `commit=False` would also leave a save_m2m that nobody may call."""
+        return form.instance
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change:
+            self.change_row(obj, form, actor_of(request))
+        else:
+            obj.pk = self.add_row(form, actor_of(request)).pk
+        obj.refresh_from_db()
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Save nothing: rows of other tables are saved by admins that show them (rows.py)."""
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self.delete_row(obj, actor_of(request))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete all of the rows or, where one is refused, none."""
+        with transaction.atomic():
+            for row in queryset:
+                self.delete_row(row, actor_of(request))
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
+        """Return what a person is told before they confirm: the rows, what goes along, what is refused."""
+        rows = list(objs)
+        if refused := self.refused_deletions(rows, actor_of(request)):
+            raise Conflict(" ".join(refused))
+        names = [columns.link(self.opts.label_lower.replace(".", "_"), row.pk) for row in rows]
+        counts = {str(self.opts.verbose_name_plural): len(rows), **self.consequences(rows)}
+        return names, counts, set(), []
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        return self._or_told(
+            request,
+            lambda: super(ActionAdmin, self).delete_view(request, object_id, extra_context),
+            reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_change", args=[object_id]),
+        )
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        return self._or_told(
+            request,
+            lambda: super(ActionAdmin, self).changelist_view(request, extra_context),
+            request.get_full_path(),
+        )
+
+    def _or_told(self, request: HttpRequest, view: Callable[[], Any], back: str) -> HttpResponse:
+        """Return the view's answer; if an action refuses, lead `back` with its reason as a message."""
+        try:
+            answer: HttpResponse = view()
+        except SignalboxError as refusal:
+            messages.error(request, str(refusal.detail))
+            return HttpResponseRedirect(back)
+        return answer

@@ -1,0 +1,48 @@
+"""Tables that no module of this package shows in a way of its own: Signalbox's bookkeeping, to read.
+
+registry.py calls this last. A new table is seen from the day it exists on, and nobody changes it here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib import admin
+from django.db import models
+
+from coordinator.models.fields import JsonTextField
+from dashboard.admin import columns
+from dashboard.admin.options import ViewOnlyAdmin
+
+MOST_COLUMNS = 9
+
+
+def register_the_rest() -> None:
+    """Register a view-only page for every table that has none; composite keys cannot be registered."""
+    for model in apps.get_app_config("coordinator").get_models():
+        if not admin.site.is_registered(model) and not isinstance(model._meta.pk, models.CompositePrimaryKey):
+            admin.site.register(model, admin_for(model))
+
+
+def admin_for(model: type[models.Model]) -> type[ViewOnlyAdmin]:
+    """Return a view-only admin with the table's first columns; large ones wait for the row's own page."""
+    fields = [field for field in model._meta.concrete_fields if not _is_large(field)]
+    texts = [field.name for field in fields if isinstance(field, models.TextField) and not field.is_relation]
+    attributes: dict[str, Any] = {
+        "__doc__": model.__doc__,
+        "list_display": tuple(_cell(field) for field in fields[:MOST_COLUMNS]),
+        "list_without": tuple(field.name for field in model._meta.concrete_fields if _is_large(field)),
+        "search_fields": tuple(texts),
+        "ordering": ("-pk",),
+    }
+    return type(f"{model.__name__}Admin", (ViewOnlyAdmin,), attributes)
+
+
+def _is_large(field: models.Field[Any, Any]) -> bool:
+    return isinstance(field, JsonTextField | models.JSONField | models.BinaryField)
+
+
+def _cell(field: models.Field[Any, Any]) -> columns.Cell:
+    plain = isinstance(field, models.TextField | models.CharField)
+    return columns.text(field.name) if plain else columns.of_field(field)

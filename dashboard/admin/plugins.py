@@ -1,0 +1,286 @@
+"""Plugins: switch, permissions, configuration and stored values in one page; runtime plugins to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
+
+from coordinator.actions import plugin_permissions, plugins
+from coordinator.actors import Actor
+from coordinator.models import PluginConfig, PluginData, PluginSetting, RuntimePlugin
+from coordinator.models.fields import OddText
+from coordinator.models.plugins import PluginPermission
+from coordinator.secrets import MASK, looks_secret, masked
+from dashboard.admin import columns
+from dashboard.admin.filters import period
+from dashboard.admin.forms import PermissionsField, StoredForm, TextColumnField, one_line_breaks
+from dashboard.admin.options import ViewOnlyAdmin
+from dashboard.admin.rows import RowForm, Rows, WithRows
+from dashboard.templatetags.signalbox import NOTHING, pretty_json
+
+LONGEST = 20_000  # characters of a value that can be edited in a page
+
+
+class PluginForm(StoredForm):
+    """A plugin's switch and permissions. A column that is no list is shown, and replaced only if asked to."""
+
+    plugin_id = TextColumnField(label="Plugin id", help_text="For example mind.deepseek")
+    is_active = forms.BooleanField(label="Active", required=False, initial=True)
+    allowed_permissions = PermissionsField(label="Allowed permissions")
+    replace_unreadable = forms.BooleanField(
+        label="Replace what cannot be read by the permissions ticked above", required=False
+    )
+    reason = forms.CharField(
+        label="Reason", required=False, max_length=500, help_text="Kept in the audit log."
+    )
+
+    class Meta:
+        model = PluginSetting
+        fields = ("plugin_id", "is_active", "allowed_permissions")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.instance._state.adding:
+            self.fields.pop("plugin_id", None)  # another id would be another plugin
+        stored = self.instance.allowed_permissions
+        self.is_unreadable = stored is not None and not isinstance(stored, list)
+        if not self.is_unreadable:
+            self.fields.pop("replace_unreadable", None)
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if (
+            self.is_unreadable
+            and self.cleaned_data.get("allowed_permissions")
+            and not self.cleaned_data.get("replace_unreadable")
+        ):
+            self.add_error(
+                "allowed_permissions",
+                "What is stored cannot be read. Tick the box below to replace it, or leave these empty.",
+            )
+        return cleaned
+
+
+class ValueForm(RowForm):
+    """One key and its value. A secret is shown as its mask, which sent back keeps it."""
+
+    key = TextColumnField(label="Name", widget=forms.TextInput)
+    value = TextColumnField(label="Value", required=False)
+    note = ""
+
+
+class ValueRows(Rows):
+    """Keys and values of a plugin: its configuration, or what it keeps for itself."""
+
+    form = ValueForm
+    owner_name = "plugin_id"
+    value_name = ""
+
+    def value_of(self, row: Any) -> str | None:
+        """Return the stored value."""
+        value: str | None = getattr(row, self.value_name)
+        return value
+
+    def version_of(self, row: Any) -> str:
+        return plugins.config_version(self.value_of(row))
+
+    def values_of(self, row: Any) -> dict[str, Any]:
+        value = self.value_of(row)
+        shown = masked(self.key_of(row), value)
+        return {"value": shown if shown is None or len(shown) <= LONGEST else ""}
+
+    def prepare(self, form: Any) -> None:
+        if not form.is_stored:
+            return
+        value = self.value_of(form.row) if form.row else None
+        if value is not None and looks_secret(form.stored_key, value):
+            form.fields["value"].widget = forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
+            form.note = f"A secret: {MASK} keeps what is stored."
+        elif value is not None and len(value) > LONGEST:
+            del form.fields["value"]
+            form.note = f"{len(value):,} characters, too many to edit here."
+
+    def untouched(self, form: Any) -> bool:
+        if "value" not in form.fields:
+            return True
+        typed = form.cleaned_data["value"]
+        now = self.value_of(form.row) if form.row else None
+        if typed == MASK and looks_secret(form.stored_key, now):
+            return True
+        crlf = typed.replace("\n", "\r\n")
+        shown = [typed, crlf] if typed else [typed, None]
+        if form.seen in {plugins.config_version(value) for value in shown}:
+            return True
+        # Line breaks of both kinds in one value: no typed form of it has its version.
+        unchanged = form.row is not None and form.seen == self.version_of(form.row)
+        return unchanged and one_line_breaks(now or "") == typed
+
+
+class ConfigRows(ValueRows):
+    """A plugin's configuration."""
+
+    prefix = "configs"
+    title = "Configuration"
+    model = PluginConfig
+    key_name = "config_key"
+    value_name = "config_value"
+
+    def add(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.add_config(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
+
+    def change(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.change_config(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
+
+    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.delete_config(owner.pk, form.stored_key, by=by, seen=form.seen)
+
+
+class DataRows(ValueRows):
+    """What a plugin keeps for itself."""
+
+    prefix = "data"
+    title = "Stored values"
+    hint = "What the plugin keeps for itself. It may overwrite these at any time."
+    model = PluginData
+    key_name = "key"
+    value_name = "value"
+
+    def add(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.add_data(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
+
+    def change(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.change_data(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
+
+    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+        plugins.delete_data(owner.pk, form.stored_key, by=by, seen=form.seen)
+
+
+@admin.display(description="allowed permissions")
+def permissions_cell(row: PluginSetting) -> Any:
+    """Draw the permissions in a list: their names, or the column as it stands."""
+    held = row.allowed_permissions
+    return (
+        ", ".join(map(str, held))
+        if isinstance(held, list)
+        else columns.json_block("allowed_permissions")(row)
+    )
+
+
+@admin.display(description="Also stored, and kept")
+def foreign_permissions(row: PluginSetting) -> Any:
+    """Draw what the column holds beside the known permissions."""
+    held = row.allowed_permissions
+    if held is None:
+        return NOTHING
+    if not isinstance(held, list):
+        shown = str(held) if isinstance(held, OddText) else pretty_json(held)
+        return format_html('Not a list of permissions: <pre class="code">{}</pre>', shown)
+    foreign = [name for name in held if name not in PluginPermission.values]
+    return format_html_join(", ", "<code>{}</code>", ((pretty_json(name),) for name in foreign)) or NOTHING
+
+
+@admin.register(PluginSetting)
+class PluginAdmin(WithRows):
+    """A plugin, its permissions, its configuration and what it keeps."""
+
+    form = PluginForm
+    row_kinds = (ConfigRows(), DataRows())
+    list_display = (columns.code("plugin_id"), columns.flag("is_active", label="state"), permissions_cell)
+    list_filter = ("is_active",)
+    search_fields = ("plugin_id", "allowed_permissions")
+    ordering = ("plugin_id",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None:
+            fields: list[Any] = ["plugin_id", "is_active", "allowed_permissions"]
+        else:
+            fields = ["is_active", "allowed_permissions", foreign_permissions]
+            stored = obj.allowed_permissions
+            if stored is not None and not isinstance(stored, list):
+                fields.append("replace_unreadable")
+            fields.append("reason")
+        return [(None, {"fields": [*fields, "version"]})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [foreign_permissions] if obj else []
+
+    def version_of(self, row: Any) -> str:
+        return plugins.version_of(row)
+
+    def add_row(self, form: Any, by: Actor) -> PluginSetting:
+        given = form.cleaned_data
+        return plugins.register(
+            given["plugin_id"],
+            is_active=given["is_active"],
+            permissions=given["allowed_permissions"],
+            by=by,
+        )
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        given, reason = form.cleaned_data, form.cleaned_data["reason"] or None
+        plugins.locked(row.pk, given["version"])
+        plugins.set_active(row.pk, given["is_active"], by=by, reason=reason)
+        if given.get("replace_unreadable"):
+            plugins.mend_permissions(row.pk, given["allowed_permissions"], by=by, reason=reason)
+        elif not form.is_unreadable:
+            self._change_permissions(row, set(given["allowed_permissions"]), by, reason)
+
+    def _change_permissions(self, row: Any, ticked: set[str], by: Actor, reason: str | None) -> None:
+        held = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
+        for name in PluginPermission.values:
+            if name in ticked - held:
+                plugin_permissions.grant(row.pk, name, by=by, reason=reason)
+            elif name in held - ticked:
+                plugin_permissions.revoke(row.pk, name, by=by, reason=reason)
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        plugins.delete(row.pk, by=by)
+
+    def consequences(self, rows: list[Any]) -> dict[str, int]:
+        return plugins.consequences([row.pk for row in rows])
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        return {"plugin_id": request.GET.get("plugin_id", "")}
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        if request.method == "GET":
+            self._tell_of_strays(request)
+        return super().changelist_view(request, extra_context)
+
+    def _tell_of_strays(self, request: HttpRequest) -> None:
+        """Name plugins that have a configuration but no row here: it could not be reached otherwise."""
+        known = PluginSetting.objects.values("plugin_id")
+        strays = PluginConfig.objects.exclude(plugin_id__in=known).values_list("plugin_id", flat=True)
+        found = list(strays.distinct().order_by("plugin_id")[:10])
+        if found:
+            add = reverse("admin:coordinator_pluginsetting_add")
+            links = ((f"{add}?{urlencode({'plugin_id': plugin_id})}", plugin_id) for plugin_id in found)
+            names = format_html_join(", ", '<a href="{}">{}</a>', links)
+            messages.warning(
+                request, format_html("Configured, but not known as plugins: {}. Add them to edit.", names)
+            )
+
+
+@admin.register(RuntimePlugin)
+class RuntimePluginAdmin(ViewOnlyAdmin):
+    """Plugins written while the system ran, to read."""
+
+    list_display = (
+        columns.code("plugin_id"),
+        columns.flag("is_active", label="state"),
+        columns.code("script_name"),
+        columns.text("description"),
+        columns.text("created_by"),
+        columns.moment("created_at"),
+        columns.column("generation_number", str, label="generation"),
+    )
+    list_filter = ("is_active", period("created_at"))
+    list_without = ("code_content",)
+    search_fields = ("plugin_id", "script_name", "description", "created_by")
+    ordering = ("-created_at",)

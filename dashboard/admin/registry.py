@@ -1,0 +1,38 @@
+"""Imports every module of the admin, which registers its tables. AdminSiteConfig.ready imports this.
+
+Not dashboard/admin/__init__.py: Django makes its site by importing dashboard.admin.site, and a registration
+in the middle of that would go to a site that is thrown away.
+"""
+
+from __future__ import annotations
+
+from dashboard.admin import (
+    agents,
+    audit,
+    chat,
+    feed,
+    keys,
+    mcp,
+    others,
+    permissions,
+    plugins,
+    sessions,
+    users,
+)
+
+# Last: a view-only page for every table that none of the others shows.
+others.register_the_rest()
+
+__all__ = [
+    "agents",
+    "audit",
+    "chat",
+    "feed",
+    "keys",
+    "mcp",
+    "others",
+    "permissions",
+    "plugins",
+    "sessions",
+    "users",
+]

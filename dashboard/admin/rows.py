@@ -1,0 +1,278 @@
+"""Rows of another table inside a row's page: a plugin's configuration and data, an agent's plugins.
+
+These tables have composite keys and no foreign key, so Django's inlines cannot hold them. Each form carries
+the key and the version of the row it shows (`stored`), so nothing depends on a row's place in the page: rows
+that came, went or changed meanwhile are recognised. What nobody touched is never written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, QueryDict
+from django.utils.functional import cached_property
+
+from coordinator.actors import Actor
+from dashboard.admin.forms import TextColumnField
+from dashboard.admin.options import ActionAdmin, actor_of
+
+PAGE = 100  # rows of one kind in one page
+NEW = 2  # empty rows to add with; static/js/admin-rows.js makes more
+
+
+class RowForm(forms.Form):
+    """One row. `key` is asked for only where the row is new: another key would be another row."""
+
+    stored = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+    key = TextColumnField()
+    row: Any = None  # as it is in the database now, if it is
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stored_key, self.seen = _read(self["stored"].value())
+        if self.is_stored:
+            del self.fields["key"]
+
+    @property
+    def is_stored(self) -> bool:
+        """Say whether the form shows a row of the database."""
+        return self.stored_key is not None
+
+    def clean_stored(self) -> str:
+        text: str = self.cleaned_data["stored"]
+        if text and not self.is_stored:
+            raise ValidationError("This row cannot be read any more. Reload the page.")
+        return text
+
+    @property
+    def inputs(self) -> list[forms.BoundField]:
+        """The fields that a person fills in, beside the key and the box that deletes."""
+        return [self[name] for name in self.fields if name not in {"stored", "key", "DELETE"}]
+
+
+def stored_text(key: str, version: str) -> str:
+    """Return what `stored` holds: plain ASCII, because browsers rewrite line breaks."""
+    return json.dumps([key, version])
+
+
+def _read(text: Any) -> tuple[str | None, str | None]:
+    try:
+        key, version = json.loads(text or "null")
+    except (ValueError, TypeError, RecursionError):
+        return None, None
+    return (key, version) if isinstance(key, str) and isinstance(version, str) else (None, None)
+
+
+class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
+    """The forms of one page of rows, and some for new ones."""
+
+    rows: Rows
+    owner: Any
+
+    def __init__(self, *args: Any, page: RowPage, **kwargs: Any) -> None:
+        self.page = page
+        super().__init__(*args, **kwargs)
+
+    @cached_property
+    def current(self) -> dict[str, Any]:
+        """The rows in question as they are now, by key."""
+        if not self.is_bound:
+            return {self.rows.key_of(row): row for row in self.page.rows}
+        sent = (self._sent_key(number) for number in range(self.total_form_count()))
+        keys = [key for key in sent if key is not None]
+        return {self.rows.key_of(row): row for row in self.rows.with_keys(self.owner, keys)}
+
+    def _sent_key(self, number: int) -> str | None:
+        return _read(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
+
+    def _construct_form(self, i: int, **kwargs: Any) -> Any:
+        form: Any = super()._construct_form(i, **kwargs)  # type: ignore[misc]
+        form.row = self.current.get(form.stored_key) if form.is_stored else None
+        self.rows.prepare(form)
+        return form
+
+    def save(self, by: Actor) -> None:
+        """Delete, change and add through the rows' actions; raises what they raise."""
+        for form in self.deleted_forms:
+            self.rows.delete(self.owner, form, by)
+        kept = [form for form in self.forms if form not in self.deleted_forms]
+        for form in kept:
+            if form.is_stored and not self.rows.untouched(form):
+                self.rows.change(self.owner, form, by)
+        for form in kept:
+            if not form.is_stored and form.has_changed():
+                self.rows.add(self.owner, form, by)
+
+
+@dataclass(frozen=True)
+class RowPage:
+    """One page of rows: those whose key begins with `beginning`, PAGE at a time."""
+
+    prefix: str
+    beginning: str
+    number: int
+    rows: list[Any]
+    more: bool
+    query: QueryDict
+
+    @property
+    def is_filtered(self) -> bool:
+        """Say whether there are, or may be, rows that this page does not show."""
+        return bool(self.more or self.beginning or self.number > 1)
+
+    @property
+    def previous_query(self) -> str:
+        """The query of the page before, or nothing."""
+        return self._query(self.number - 1) if self.number > 1 else ""
+
+    @property
+    def next_query(self) -> str:
+        """The query of the page after, or nothing."""
+        return self._query(self.number + 1) if self.more else ""
+
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        """What else stands in the query, for the form that filters."""
+        mine = {f"{self.prefix}-page", f"{self.prefix}-begins"}
+        return [(name, str(value)) for name, value in self.query.dict().items() if name not in mine]
+
+    def _query(self, number: int) -> str:
+        query = self.query.copy()
+        query[f"{self.prefix}-page"] = str(number)
+        return query.urlencode()
+
+
+class Rows:
+    """One kind of rows. Subclasses name the table and the actions."""
+
+    prefix = ""
+    title = ""
+    hint = ""
+    key_name = ""
+    owner_name = ""
+    form: type[RowForm] = RowForm
+    model: type[Model]
+
+    def of(self, owner: Any) -> QuerySet[Any]:
+        """Return the rows of `owner`, ordered by key."""
+        return self.model._default_manager.filter(**{self.owner_name: owner.pk}).order_by(self.key_name)
+
+    def with_keys(self, owner: Any, keys: list[str]) -> QuerySet[Any]:
+        """Return those of the owner's rows that have one of `keys`."""
+        return self.of(owner).filter(**{f"{self.key_name}__in": keys})
+
+    def key_of(self, row: Any) -> str:
+        """Return what names the row within its owner."""
+        return str(getattr(row, self.key_name))
+
+    def version_of(self, row: Any) -> str:
+        """Return the version that the page shows."""
+        raise NotImplementedError
+
+    def values_of(self, row: Any) -> dict[str, Any]:
+        """Return what the form shows of the row."""
+        raise NotImplementedError
+
+    def prepare(self, form: Any) -> None:
+        """Fit a form to its row, if need be."""
+
+    def untouched(self, form: Any) -> bool:
+        """Say whether a stored row's form came back as it was shown."""
+        raise NotImplementedError
+
+    def add(self, owner: Any, form: Any, by: Actor) -> None:
+        """Add a row through an action."""
+        raise NotImplementedError
+
+    def change(self, owner: Any, form: Any, by: Actor) -> None:
+        """Change a row through an action."""
+        raise NotImplementedError
+
+    def delete(self, owner: Any, form: Any, by: Actor) -> None:
+        """Delete a row through an action."""
+        raise NotImplementedError
+
+    def page(self, request: HttpRequest, owner: Any) -> RowPage:
+        """Return the page of rows that the query asks for."""
+        beginning = request.GET.get(f"{self.prefix}-begins", "")
+        asked = request.GET.get(f"{self.prefix}-page", "1")
+        number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
+        found = self.of(owner)
+        if beginning:
+            found = found.filter(**{f"{self.key_name}__startswith": beginning})
+        rows = list(found[(number - 1) * PAGE : number * PAGE + 1])
+        return RowPage(self.prefix, beginning, number, rows[:PAGE], len(rows) > PAGE, request.GET)
+
+    def formset(self, request: HttpRequest, owner: Any) -> RowFormSet:
+        """Return the forms: those that were sent, or those of the page of rows."""
+        kind = forms.formset_factory(
+            self.form,
+            formset=RowFormSet,
+            extra=NEW,
+            can_delete=True,
+            can_delete_extra=False,
+            absolute_max=5 * PAGE,
+            max_num=5 * PAGE,
+        )
+        kind.rows, kind.owner = self, owner  # type: ignore[attr-defined]
+        page = self.page(request, owner)
+        if request.method == "POST":
+            return kind(request.POST, prefix=self.prefix, page=page)  # type: ignore[return-value,call-arg]
+        initial = [
+            {"stored": stored_text(self.key_of(row), self.version_of(row)), **self.values_of(row)}
+            for row in page.rows
+        ]
+        return kind(initial=initial, prefix=self.prefix, page=page)  # type: ignore[return-value,call-arg]
+
+
+class RowGroup:
+    """A formset as Django's change form wants its inlines to be."""
+
+    opts = SimpleNamespace(template="admin/_rows.html")
+    has_add_permission = has_change_permission = has_delete_permission = has_view_permission = True
+
+    def __init__(self, formset: RowFormSet) -> None:
+        self.formset = formset
+        self.media = formset.media
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield nothing: Django looks here for fields that fill themselves from others, and there are none."""
+        return iter(())
+
+
+class WithRows(ActionAdmin):
+    """A table whose rows' pages also hold rows of other tables, saved with them in one transaction."""
+
+    row_kinds: tuple[Rows, ...] = ()
+    change_form_template = "admin/change_form_with_rows.html"
+
+    class Media:
+        js = ["js/admin-rows.js"]
+
+    def _create_formsets(self, request: HttpRequest, obj: Any, change: bool) -> tuple[list[Any], list[Any]]:
+        return ([rows.formset(request, obj) for rows in self.row_kinds] if change else []), []
+
+    def get_inline_formsets(
+        self, request: HttpRequest, formsets: Any, inline_instances: Any, obj: Any = None
+    ) -> list[Any]:
+        """Return the formsets in the shape in which Django's template includes them."""
+        return [RowGroup(formset) for formset in formsets]
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        for formset in formsets:
+            formset.save(actor_of(request))
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> Any:
+        """Lead to the new row's page, where its rows are added."""
+        if "_addanother" not in request.POST:
+            sent = request.POST.copy()
+            sent["_continue"] = "1"
+            request.POST = sent  # type: ignore[assignment]
+        return super().response_add(request, obj, post_url_continue)

@@ -1,0 +1,131 @@
+"""Sessions, their events and their runs, to read: people act on them in their own pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+
+from coordinator.models import Event, EventContext, Run, Session
+from coordinator.models.sessions import RunStatus, SessionStatus
+from dashboard.admin import columns
+from dashboard.admin.filters import period, present, words
+from dashboard.admin.options import ViewOnlyAdmin
+
+EVENT_TYPES = (
+    "session_start",
+    "pre_tool",
+    "post_tool",
+    "message",
+    "session_stop",
+    "run_start",
+    "run_completed",
+)
+LARGEST_ID = 2**63 - 1
+
+
+@admin.register(Session)
+class SessionAdmin(ViewOnlyAdmin):
+    """Sessions."""
+
+    list_display = (
+        columns.code("session_id", label="session"),
+        columns.word("status"),
+        columns.text("agent_name", label="agent"),
+        columns.code("project_dir"),
+        columns.text("hostname", label="host"),
+        columns.text("executor_profile"),
+        columns.reference("parent_session_id", "coordinator_session"),
+        columns.moment("created_at"),
+        columns.moment("last_resumed_at"),
+    )
+    list_filter = (
+        words("status", SessionStatus.values),
+        period("created_at"),
+        present("parent_session", "parent"),
+    )
+    search_fields = ("session_id", "agent_name", "project_dir", "hostname", "executor_session_id")
+    ordering = ("-created_at",)
+
+
+@admin.register(Event)
+class EventAdmin(ViewOnlyAdmin):
+    """Events, newest first. There may be millions, so a search goes by id, session, type or tool, exactly."""
+
+    list_display = (
+        columns.column("id", str),
+        columns.reference("session_id", "coordinator_session"),
+        columns.text("event_type", sortable=False),
+        columns.code("tool_name", sortable=False),
+        columns.text("role", sortable=False),
+        columns.text("error", sortable=False),
+        columns.text("timestamp", sortable=False),
+    )
+    list_filter = (words("event_type", EVENT_TYPES),)
+    list_without = ("tool_input", "tool_output", "content", "reason")
+    sortable_by = ("id",)
+    search_fields = ("id",)
+    search_help_text = "An event's id, a session's id, an event type or a tool's name, written out in full."
+    ordering = ("-id",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find by what an index serves, or at least by what a scan compares quickly."""
+        for term in search_term.split():
+            wanted = Q(session=term) | Q(tool_name=term) | Q(event_type=term)
+            if term.isdecimal() and int(term) <= LARGEST_ID:
+                wanted |= Q(pk=int(term))
+            queryset = queryset.filter(wanted)
+        return queryset, False
+
+
+@admin.register(EventContext)
+class EventContextAdmin(ViewOnlyAdmin):
+    """What Signalbox knows of an event beside what the executor sent."""
+
+    list_display = (
+        columns.reference("event_id", "coordinator_event"),
+        columns.reference("session_id", "coordinator_session"),
+        columns.reference("run_id", "coordinator_run"),
+        columns.code("tool_use_id", sortable=False),
+        columns.text("subagent", sortable=False),
+        columns.column("duration_ms", str, sortable=False),
+        columns.text("model", sortable=False),
+        columns.text("source", sortable=False),
+        columns.moment("received_at", sortable=False),
+    )
+    list_filter = (words("source", ("executor", "claude-code", "otlp")),)
+    search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
+    search_help_text = "A session's, tool use's, run's or prompt's id, written out in full."
+    sortable_by = ("event_id",)
+    ordering = ("-event_id",)
+
+
+@admin.register(Run)
+class RunAdmin(ViewOnlyAdmin):
+    """Runs."""
+
+    list_display = (
+        columns.code("run_id", label="run"),
+        columns.word("status"),
+        columns.text("type"),
+        columns.reference("session_id", "coordinator_session"),
+        columns.text("agent_name", label="agent"),
+        columns.text("prompt"),
+        columns.code("runner_id", label="runner"),
+        columns.text("error"),
+        columns.moment("created_at"),
+        columns.moment("completed_at"),
+    )
+    list_filter = (
+        words("status", RunStatus.values),
+        words("type", ("start_session", "resume_session")),
+        words("execution_mode", ("sync", "async_poll", "async_callback"), title="execution mode"),
+        period("created_at"),
+    )
+    list_without = ("demands",)
+    search_fields = ("run_id", "session__session_id", "agent_name", "prompt", "runner_id", "error")
+    ordering = ("-created_at",)

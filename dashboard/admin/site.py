@@ -1,0 +1,49 @@
+"""The admin site: for people of the role admin, in Signalbox's own colours, behind Signalbox's own sign-in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
+from django.utils.http import urlencode
+
+from coordinator.roles import ADMIN, has_role
+from dashboard.guards import refuse
+from dashboard.views.accounts import next_url
+
+
+class SignalboxAdminSite(AdminSite):
+    """Django's admin with Signalbox's names; the role decides who enters, not `is_staff`."""
+
+    site_header = "Signalbox admin"
+    site_title = "Signalbox admin"
+    index_title = "Tables"
+    site_url = "/ui/"
+    enable_nav_sidebar = True
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        """Say whether this person may enter: active, and an admin by role."""
+        return has_role(request.user, ADMIN)
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Lead to the one sign-in page; tell somebody who is signed in which role they lack."""
+        goal = next_url(request, "admin:index")
+        if self.has_permission(request):
+            return redirect(goal)
+        if request.user.is_authenticated:
+            return refuse(request, ADMIN)
+        return redirect(f"{resolve_url('accounts:login')}?{urlencode({'next': goal})}")
+
+    def logout(  # type: ignore[override] # a redirect does as well as a page
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Lead to the account page, where signing out is; nothing links here."""
+        return redirect("accounts:account")
+
+    def password_change(  # type: ignore[override] # likewise
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Lead to the one page where people change their password, which audits it."""
+        return redirect("accounts:password")

@@ -1,0 +1,215 @@
+"""People and their roles. The three roles are groups; who is in which is set on the person's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import AdminPasswordChangeForm, BaseUserCreationForm
+from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+
+from coordinator.actions import accounts, users
+from coordinator.actors import Actor, person
+from coordinator.errors import SignalboxError
+from coordinator.roles import ADMIN, APPROVER, ROLES, VIEWER
+from dashboard.admin import columns
+from dashboard.admin.filters import period
+from dashboard.admin.forms import StoredForm
+from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin, actor_of
+from dashboard.templatetags.signalbox import NOTHING
+
+ROLE_CHOICES = [
+    ("", "No role: sees only their own account page"),
+    (VIEWER, "Viewer: reads"),
+    (APPROVER, "Approver: also decides requests and edits grants"),
+    (ADMIN, "Admin: also edits servers, agents, keys and people"),
+]
+
+
+class RoleField(forms.ChoiceField):
+    """The person's role."""
+
+    def __init__(self) -> None:
+        super().__init__(choices=ROLE_CHOICES, required=False, widget=forms.RadioSelect, label="Role")
+
+
+class PersonForm(StoredForm):
+    """A person as they are."""
+
+    role = RoleField()
+
+    class Meta:
+        model = User
+        fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
+        help_texts = {
+            "is_active": "Somebody who left is switched off rather than deleted.",
+            "is_superuser": "An admin, whatever the role says.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["role"] = users.group_of(self.instance)
+
+
+class NewPersonForm(BaseUserCreationForm, StoredForm):  # type: ignore[type-arg]
+    """A new person, with a first password."""
+
+    role = RoleField()
+
+    class Meta:
+        model = User
+        fields = ("username",)
+
+
+@admin.display(description="role")
+def role_cell(row: User) -> str:
+    """Draw the role; the groups were read with the list."""
+    names = {group.name for group in row.groups.all()}
+    role = next((role for role in reversed(ROLES) if role in names), "none")
+    return "admin (superuser)" if row.is_superuser else role
+
+
+@admin.display(description="password")
+def password_cell(row: User) -> Any:
+    """Lead to the page that sets a new password."""
+    url = reverse("admin:auth_user_password_change", args=[row.pk])
+    words = "Set a new password" if row.has_usable_password() else "None: cannot sign in. Set one"
+    return format_html('<a href="{}">{}</a>', url, words)
+
+
+SEEN = (columns.moment("last_login"), columns.moment("date_joined", label="joined"))
+
+for _model in (User, Group):  # django.contrib.auth registers its own, which write past the actions
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
+
+
+@admin.register(User)
+class PersonAdmin(ActionAdmin):
+    """People."""
+
+    form = PersonForm
+    list_display = (
+        columns.text("username", label="name"),
+        role_cell,
+        columns.flag("is_active", label="state"),
+        columns.text("email"),
+        columns.text("first_name"),
+        columns.text("last_name"),
+        *SEEN,
+    )
+    list_filter = ("is_active", "is_superuser", "groups", period("last_login"))
+    search_fields = ("username", "first_name", "last_name", "email")
+    ordering = ("username",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).prefetch_related("groups")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.password_view)
+        return [path("<id>/password/", view, name="auth_user_password_change"), *super().get_urls()]
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return not lookup.startswith("password") and super().lookup_allowed(lookup, value, request)
+
+    def audit_target(self, object_id: str) -> str:
+        user = User.objects.filter(pk=object_id).first() if object_id.isdecimal() else None
+        return user.get_username() if user else object_id
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        given = {} if obj else {"form": NewPersonForm}
+        return super().get_form(request, obj, change=change, **{**kwargs, **given})
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None:
+            return [(None, {"fields": ["username", "password1", "password2", "role", "version"]})]
+        return [
+            (None, {"fields": ["username", password_cell, "first_name", "last_name", "email", "version"]}),
+            ("May", {"fields": ["role", "is_active", "is_superuser"]}),
+            ("As it stands", {"fields": list(SEEN)}),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [password_cell, *SEEN] if obj else []
+
+    def version_of(self, row: Any) -> str:
+        return users.version_of(row)
+
+    def add_row(self, form: Any, by: Actor) -> User:
+        given = form.cleaned_data
+        return users.create(given["username"], password=given["password1"], role=given["role"], by=by)
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        changes = form.changed_values(users.EDITABLE)
+        given = form.cleaned_data
+        users.update(row.pk, changes, role=given["role"], by=by, seen=given["version"])
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        users.delete(row.pk, by=by)
+
+    def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+        return [users.SELF_REFUSED] if any(person(row) == by for row in rows) else []
+
+    def password_view(self, request: HttpRequest, id: str) -> Any:
+        """Set a new password, through the action; one's own session goes on."""
+        user = self.get_object(request, unquote(id))
+        if user is None:
+            raise Http404("There is no such person.")
+        form = AdminPasswordChangeForm(user, request.POST or None)
+        if request.method == "POST" and form.is_valid() and self._set_password(request, user, form):
+            return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Change password: {user.get_username()}",
+            "form": form,
+            "original": user,
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "admin/password.html", context)
+
+    def _set_password(self, request: HttpRequest, user: User, form: Any) -> bool:
+        try:
+            accounts.change_password(
+                user, form.cleaned_data["password1"], by=actor_of(request), now=timezone.now()
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+            return False
+        if user == request.user:  # their own session goes on
+            update_session_auth_hash(request, user)
+        messages.success(request, f"{user.get_username()} has a new password.")
+        return True
+
+
+@admin.display(description="members")
+def members_cell(row: Group) -> Any:
+    """Draw links to the members' pages."""
+    links = (
+        (reverse("admin:auth_user_change", args=[user.pk]), user.get_username())
+        for user in row.user_set.all()
+    )
+    return format_html_join(", ", '<a href="{}">{}</a>', links) or NOTHING
+
+
+@admin.register(Group)
+class GroupAdmin(ViewOnlyAdmin):
+    """The roles, and who has which. Set on the person's page; Signalbox keeps the three itself."""
+
+    list_display = (columns.text("name"), members_cell)
+    search_fields = ("name",)
+    ordering = ("name",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).prefetch_related("user_set")
+
+    def page_columns(self) -> list[columns.Cell]:
+        return [columns.text("name"), members_cell]

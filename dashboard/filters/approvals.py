@@ -1,0 +1,88 @@
+"""The history of permission requests, narrowed by what a person remembers of one."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+
+import django_filters
+from django import forms
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from coordinator.models import PermissionRequest
+
+STANDINGS = (
+    ("waiting", "Waiting"),
+    ("approved", "Approved"),
+    ("in-force", "Approved, in force"),
+    ("over", "Approved, over or revoked"),
+    ("denied", "Denied"),
+    ("expired", "Expired"),
+    ("withdrawn", "Withdrawn"),
+    ("auto-approved", "Auto-approved"),
+)
+Rows = QuerySet[PermissionRequest]
+
+
+def day_start(day: date) -> datetime:
+    """Return the first instant of a day, in UTC: the day that exports and audit rows speak of."""
+    return timezone.make_aware(datetime.combine(day, time.min))
+
+
+class RequestFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+    """Status, plugin, type, person, dates and words. A value that nothing has gives an empty list, no error."""
+
+    q = django_filters.CharFilter(method="with_words", label="Search")
+    status = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing", empty_label="Any status")
+    plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
+    type = django_filters.CharFilter(field_name="permission_type", label="Type")
+    person = django_filters.CharFilter(method="with_person", label="Decided by")
+    since = django_filters.DateFilter(
+        method="since_day", label="From", widget=forms.DateInput({"type": "date"})
+    )
+    until = django_filters.DateFilter(
+        method="until_day", label="To", widget=forms.DateInput({"type": "date"})
+    )
+
+    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+        """Keep rows that hold every word somewhere a person would look for it."""
+        for word in words.replace("\0", "").split():
+            rows = rows.filter(
+                Q(request_id__icontains=word)
+                | Q(plugin_id__icontains=word)
+                | Q(target_resource__icontains=word)
+                | Q(justification__icontains=word)
+                | Q(context__tool_name__icontains=word)
+                | Q(context__tool_input__icontains=word)
+                | Q(context__agent_id__icontains=word)
+                | Q(context__session_id=word)
+                | Q(context__reason__icontains=word)
+            )
+        return rows
+
+    def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
+        """Keep rows that stand so now: a pending one past its deadline counts as expired."""
+        everything, now = PermissionRequest.objects.all(), timezone.now()
+        if standing == "waiting":
+            kept = everything.waiting(now)
+        elif standing == "expired":
+            kept = everything.lapsed(now)
+        elif standing == "in-force":
+            kept = everything.in_force(now)
+        elif standing == "over":
+            kept = everything.filter(status="approved").exclude(pk__in=everything.in_force(now).values("pk"))
+        else:
+            kept = everything.filter(status=standing)
+        return rows.filter(pk__in=kept.values("pk"))
+
+    def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
+        """Keep what this person decided, alone or with another, or revoked."""
+        return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))
+
+    def since_day(self, rows: Rows, _name: str, day: date) -> Rows:
+        """Keep what was asked on this day or later."""
+        return rows.filter(created_at__gte=day_start(day))
+
+    def until_day(self, rows: Rows, _name: str, day: date) -> Rows:
+        """Keep what was asked on this day or earlier."""
+        return rows.filter(created_at__lt=day_start(day + timedelta(days=1)))

@@ -1,0 +1,54 @@
+"""How a tool call looks: an icon, one line that says what it was for, and its input and output as parts.
+
+Each family of tools (shell, files, search, web, agents, MCP) has one module; whatever is not known gets a good
+default. The same looks serve the timeline, search results and whoever has to judge a call before it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from coordinator.timeline import Stored
+from dashboard.looks import agents, files, mcp, shell, web
+from dashboard.looks.parts import Look, Part, error_part, output_parts, value_parts
+
+__all__ = ["Look", "Part", "look_of", "output_parts"]
+
+FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **agents.TOOLS}
+
+
+def look_of(
+    tool_name: str | None, tool_input: Stored | None, tool_output: Stored | None, error: str | None
+) -> Look:
+    """Return how a call looks, whatever its values are; nothing in them is trusted to have a shape."""
+    name = tool_name or "tool"
+    given = tool_input.value if tool_input else None
+    came = tool_output.value if tool_output else None
+    draw = FAMILIES.get(name.lower().replace("_", "").replace("-", ""))
+    look = None
+    if name.startswith("mcp__"):
+        look = mcp.look(name, given, came)
+    elif draw and isinstance(given, dict):
+        look = draw(name, given, came)
+    if look is None:
+        look = default_look(name, given, came)
+    if error is not None:
+        look = replace(look, outputs=[error_part(error), *look.outputs], note=first_line(error))
+    return look
+
+
+def default_look(name: str, given: Any, came: Any) -> Look:
+    """Return the look of a tool that we know nothing about."""
+    return Look(
+        icon="tool",
+        name=name,
+        title=mcp.gist_of(given),
+        inputs=value_parts(given),
+        outputs=output_parts(came),
+    )
+
+
+def first_line(text: str) -> str:
+    """Return a text's first line that says something, cut to a glance."""
+    return next((line.strip()[:160] for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,56 @@
+"""Tools of MCP servers: `mcp__server__tool`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.looks.parts import Look, lines_of, output_parts, text_of, value_parts
+
+# What tools call the thing they are about, best first.
+TELLING = (
+    "title",
+    "query",
+    "name",
+    "url",
+    "path",
+    "file_path",
+    "command",
+    "message",
+    "text",
+    "prompt",
+    "id",
+    "key",
+    "sql",
+)
+
+
+def look(name: str, given: Any, came: Any) -> Look:
+    """Return the look of an MCP tool: its server as a tag, its most telling argument as the title."""
+    server, _, tool = name.removeprefix("mcp__").partition("__")
+    text = text_of(came)
+    return Look(
+        icon="mcp",
+        name=tool or server,
+        server=server if tool else "",
+        title=gist_of(given),
+        note=_note(text),
+        inputs=value_parts(given),
+        outputs=output_parts(came),
+    )
+
+
+def gist_of(given: Any) -> str:
+    """Return one line that tells this call from others of its tool."""
+    if not isinstance(given, dict):
+        return given.strip().partition("\n")[0][:200] if isinstance(given, str) else ""
+    lowered = {str(key).lower(): value for key, value in given.items()}
+    telling = (lowered[key] for key in TELLING if isinstance(lowered.get(key), str) and lowered[key].strip())
+    found = next(telling, None) or next((v for v in given.values() if isinstance(v, str) and v.strip()), "")
+    return found.strip().partition("\n")[0][:200]
+
+
+def _note(text: str | None) -> str:
+    if not text or not text.strip():
+        return ""
+    lines = text.strip().splitlines()
+    return lines[0][:120] if len(lines) == 1 else lines_of(text)

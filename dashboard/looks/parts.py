@@ -1,0 +1,211 @@
+"""The pieces that looks are made of, and how any value becomes pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from coordinator.models import OddText
+
+# What a row shows at once; the rest is fetched on demand, so that a page stays light whatever an agent reads.
+SHOW_LINES = 40
+SHOW_CHARACTERS = 4_000
+
+Kind = Literal["text", "code", "diff", "json", "markdown", "facts", "error", "todos", "image"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of an input or output.
+
+    `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
+    diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code.
+    """
+
+    kind: Kind
+    value: Any
+    label: str = ""
+    language: str = ""
+    filename: str = ""
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A call at a glance and in full: `title` says what it was for, `note` what came of it."""
+
+    icon: str
+    name: str
+    title: str = ""
+    note: str = ""
+    server: str = ""
+    mono: bool = False
+    added: int | None = None
+    removed: int | None = None
+    inputs: list[Part] = field(default_factory=list)
+    outputs: list[Part] = field(default_factory=list)
+
+
+_whole: ContextVar[bool] = ContextVar("whole", default=False)
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """Draw everything in full within this block: somebody asked to see all of it."""
+    token = _whole.set(True)
+    try:
+        yield
+    finally:
+        _whole.reset(token)
+
+
+def is_whole() -> bool:
+    """Say whether nothing is to be shortened."""
+    return _whole.get()
+
+
+def shortened(text: str) -> tuple[str, bool]:
+    """Return as much of `text` as a row shows, and whether that is not all."""
+    if is_whole():
+        return text, False
+    lines = text.splitlines(keepends=True)
+    short = "".join(lines[:SHOW_LINES])[:SHOW_CHARACTERS]
+    return short, len(short) < len(text)
+
+
+def text_part(text: str, **options: Any) -> Part:
+    """Return plain machine text, shortened."""
+    short, cut = shortened(text)
+    return Part(options.pop("kind", "text"), short, cut=cut, **options)
+
+
+def error_part(text: str) -> Part:
+    """Return what went wrong."""
+    return text_part(text, kind="error", label="Error")
+
+
+def text_of(value: Any) -> str | None:
+    """Return the text that a tool's output amounts to, or None where it is more than text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        if (
+            set(value) <= {"content", "isError", "is_error", "structuredContent", "_meta"}
+            and "content" in value
+        ):
+            return text_of(value["content"])
+        for key in ("text", "output", "result", "stdout"):
+            if isinstance(value.get(key), str) and len(value) <= 2:
+                return str(value[key])
+        return None
+    if isinstance(value, list) and value and all(_is_text_block(block) for block in value):
+        return "\n".join(block["text"] for block in value)
+    return None
+
+
+def _is_text_block(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def output_parts(value: Any, label: str = "Output", **options: Any) -> list[Part]:
+    """Return an output of any shape as parts."""
+    if value is None:
+        return []
+    text = text_of(value)
+    if text is not None:
+        return (
+            [text_part(text, label=label, **options)]
+            if text.strip()
+            else [Part("text", "", label=f"{label}: empty")]
+        )
+    blocks = value.get("content") if isinstance(value, dict) else value
+    if isinstance(blocks, list) and any(isinstance(block, dict) and "type" in block for block in blocks):
+        return list(_block_parts(blocks, label))
+    return value_parts(value, label)
+
+
+def _block_parts(blocks: Iterable[Any], label: str) -> Iterator[Part]:
+    for number, block in enumerate(blocks):
+        if _is_text_block(block):
+            yield text_part(block["text"], label=label)
+        elif is_image(block):
+            yield Part("image", number, label=label)
+        else:
+            yield json_part(without_base64(block), label)
+
+
+def is_image(block: Any) -> bool:
+    """Say whether a content block is an image that holds its bytes (MCP's form or Anthropic's)."""
+    if not isinstance(block, dict) or block.get("type") != "image":
+        return False
+    source = block.get("source")
+    return isinstance(block.get("data"), str) or (
+        isinstance(source, dict) and isinstance(source.get("data"), str)
+    )
+
+
+def without_base64(value: Any) -> Any:
+    """Return a JSON value whose long base64 texts are replaced by their size: nobody reads those."""
+    if isinstance(value, dict):
+        return {
+            key: f"({len(inner):,} characters)"
+            if key in {"data", "blob", "signature"} and isinstance(inner, str) and len(inner) > 200
+            else without_base64(inner)
+            for key, inner in value.items()
+        }
+    return [without_base64(inner) for inner in value] if isinstance(value, list) else value
+
+
+def value_parts(value: Any, label: str = "Input") -> list[Part]:
+    """Return a value of any shape: short flat objects as facts, long texts in them apart, the rest as JSON."""
+    if value is None or value in ({}, []):
+        return []
+    if isinstance(value, str):
+        return [text_part(value, label="Not valid JSON" if isinstance(value, OddText) else label)]
+    if not isinstance(value, dict) or not all(_is_flat(inner) for inner in value.values()):
+        return [json_part(value, label)]
+    long = {
+        key: text
+        for key, text in value.items()
+        if isinstance(text, str) and (len(text) > 160 or "\n" in text)
+    }
+    short = [(key, _shown(inner)) for key, inner in value.items() if key not in long]
+    parts = [Part("facts", short, label=label)] if short else []
+    return parts + [text_part(text, label=key) for key, text in long.items()]
+
+
+def _is_flat(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def json_part(value: Any, label: str = "") -> Part:
+    """Return a value as indented JSON, shortened."""
+    text = json.dumps(without_base64(value), indent=2, ensure_ascii=False, default=str)
+    return text_part(text, kind="code", label=label, language="json")
+
+
+def string(given: dict[str, Any], *names: str) -> str:
+    """Return the first of these values that is a text, else an empty one."""
+    return next((given[name] for name in names if isinstance(given.get(name), str)), "")
+
+
+def rest(given: dict[str, Any], *shown: str) -> list[Part]:
+    """Return what an input holds besides what is shown already."""
+    return value_parts(
+        {key: value for key, value in given.items() if key not in shown and value not in (None, False)},
+        "Also",
+    )
+
+
+def lines_of(text: str) -> str:
+    """Return `1 line`, `14 lines`."""
+    count = len(text.splitlines())
+    return f"{count:,} line" if count == 1 else f"{count:,} lines"

@@ -1,0 +1,65 @@
+"""The web: pages fetched, searches made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.looks.parts import Look, Part, output_parts, rest, string, text_part
+
+
+def fetch(name: str, given: dict[str, Any], came: Any) -> Look | None:
+    """A page fetched, and what was asked of it."""
+    url = string(given, "url", "uri")
+    if not url:
+        return None
+    question = string(given, "prompt")
+    inputs = [text_part(question, label="Asked")] if question else []
+    answer = came.get("result") if isinstance(came, dict) and isinstance(came.get("result"), str) else None
+    outputs = [text_part(answer, kind="markdown", label="Answer")] if answer else output_parts(came)
+    note = (
+        f"{came['code']} {string(came, 'codeText')}".strip()
+        if isinstance(came, dict) and isinstance(came.get("code"), int)
+        else ""
+    )
+    return Look(
+        "external",
+        name,
+        title=url,
+        mono=True,
+        note=note,
+        inputs=inputs + rest(given, "url", "uri", "prompt"),
+        outputs=outputs,
+    )
+
+
+def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
+    """A search of the web."""
+    query = string(given, "query", "q", "search_query")
+    if not query:
+        return None
+    return Look(
+        "search", name, title=query, inputs=rest(given, "query", "q", "search_query"), outputs=_results(came)
+    )
+
+
+def _results(came: Any) -> list[Part]:
+    results = came.get("results") if isinstance(came, dict) else None
+    if not isinstance(results, list):
+        return output_parts(came)
+    pairs: list[tuple[str, str]] = []
+    texts: list[Part] = []
+    for result in results:
+        if isinstance(result, str):
+            texts.append(text_part(result, kind="markdown", label="Answer"))
+            continue
+        hits = result.get("content", [result]) if isinstance(result, dict) else []
+        pairs += [
+            (string(hit, "title") or "link", string(hit, "url")) for hit in hits if isinstance(hit, dict)
+        ]
+    return ([Part("facts", pairs, label="Found")] if pairs else []) + texts
+
+
+TOOLS = {
+    **dict.fromkeys(("webfetch", "fetch", "fetchurl", "httpget"), fetch),
+    **dict.fromkeys(("websearch", "searchweb"), search),
+}

@@ -1,0 +1,1 @@
+"""Tables: the columns of each list, a subject a module."""

@@ -1,0 +1,43 @@
+"""What the templates about MCP say in their own words: slots as form fields, links to "why?", names of tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from django.template import Library
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from coordinator.access_preview import Turn
+from coordinator.actions.grants import Slot
+from dashboard.access_sheet import Line
+
+register = Library()
+NAMED = 8
+
+
+@register.filter
+def slot_field(line: Line) -> str:
+    """Return a sheet's line as the form field that says which slot it is, what it said and in which version."""
+    return json.dumps([*line.slot, line.says, line.version])
+
+
+@register.simple_tag
+def why_url(slot: Slot) -> str:
+    """Return the address of "why?" for an agent, a server and a tool."""
+    agent, server, tool = slot
+    return f"{reverse('mcp:why')}?{urlencode({'agent': agent, 'server': server, 'tool': tool or ''})}"
+
+
+@register.filter
+def tool_names(turns: Sequence[Turn]) -> str:
+    """Return the first few tools by name and how many more there are."""
+    told = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in turns[:NAMED])
+    return told if len(turns) <= NAMED else f"{told} and {len(turns) - NAMED} more"
+
+
+@register.filter
+def short_agent(agent_id: str) -> str:
+    """Return an agent's id without the word that most of them begin with: a narrow column has no room for it."""
+    return agent_id.removeprefix("agent.") or agent_id

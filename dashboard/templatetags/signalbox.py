@@ -1,0 +1,225 @@
+"""The templates' own words: times, states, icons, lengths, sizes, folded JSON. Kept fast: rows use them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from django.template import Library, Node, NodeList, TemplateSyntaxError
+from django.template.base import Parser, Token
+from django.template.context import Context
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard.states import state_of
+from dashboard.times import exact, length, relative
+
+register = Library()
+
+DASH = "\N{EN DASH}"
+NOTHING = format_html('<span class="nothing">{}</span>', DASH)
+ODD_TITLE = "Shown as stored: not a time that can be read"
+FOLD_OVER = 120  # characters of JSON that still read well on one line
+
+
+@cache
+def _sprite() -> str:
+    return static("icons.svg")
+
+
+@register.simple_tag
+def icon(name: str, classes: str = "") -> SafeString:
+    """Draw a symbol of static/icons.svg; it says nothing to screen readers, so a word stands beside it."""
+    return format_html(
+        '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"/></svg>', classes, _sprite(), name
+    )
+
+
+@register.simple_tag
+def status(word: object) -> SafeString:
+    """Draw a state as a chip: tone, shape and word (dashboard/states.py)."""
+    state = state_of(word)
+    return format_html(
+        '<span class="chip {}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>{}</span>',
+        state.tone,
+        _sprite(),
+        state.icon,
+        state.label,
+    )
+
+
+@register.simple_tag
+def status_icon(word: object) -> SafeString:
+    """Draw a state's shape only, for tight rows; its word is read out and shown on hover."""
+    state = state_of(word)
+    return format_html(
+        '<span class="chip bare {}" title="{}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>'
+        '<span class="visually-hidden">{}</span></span>',
+        state.tone,
+        state.label,
+        _sprite(),
+        state.icon,
+        state.label,
+    )
+
+
+@register.simple_tag
+def time(value: object, empty: str = "") -> SafeString:
+    """Draw an instant: relative, exact on hover; text that is no time (OddText) as it stands."""
+    if value is None or value == "":
+        return format_html('<span class="nothing">{}</span>', empty) if empty else NOTHING
+    if not isinstance(value, datetime):
+        return format_html('<span class="odd" title="{}">{}</span>', ODD_TITLE, value)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        value.isoformat(),
+        exact(value),
+        relative(value, timezone.now()),
+    )
+
+
+@register.simple_tag
+def elapsed(start: object, end: object = None) -> SafeString:
+    """Draw how long something took or, without an end, takes so far (it ticks in the browser)."""
+    if not isinstance(start, datetime):
+        return NOTHING
+    if isinstance(end, datetime):
+        return format_html('<span class="num">{}</span>', length(end - start))
+    return format_html(
+        '<time class="num" datetime="{}" data-clock="since" title="since {}">{}</time>',
+        start.isoformat(),
+        exact(start),
+        length(max(timezone.now() - start, timedelta(0))),
+    )
+
+
+@register.simple_tag
+def countdown(end: object) -> SafeString:
+    """Draw how long is left until `end` (it ticks in the browser and says when it has passed)."""
+    if not isinstance(end, datetime):
+        return time(end)
+    left = end - timezone.now()
+    return format_html(
+        '<time class="num" datetime="{}" data-clock="until" title="until {}">{}</time>',
+        end.isoformat(),
+        exact(end),
+        length(left) if left > timedelta(0) else "passed",
+    )
+
+
+@register.filter
+def duration(value: timedelta | float | None) -> str:
+    """Return a span, or a number of seconds, as people read it: `4m 12s`."""
+    return DASH if value is None else length(value)
+
+
+@register.filter
+def duration_ms(value: float | None) -> str:
+    """Return a number of milliseconds as people read it."""
+    return DASH if value is None else length(value / 1000)
+
+
+@register.filter
+def filesize(value: int | None) -> str:
+    """Return bytes as `640 B`, `12.5 KB`, `3.1 MB` (1 KB = 1024 B)."""
+    if value is None:
+        return DASH
+    size = float(value)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+@register.filter
+def count_of(number: int, words: str) -> str:
+    """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`, with thousands apart."""
+    one, _, many = words.partition(",")
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+@register.filter
+def pretty_json(value: object) -> str:
+    """Return a decoded JSON value indented; text that is no JSON (OddText) as it stands."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+@register.simple_tag
+def fold(value: object, label: str = "") -> SafeString:
+    """Draw a JSON value: short ones on one line, longer ones folded behind their beginning or `label`."""
+    if value is None or value in ("", {}, []):
+        return NOTHING
+    line = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if len(line) <= FOLD_OVER and "\n" not in line and not label:
+        return format_html("<code>{}</code>", line)
+    summary = format_html("{}", label) if label else format_html("<code>{}…</code>", line[:80])
+    return format_html(
+        '<details class="fold"><summary>{}</summary><pre class="code">{}</pre></details>',
+        summary,
+        pretty_json(value),
+    )
+
+
+@register.simple_tag
+def copy(text: object, label: str = "Copy") -> SafeString:
+    """Draw a button that copies `text`; static/js/copy.js shows it (without JavaScript it stays hidden)."""
+    return format_html(
+        '<button class="button ghost icon-only small" type="button" data-copy="{}" title="{}" hidden>{}'
+        '<span class="visually-hidden">{}</span></button>',
+        text,
+        label,
+        icon("copy"),
+        label,
+    )
+
+
+class CaptureNode(Node):
+    """The node of `{% capture %}`."""
+
+    def __init__(self, name: str, nodelist: NodeList) -> None:
+        self.name = name
+        self.nodelist = nodelist
+
+    def render(self, context: Context) -> SafeString:
+        context[self.name] = SafeString(self.nodelist.render(context).strip())
+        return SafeString("")
+
+
+@register.tag
+def capture(parser: Parser, token: Token) -> CaptureNode:
+    """Keep what stands between `{% capture name %}` and `{% endcapture %}` in a variable, without drawing it.
+
+    The base template asks with it whether a page has filled a block.
+    """
+    try:
+        _, name = token.split_contents()
+    except ValueError:
+        raise TemplateSyntaxError("{% capture %} takes one name") from None
+    nodelist = parser.parse(("endcapture",))
+    parser.delete_first_token()
+    return CaptureNode(name, nodelist)
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: Context, **changes: Any) -> str:
+    """Return the page's own query string with `changes` made: `{% with_query page=2 %}`; None removes one."""
+    query = context["request"].GET.copy()
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value is not None and value != "":
+            query[name] = str(value)
+    return f"?{query.urlencode()}" if query else "?"
+
+
+@register.simple_tag(takes_context=True)
+def sort_query(context: Context, table: Any, column: Any) -> str:
+    """Return the query string that sorts a django-tables2 `table` by `column`, from the first page on."""
+    changes = {table.prefixed_order_by_field: column.order_by_alias.next, table.prefixed_page_field: None}
+    return with_query(context, **changes)

@@ -1,0 +1,34 @@
+"""Light, dark or as the system has it: a cookie, so that the server draws the right one at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+
+COOKIE = "signalbox_theme"
+COOKIE_AGE = 365 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """One choice; `scheme` is what the browser reads in `<meta name="color-scheme">`."""
+
+    name: str
+    label: str
+    scheme: str
+
+
+THEMES = {
+    theme.name: theme
+    for theme in (
+        Theme("system", "System", "light dark"),
+        Theme("light", "Light", "light"),
+        Theme("dark", "Dark", "dark"),
+    )
+}
+
+
+def theme_of(request: HttpRequest) -> Theme:
+    """Return the theme that the person's cookie names, or the system's."""
+    return THEMES.get(request.COOKIES.get(COOKIE, ""), THEMES["system"])

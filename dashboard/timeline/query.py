@@ -1,0 +1,151 @@
+"""What the query string of a session's page says: what to show, and where in the session to stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from django.http import QueryDict
+from django.utils.http import urlencode
+
+from coordinator import instants
+from coordinator.timeline import Filters, Place, Timeline, Window, row_place
+from coordinator.timeline.reading import KINDS
+
+KIND_NAMES = (*KINDS, "other")
+WINDOW = 100  # events in a page: with its result, most calls are two
+Edge = Literal["", "start", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A reader's wishes. At most one of the places is set; none means where reading naturally begins."""
+
+    kinds: tuple[str, ...] = ()
+    tool: str = ""
+    errors: bool = False
+    text: str = ""
+    edge: Edge = ""
+    after: Place | None = None
+    before: Place | None = None
+    at: Place | None = None
+    event_id: int | None = None
+
+    @classmethod
+    def of(cls, data: QueryDict) -> Query:
+        """Read a query string; what cannot be read is as if it were not there."""
+        edge = data.get("from", "")
+        event = data.get("event", "")
+        return cls(
+            kinds=tuple(kind for kind in KIND_NAMES if kind in data.getlist("kind")),
+            tool=data.get("tool", ""),
+            errors=data.get("errors", "") == "1",
+            text=data.get("q", "").strip()[:200],
+            edge=edge if edge in ("start", "end") else "",  # type: ignore[arg-type]
+            after=Place.parse(data.get("after", "")),
+            before=Place.parse(data.get("before", "")),
+            at=_moment(data.get("at", "")),
+            event_id=int(event) if event.isascii() and event.isdigit() and len(event) < 19 else None,
+        )
+
+    @property
+    def filtered(self) -> bool:
+        """Say whether anything is left out."""
+        return bool(self.kinds or self.tool or self.errors or self.text)
+
+    @property
+    def is_natural(self) -> bool:
+        """Say whether the reader asked for no place, so that a running session's end is followed."""
+        return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
+
+    def filters(self, found: tuple[int, ...] | None) -> Filters:
+        """Return the timeline's filters; `found` is what the search for `text` found."""
+        return Filters(kinds=self.kinds, tool=self.tool, errors=self.errors, found=found)
+
+    def with_place(self, **place: object) -> str:
+        """Return the query string of the same filters at another place: `with_place(after=place)`."""
+        return self._encode([(name.rstrip("_"), str(value)) for name, value in place.items()])
+
+    def with_kind(self, kind: str) -> str:
+        """Return the query string with a kind switched on, or off if it was on."""
+        kinds = tuple(one for one in KIND_NAMES if (one in self.kinds) != (one == kind))
+        return self._encode([], kinds=kinds)
+
+    def with_tool(self, tool: str) -> str:
+        """Return the query string for one tool, or for all if it was that one."""
+        return self._encode([], tool="" if tool == self.tool else tool)
+
+    @property
+    def with_errors(self) -> str:
+        """The query string with "errors only" switched over."""
+        return self._encode([], errors=not self.errors)
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """The filters but the search, as a form's hidden fields."""
+        pairs = [("kind", kind) for kind in self.kinds] + [
+            ("tool", self.tool),
+            ("errors", "1" if self.errors else ""),
+        ]
+        return [pair for pair in pairs if pair[1]]
+
+    @property
+    def without_text(self) -> str:
+        """The query string without the search."""
+        return replace(self, text="").without_place
+
+    @property
+    def without_place(self) -> str:
+        """The query string of the filters alone."""
+        return self._encode([])
+
+    @property
+    def all(self) -> str:
+        """The query string of no filter at all."""
+        return "?"
+
+    def _encode(
+        self,
+        place: list[tuple[str, str]],
+        *,
+        kinds: tuple[str, ...] | None = None,
+        tool: str | None = None,
+        errors: bool | None = None,
+    ) -> str:
+        changed = replace(
+            self,
+            kinds=self.kinds if kinds is None else kinds,
+            tool=self.tool if tool is None else tool,
+            errors=self.errors if errors is None else errors,
+        )
+        text = [("q", self.text)] if self.text else []
+        return "?" + urlencode([*changed.fields, *text, *place])
+
+
+def _moment(text: str) -> Place | None:
+    """Return the place of an instant: ISO-8601, as a browser's datetime-local field gives it (UTC)."""
+    try:
+        moment = instants.parse(text) or datetime.fromisoformat(text)
+        return Place.at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def window_of(query: Query, timeline: Timeline, *, live: bool) -> Window:
+    """Return the window that the query asks for; a running session (`live`) is read from its end."""
+    place = query.at or (_place_of(query.event_id, query, timeline) if query.event_id is not None else None)
+    if place is not None:
+        return timeline.around(place, WINDOW)
+    if query.after is not None:
+        return timeline.after(query.after, WINDOW)
+    if query.before is not None:
+        return timeline.before(query.before, WINDOW)
+    if query.edge == "end" or (live and not query.edge):
+        return timeline.last(WINDOW)
+    return timeline.first(WINDOW)
+
+
+def _place_of(event_id: int, query: Query, timeline: Timeline) -> Place | None:
+    """Return where an event is read: with its call, unless a filter shows results on their own."""
+    return timeline.place_of(event_id) if query.filtered else row_place(timeline, event_id)

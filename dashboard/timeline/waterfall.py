@@ -1,0 +1,155 @@
+"""The waterfall: when each row of a window happened, drawn as bars on a common scale of time.
+
+Where nothing happens for long (a person was at lunch), time is folded, so that the seconds that matter keep
+their width. Geometry is in percent, as attributes: the policy allows no styles.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from coordinator.timeline import ApprovalRow, CallRow, ChildRow
+from dashboard.timeline.shown import Shown
+from dashboard.times import length
+
+ROW = 9  # pixels from one bar to the next
+TOP = 20
+FOLD_SHARE = 0.06  # of the busy time: how much an idle stretch may take
+LEAST_FOLD_US = 2_000_000
+LEAST_WIDTH = 0.6  # percent: a call of a millisecond must still be seen and pressed
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row's bar: where it stands (percent and pixels), how it looks and what it says."""
+
+    target: str
+    url: str
+    x: float
+    width: float
+    y: int
+    kind: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """An idle stretch that is drawn narrower than it was."""
+
+    x: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """A window's bars, from top to bottom, with the scale they stand on."""
+
+    bars: list[Bar]
+    folds: list[Fold]
+    height: int
+    spans: str
+
+
+class Scale:
+    """Time to percent, with idle stretches folded."""
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        self.edges = [min(start for start, _ in spans)]
+        self.offsets = [0]
+        self.folded: list[tuple[int, int]] = []
+        busy = _merged(spans)
+        most = max(LEAST_FOLD_US, int(sum(end - start for start, end in busy) * FOLD_SHARE))
+        for (start, end), (following, _) in zip(busy, [*busy[1:], (busy[-1][1], 0)], strict=True):
+            self._add(end, self.offsets[-1] + end - start)
+            gap = following - end
+            if gap > most:
+                self.folded.append((self.offsets[-1] + most // 2, gap))
+            self._add(following, self.offsets[-1] + min(gap, most))
+        self.total = max(self.offsets[-1], 1)
+
+    def _add(self, edge: int, offset: int) -> None:
+        self.edges.append(edge)
+        self.offsets.append(offset)
+
+    def percent(self, at_us: int) -> float:
+        """Return where an instant stands."""
+        right = min(max(bisect_right(self.edges, at_us), 1), len(self.edges) - 1)
+        first, last = self.edges[right - 1], self.edges[right]
+        share = min(max((at_us - first) / (last - first), 0), 1) if last > first else 0
+        offset = self.offsets[right - 1] + share * (self.offsets[right] - self.offsets[right - 1])
+        return float(100 * offset / self.total)
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the stretches in which anything happened, in order, none overlapping."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def waterfall_of(rows: Iterable[Shown], now_us: int) -> Waterfall | None:
+    """Return the waterfall of these rows, or None where there is nothing to draw."""
+    drawn = [shown for shown in rows if shown.row.at is not None]
+    if not drawn:
+        return None
+    spans = [(shown.row.place.at_us, _end(shown, now_us)) for shown in drawn]
+    scale = Scale(spans)
+    bars = []
+    for number, (shown, (start, end)) in enumerate(zip(drawn, spans, strict=True)):
+        x = min(scale.percent(start), 100 - LEAST_WIDTH)
+        width = max(scale.percent(end) - x, LEAST_WIDTH)
+        bars.append(
+            Bar(
+                shown.dom_id,
+                shown.url,
+                round(x, 2),
+                round(width, 2),
+                TOP + number * ROW,
+                _kind(shown),
+                _says(shown),
+            )
+        )
+    folds = [
+        Fold(round(100 * offset / scale.total, 2), f"{length(timedelta(microseconds=gap))} without events")
+        for offset, gap in scale.folded
+    ]
+    whole = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
+    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, length(whole))
+
+
+def _end(shown: Shown, now_us: int) -> int:
+    """Return when a row's bar ends; what still goes on reaches to now."""
+    row, start = shown.row, shown.row.place.at_us
+    if (isinstance(row, CallRow) and row.state == "running") or (isinstance(row, ApprovalRow) and row.waits):
+        return max(start, now_us)
+    if isinstance(row, ChildRow):
+        return max(row.ends_us, now_us) if row.runs else row.ends_us
+    return row.ends_us
+
+
+def _kind(shown: Shown) -> str:
+    row = shown.row
+    if isinstance(row, CallRow):
+        return f"call {row.state.replace(' ', '-')}"
+    if isinstance(row, ApprovalRow):
+        return f"approval {'waits' if row.waits else 'over'}"
+    return f"message {shown.speaker}" if row.kind == "message" else row.kind
+
+
+def _says(shown: Shown) -> str:
+    row = shown.row
+    if isinstance(row, CallRow):
+        took = f", {length(row.duration_ms / 1000)}" if row.duration_ms is not None else f", {row.state}"
+        return f"{shown.look.name} {shown.look.title[:80]}{took}"
+    if isinstance(row, ApprovalRow):
+        return f"Approval: {row.request.status}"
+    if isinstance(row, ChildRow):
+        return f"Session {row.child.agent_name or row.child.pk}"
+    return shown.speaker if row.kind == "message" else shown.milestone[1]

@@ -1,0 +1,29 @@
+"""Every page under /ui/. A subject brings its own module with `app_name`, and one line here."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from dashboard.urls import converters  # noqa: F401 - registers <text:…> before the modules below use it
+from dashboard.views.overview import overview
+from dashboard.views.rail import badge
+from dashboard.views.style import style
+
+urlpatterns = [
+    path("", overview, name="overview"),
+    path("rail/<slug:key>/badge/", badge, name="rail-badge"),
+    path("style/", style, name="style"),
+    path("", include("dashboard.urls.accounts")),
+    path("agents/", include("dashboard.urls.agents")),
+    path("approvals/", include("dashboard.urls.approvals")),
+    path("audit/", include("dashboard.urls.audit")),
+    path("claude-code/", include("dashboard.urls.claude_code")),
+    path("mcp/", include("dashboard.urls.mcp")),
+    path("chat/", include("dashboard.urls.chat")),
+    path("keys/", include("dashboard.urls.keys")),
+    path("plugins/", include("dashboard.urls.plugins")),
+    path("runs/", include("dashboard.urls.runs")),
+    path("runners/", include("dashboard.urls.runners")),
+    path("", include("dashboard.urls.search")),
+    path("", include("dashboard.urls.sessions")),
+]

@@ -1,0 +1,24 @@
+"""Permission requests: the inbox, the verdict, the history."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.views import approval_history, approvals, notifications
+
+app_name = "approvals"
+
+urlpatterns = [
+    path("", approvals.inbox_page, name="inbox"),
+    path("decide/", approvals.decide, name="decide"),
+    path("seen/", approvals.seen, name="seen"),
+    path("history/", approval_history.history, name="history"),
+    path("history.csv", approval_history.export, name="export"),
+    path("statistics/", approval_history.statistics, name="statistics"),
+    path("notifications/", notifications.page, name="notifications"),
+    path("notifications/add/", notifications.add, name="notification-add"),
+    path("notifications/<int:target_id>/remove/", notifications.remove, name="notification-remove"),
+    path("notifications/<int:target_id>/test/", notifications.test, name="notification-test"),
+    path("<text:request_id>/revoke/", approvals.revoke, name="revoke"),
+    path("<text:request_id>/", approvals.detail, name="detail"),
+]

@@ -1,0 +1,22 @@
+"""Ids that other programs chose: any text, slashes and nothing at all included. One odd row must not break a list."""
+
+from __future__ import annotations
+
+from django.urls import register_converter
+
+
+class AnyText:
+    """Any text."""
+
+    regex = r"[\s\S]*"
+
+    def to_python(self, value: str) -> str:
+        """Return the id."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """Return the id; Django quotes it."""
+        return value
+
+
+register_converter(AnyText, "text")

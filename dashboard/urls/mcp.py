@@ -1,0 +1,35 @@
+"""MCP servers, their tools, and who may call them.
+
+Names of servers come from other programs and may hold anything, slashes too: so they stand last in a path.
+"""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.views import mcp_access, mcp_grants, mcp_matrix, mcp_servers
+
+app_name = "mcp"
+urlpatterns = [
+    path("", mcp_servers.server_list, name="list"),
+    path("unknown/", mcp_servers.unknown, name="unknown"),
+    path("add/", mcp_servers.add, name="add"),
+    path("servers/<path:name>/", mcp_servers.server_detail, name="server"),
+    path("edit/<path:name>/", mcp_servers.edit, name="edit"),
+    path("switch/<path:name>/", mcp_servers.switch, name="switch"),
+    path("delete/<path:name>/", mcp_servers.delete, name="delete"),
+    path("paste/<path:name>/", mcp_servers.paste, name="paste"),
+    path("discover/<path:name>/", mcp_servers.discover, name="discover"),
+    path("tool/", mcp_servers.tool_detail, name="tool"),
+    path("tool/accept/", mcp_servers.accept, name="accept"),
+    path("access/", mcp_access.sheet, name="sheet"),
+    path("access/preview/", mcp_access.preview, name="preview"),
+    path("access/save/", mcp_access.save, name="save"),
+    path("why/", mcp_access.why, name="why"),
+    path("ask/", mcp_access.ask, name="ask"),
+    path("matrix/", mcp_matrix.page, name="matrix"),
+    path("grants/", mcp_grants.grant_list, name="grants"),
+    path("grants/<int:grant_id>/", mcp_access.grant_detail, name="grant"),
+    path("grants/<int:grant_id>/revoke/", mcp_access.revoke, name="revoke"),
+    path("grants/<int:grant_id>/extend/", mcp_access.extend, name="extend"),
+]

@@ -1,0 +1,13 @@
+"""Runners."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.views import runners
+
+app_name = "runners"
+urlpatterns = [
+    path("", runners.listing, name="list"),
+    path("<text:runner_id>/deregister/", runners.deregister, name="deregister"),
+]

@@ -1,0 +1,137 @@
+"""Signing in and out, the person's own account, and the page where the first administrator is made."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, logout, update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions import accounts, setup
+from coordinator.actors import person
+from coordinator.errors import SignalboxError
+from dashboard.forms import SetUpForm, SignInForm
+from dashboard.guards import signed_in
+from dashboard.htmx import HtmxHttpRequest
+from dashboard.themes import COOKIE, COOKIE_AGE, THEMES
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+def next_url(request: HttpRequest, fallback: str) -> str:
+    """Return where the person was going, if that is a page of ours; else `fallback` (a URL name)."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if ours else resolve_url(fallback)
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the caller's address; the edge has already replaced a trusted proxy's by its client's."""
+    return str(request.META.get("REMOTE_ADDR") or "unknown")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters("password")
+@never_cache
+def sign_in(request: HtmxHttpRequest) -> HttpResponse:
+    """Ask for name and password, and lead back to where the person was going."""
+    goal = next_url(request, settings.LOGIN_REDIRECT_URL)
+    if request.user.is_authenticated:
+        return redirect(goal)
+    form = SignInForm(request, data=request.POST or None)
+    problem, status = "", 200
+    if request.method == "POST":
+        try:
+            if _signed_in(request, form):
+                return redirect(goal)
+            status = 422
+        except SignalboxError as refusal:
+            problem, status = refusal.detail, refusal.status
+            form = SignInForm(request)
+    context = {"form": form, "next": goal, "problem": problem, "is_new": setup.is_open()}
+    return render(request, "accounts/sign_in.html", context, status=status)
+
+
+def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> bool:
+    now, address = timezone.now(), address_of(request)
+    accounts.check_tries(address, now)
+    if not form.is_valid():
+        accounts.note_failed_sign_in(request.POST.get("username", ""), address, now)
+        return False
+    user = form.get_user()
+    assert isinstance(user, User)
+    login(request, user)
+    accounts.note_sign_in(user, address, now)
+    return True
+
+
+@require_POST
+@never_cache
+def sign_out(request: HtmxHttpRequest) -> HttpResponse:
+    """End the session."""
+    logout(request)
+    messages.success(request, "You are signed out.")
+    return redirect(settings.LOGOUT_REDIRECT_URL)
+
+
+@require_safe
+@signed_in
+def account(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the person who they are here."""
+    return render(request, "accounts/account.html")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+@signed_in
+def password(request: HtmxHttpRequest) -> HttpResponse:
+    """Change the person's own password; this session goes on, their others end."""
+    assert isinstance(request.user, User)
+    form = PasswordChangeForm(request.user, request.POST or None)
+    if request.method != "POST" or not form.is_valid():
+        status = 422 if request.method == "POST" else 200
+        return render(request, "accounts/password.html", {"form": form}, status=status)
+    by = person(request.user)
+    accounts.change_password(request.user, form.cleaned_data["new_password1"], by=by, now=timezone.now())
+    update_session_auth_hash(request, request.user)
+    messages.success(request, "Your password is changed. Your other sessions have ended.")
+    return redirect("accounts:account")
+
+
+@require_POST
+def theme(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
+    response = HttpResponseRedirect(next_url(request, settings.LOGIN_REDIRECT_URL))
+    chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
+    response.set_cookie(COOKIE, chosen.name, COOKIE_AGE, samesite="Lax", secure=request.is_secure())
+    return response
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+def set_up(request: HtmxHttpRequest) -> HttpResponse:
+    """Make the first administrator, for whoever holds the one-time link, and sign them in."""
+    token = request.POST.get("token") or request.GET.get("token") or ""
+    form = SetUpForm(request.POST or None)
+    problem = "" if setup.is_valid(token) else (setup.SPENT if setup.is_open() else setup.ALREADY)
+    if not problem and request.method == "POST" and form.is_valid():
+        try:
+            name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]
+            login(request, setup.redeem(token, name, secret, timezone.now()), backend=BACKEND)
+            return redirect("overview")
+        except SignalboxError as refusal:
+            problem = refusal.detail
+    status = 409 if problem else 422 if request.method == "POST" else 200
+    return render(
+        request, "accounts/set_up.html", {"form": form, "token": token, "problem": problem}, status=status
+    )

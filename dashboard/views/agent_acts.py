@@ -1,0 +1,190 @@
+"""What people do to agents: make, change, switch, guard, give plugins, delete."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.actions import agent_power, agents
+from coordinator.actors import person
+from coordinator.errors import Conflict, SignalboxError
+from coordinator.models import Agent, PluginSetting
+from dashboard.agent_forms import AgentForm, NewAgentForm, PasswordForm
+from dashboard.guards import admin, approver
+from dashboard.htmx import HtmxHttpRequest
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@admin
+def new(request: HtmxHttpRequest) -> HttpResponse:
+    """Make an agent."""
+    form = NewAgentForm(request.POST or None)
+    if request.method == "POST" and form.is_valid() and _made(request, form):
+        messages.success(
+            request, f"{form.cleaned_data['name']} is there. It is offline until it is heard of."
+        )
+        return redirect("agents:detail", form.cleaned_data["agent_id"])
+    context = {"form": form, "engines": _engines()}
+    return render(request, "agents/new.html", context, status=422 if form.errors else 200)
+
+
+def _made(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
+    asked, now, by = form.cleaned_data, timezone.now(), person(request.user)
+    try:
+        agents.create(
+            asked["agent_id"],
+            name=asked["name"],
+            default_engine_id=asked["default_engine_id"],
+            description=asked["description"],
+            required_capabilities=asked["required_capabilities"],
+            metadata=asked["metadata"],
+            by=by,
+            now=now,
+        )
+        if asked["password"]:
+            agent_power.set_password(asked["agent_id"], asked["password"], by=by, now=now)
+    except Conflict as refusal:
+        form.taken = Agent.objects.filter(pk=asked["agent_id"]).first()
+        form.add_error("agent_id", f"{refusal.detail} Another name, or an id of your own, keeps them apart.")
+        return False
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return False
+    return True
+
+
+def _engines() -> list[str]:
+    """Return the plugins that are known, to be offered as engines."""
+    return list(PluginSetting.objects.order_by("plugin_id").values_list("plugin_id", flat=True))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def edit(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Change an agent; what somebody else changed meanwhile is not overwritten."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    form = AgentForm.of(agent, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        seen = form.cleaned_data["version"]
+        try:
+            agents.update(agent_id, form.changes(), by=person(request.user), seen=seen, now=timezone.now())
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, "Saved.")
+            return redirect("agents:detail", agent_id)
+    context = {"form": form, "agent": agent, "engines": _engines()}
+    return render(request, "agents/edit.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def delete(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Delete an agent with everything that is its own, once its id has been typed."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    problem = agents.DEFAULT_REFUSED if agent_id == agents.DEFAULT_AGENT else ""
+    if request.method == "POST" and not problem:
+        if request.POST.get("typed", "").strip() != agent_id.strip():
+            problem = "That is not this agent's id. Nothing was deleted."
+        else:
+            try:
+                agents.delete(agent_id, by=person(request.user), reason=_reason(request), now=timezone.now())
+            except SignalboxError as refusal:
+                problem = str(refusal.detail)
+            else:
+                messages.success(request, f"{agent.name} was deleted.")
+                return redirect("agents:list")
+    context = {
+        "agent": agent,
+        "problem": problem,
+        "is_default": agent_id == agents.DEFAULT_AGENT,
+        "consequences": agents.consequences([agent_id]),
+    }
+    failed = problem and request.method == "POST"
+    return render(request, "agents/delete.html", context, status=422 if failed else 200)
+
+
+def _reason(request: HtmxHttpRequest) -> str | None:
+    return request.POST.get("reason", "").strip()[:500] or None
+
+
+@sensitive_post_parameters("password")
+@require_POST
+@approver
+def power(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Switch an agent on or off."""
+    on = request.POST.get("on") == "yes"
+    try:
+        agent = agent_power.switch(
+            agent_id,
+            on,
+            by=person(request.user),
+            password=request.POST.get("password") or None,
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        _complain(request, refusal)
+    else:
+        messages.success(request, f"{agent.name} is switched {'on' if on else 'off'}.")
+    return redirect("agents:detail", agent_id)
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@admin
+def password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Guard the power switch with a password, give it another one, or take the guard away."""
+    agent = get_object_or_404(Agent, pk=agent_id)
+    removing = request.POST.get("remove") == "yes"
+    form = PasswordForm(None if removing else request.POST or None)
+    if request.method == "POST" and (removing or form.is_valid()):
+        wanted = None if removing else form.cleaned_data["password"]
+        agent_power.set_password(agent_id, wanted, by=person(request.user), now=timezone.now())
+        messages.success(
+            request, "The switch is not guarded any more." if removing else "The switch is guarded."
+        )
+        return redirect("agents:detail", agent_id)
+    context = {"agent": agent, "form": form}
+    return render(request, "agents/password.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@admin
+def assign(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Give an agent a plugin."""
+    plugin_id = request.POST.get("plugin", "").strip()
+    try:
+        agents.assign_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        _complain(request, refusal)
+    else:
+        messages.success(request, f"The agent uses {plugin_id} now.")
+    return redirect("agents:detail", agent_id)
+
+
+@require_POST
+@admin
+def withdraw(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Take a plugin from an agent."""
+    plugin_id = request.POST.get("plugin", "")
+    try:
+        agents.withdraw_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        _complain(request, refusal)
+    else:
+        messages.success(request, f"The agent does not use {plugin_id} any more.")
+    return redirect("agents:detail", agent_id)
+
+
+def _complain(request: HtmxHttpRequest, refusal: SignalboxError) -> None:
+    if refusal.status == 404:
+        raise Http404(str(refusal.detail)) from None
+    messages.error(request, str(refusal.detail))

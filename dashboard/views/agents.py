@@ -1,0 +1,57 @@
+"""Agents: the list and one agent's page."""
+
+from __future__ import annotations
+
+from django.db.models import Q
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator import chat
+from coordinator.errors import NotFound
+from coordinator.models import Agent
+from dashboard.agent_rows import agent_details, agent_rows, by_status
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List the agents by name, with how many are in each state."""
+    words, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
+    agents = Agent.objects.order_by("name", "pk")
+    for word in words.replace("\0", "").split():
+        agents = agents.filter(
+            Q(pk__icontains=word)
+            | Q(name__icontains=word)
+            | Q(description__icontains=word)
+            | Q(default_engine_id__icontains=word)
+        )
+    rows = agent_rows(agents, timezone.now())
+    context = {
+        "numbers": by_status(rows),
+        "rows": [row for row in rows if state in ("", row.status)],
+        "words": words,
+        "state": state,
+    }
+    template = "agents/_results.html" if wants_fragment(request) else "agents/list.html"
+    return render(request, template, context)
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def detail(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Show one agent; the fragment is its head, which heartbeats change."""
+    try:
+        agent = chat.agent_of(agent_id)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    details = agent_details(agent, timezone.now())
+    context = {"agent": agent, "details": details, "row": details.row}
+    template = "agents/_head.html" if wants_fragment(request) else "agents/detail.html"
+    return render(request, template, context)

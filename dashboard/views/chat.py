@@ -1,0 +1,200 @@
+"""Chats: the agents, one thread, saying something, taking it away again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import trigger_client_event
+
+from coordinator import chat, chat_search
+from coordinator.actions import chat as actions
+from coordinator.actors import person
+from coordinator.api.chat import uploads
+from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError
+from coordinator.models import Agent, ChatAttachment, ChatMessage
+from coordinator.presence import status_of
+from dashboard.chat_list import chat_rows
+from dashboard.chat_messages import shown
+from dashboard.guards import admin, approver, viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+
+
+@require_safe
+@viewer
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List the agents that people talk to."""
+    return render(request, "chat/list.html", {"rows": chat_rows(request.user)})
+
+
+@require_safe
+@viewer
+def agents(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with the list of agents alone; `current` is the one whose thread is open."""
+    context = {"rows": chat_rows(request.user), "current": request.GET.get("current", "")}
+    return render(request, "chat/_agents.html", context)
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Show a thread's end, or with `message` the part around that one; a fragment is what stands `before` it."""
+    agent = _agent(agent_id)
+    try:
+        page, at_end = _window(request, agent)
+    except BadRequest as problem:
+        return HttpResponse(str(problem.detail), status=400)
+    context = {"agent": agent, "older": page.has_more, "messages_shown": shown(page.messages, agent.name)}
+    if wants_fragment(request):
+        return render(request, "chat/_older.html", context)
+    context |= {
+        "rows": chat_rows(request.user),
+        "current": agent.pk,
+        "status": status_of(agent, timezone.now()),
+        "target": request.GET.get("message", ""),
+        "at_end": at_end,
+        "most_bytes": settings.ATTACHMENT_MAX_BYTES,
+    }
+    return render(request, "chat/thread.html", context)
+
+
+def _window(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.Page, bool]:
+    """Return the messages that are asked for, and whether they reach the thread's end."""
+    if before := request.GET.get("before"):
+        return chat.older_than(agent.pk, chat.place_from(before)), False
+    if wanted := request.GET.get("message"):
+        try:
+            page, newer = chat.around(agent.pk, wanted)
+        except NotFound as problem:
+            raise Http404(str(problem.detail)) from None
+        return page, not newer
+    return chat.older_than(agent.pk, None), True
+
+
+def _agent(agent_id: str) -> Agent:
+    try:
+        return chat.agent_of(agent_id)
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+
+
+@require_safe
+@viewer
+def presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Answer with whether the agent is there, and with the notice that is shown while it is switched off."""
+    agent = _agent(agent_id)
+    context = {"agent": agent, "status": status_of(agent, timezone.now()), "out_of_band": True}
+    here = render_to_string("chat/_presence.html", context, request)
+    return HttpResponse(here + render_to_string("chat/_off.html", context, request))
+
+
+@require_POST
+@approver
+def say(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Say something to an agent, as oneself. A script gets the message as it stands in the thread, or why not."""
+    try:
+        message = _said(request, agent_id)
+    except SignalboxError as refusal:
+        return _refused(request, agent_id, refusal)
+    if not wants_fragment(request):
+        return redirect("chat:thread", agent_id)
+    (one,) = shown([message], message.agent.name)
+    return render(request, "chat/_message.html", {"shown": one})
+
+
+def _said(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
+    text = request.POST.get("text", "").replace("\r\n", "\n").strip()
+    message_id = request.POST.get("id") or None
+    speaker = actions.person_speaking(request.user)
+    try:
+        return actions.post(
+            agent_id,
+            [{"type": "text", "text": text}] if text else [],
+            by=speaker,
+            files=uploads(request),
+            message_id=message_id,
+            now=timezone.now(),
+        )
+    except Conflict:
+        # A second try after an answer that got lost: the message is there, and is not said twice.
+        mine = ChatMessage.objects.filter(pk=message_id, agent=agent_id, user_id=speaker.user_id).first()
+        if mine is None or message_id is None:
+            raise
+        return mine
+
+
+def _refused(request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError) -> HttpResponse:
+    if wants_fragment(request):
+        return JsonResponse({"detail": refusal.detail}, status=refusal.status)
+    messages.error(request, str(refusal.detail))
+    return redirect("chat:thread", agent_id)
+
+
+@require_POST
+@viewer
+def read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Note how far the person has read."""
+    try:
+        place = chat.place_from(request.POST.get("place", ""))
+    except BadRequest as problem:
+        return HttpResponse(str(problem.detail), status=400)
+    actions.mark_read(request.user.get_username(), _agent(agent_id).pk, place)
+    return trigger_client_event(HttpResponse(status=204), "chat:read")
+
+
+@require_POST
+@admin
+def delete_message(request: HtmxHttpRequest, message_id: str) -> HttpResponse:
+    """Delete one message with its files."""
+    try:
+        gone = actions.delete_message(message_id, by=person(request.user), now=timezone.now())
+    except NotFound as problem:
+        raise Http404(str(problem.detail)) from None
+    if wants_fragment(request):
+        return HttpResponse("")
+    messages.success(request, "The message was deleted.")
+    return redirect("chat:thread", gone.agent_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def clear(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Delete a whole thread, once the agent's id has been typed."""
+    agent = _agent(agent_id)
+    problem = ""
+    if request.method == "POST":
+        if request.POST.get("typed", "").strip() == agent.pk:
+            gone = actions.delete_thread(agent.pk, by=person(request.user), now=timezone.now())
+            messages.success(request, f"Deleted {gone:,} messages of {agent.name}.")
+            return redirect("chat:thread", agent.pk)
+        problem = "That is not this agent's id. Nothing was deleted."
+    context: dict[str, Any] = {
+        "agent": agent,
+        "problem": problem,
+        "messages_count": chat.thread(agent.pk).count(),
+        "attachments_count": ChatAttachment.objects.filter(message__agent=agent).count(),
+    }
+    return render(request, "chat/clear.html", context, status=422 if problem else 200)
+
+
+@require_safe
+@viewer
+def search(request: HtmxHttpRequest) -> HttpResponse:
+    """Find messages in all chats, or in one agent's, by their words."""
+    words, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]
+    context = {
+        "words": words,
+        "agent_id": agent_id,
+        "hits": chat_search.find(words, agent_id=agent_id),
+        "most": chat_search.MOST,
+        "agents": Agent.objects.order_by("name").values_list("pk", "name"),
+    }
+    return render(request, "chat/search.html", context)

@@ -1,0 +1,85 @@
+"""Tokens and costs by model and agent, and the prices they are worked out with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from coordinator import usage
+from coordinator.actions import prices
+from coordinator.actors import person
+from coordinator.errors import SignalboxError
+from coordinator.models import ModelPrice
+from coordinator.usage import KINDS
+from dashboard.guards import admin, viewer
+from dashboard.htmx import HtmxHttpRequest
+
+PERIODS = (1, 7, 30, 90)
+
+
+class PriceForm(forms.Form):
+    """What a million tokens of one model cost."""
+
+    model = forms.CharField(max_length=200, required=False)
+    input = forms.FloatField(min_value=0, required=False)
+    output = forms.FloatField(min_value=0, required=False)
+    cache_read = forms.FloatField(min_value=0, required=False)
+    cache_write = forms.FloatField(min_value=0, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        """A row with a model has every price."""
+        said = super().clean() or {}
+        missing = [kind for kind in KINDS if said.get(kind) is None]
+        if said.get("model") and missing and not self.errors:
+            raise forms.ValidationError(f"{said['model']} has no price for: {', '.join(missing)}.")
+        return said
+
+
+PriceForms = forms.formset_factory(PriceForm, can_delete=True, extra=1, max_num=500)
+
+
+@require_GET
+@viewer
+def costs(request: HtmxHttpRequest) -> HttpResponse:
+    """Show what was spent, and the prices."""
+    initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
+    return _page(request, PriceForms(initial=initial))
+
+
+@require_POST
+@admin
+def save_prices(request: HtmxHttpRequest) -> HttpResponse:
+    """Save the prices; every cost is worked out with them from now on."""
+    forms_ = PriceForms(request.POST)
+    if not forms_.is_valid():
+        return _page(request, forms_, status=422)
+    rows = [form.cleaned_data for form in forms_ if form.cleaned_data.get("model")]
+    wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
+    try:
+        prices.save(wanted, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    else:
+        messages.success(request, "Saved. Costs are worked out with these prices.")
+    return redirect("claude_code:costs")
+
+
+def _page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
+    asked = request.GET.get("days", "")
+    days = int(asked) if asked in {str(one) for one in PERIODS} else 7
+    models, agents = usage.since(timezone.now() - timedelta(days=days))
+    context = {
+        "days": days,
+        "periods": PERIODS,
+        "tables": [("Model", models), ("Agent", agents)],
+        "total": usage.total(models),
+        "forms": forms_,
+    }
+    return render(request, "claude_code/costs.html", context, status=status)

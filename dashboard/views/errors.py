@@ -1,0 +1,69 @@
+"""What people and machines read when something went wrong: a page for browsers, `{"detail": …}` for the rest."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+from coordinator import trace
+
+logger = logging.getLogger(__name__)
+
+PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something broke here</h1><p>Trace {}</p>"
+
+
+def for_people(request: HttpRequest) -> bool:
+    """Say whether a browser asks: under the people's paths, or for HTML."""
+    return request.path.startswith(("/ui/", "/admin/")) or "text/html" in request.headers.get("Accept", "")
+
+
+def _detail(status: int) -> JsonResponse:
+    return JsonResponse({"detail": HTTPStatus(status).phrase}, status=status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 400: the request itself cannot be read (a foreign Host, a body that is too large)."""
+    logger.warning("Refused a request: %s", exception)
+    return render_alone("errors/400.html", 400) if for_people(request) else _detail(400)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 403 where Django itself refuses; the guards have a page that names the role."""
+    if not for_people(request):
+        return _detail(403)
+    return render(request, "errors/403.html", {"reason": str(exception)}, status=403)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 404, with the rail for those who are signed in."""
+    if not for_people(request):
+        return _detail(404)
+    reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
+    return render(request, "errors/404.html", {"reason": reason}, status=404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer 500 without the database, the session or the person: any of them may be what broke."""
+    if not for_people(request):
+        return _detail(500)
+    try:
+        return render_alone("errors/500.html", 500)
+    except Exception:
+        logger.exception("The error page itself cannot be drawn")
+        return HttpResponse(PLAIN_500.format(trace.current() or ""), status=500)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer 403 where a form's token is missing or old (settings.CSRF_FAILURE_VIEW)."""
+    logger.warning("Refused a form: %s", reason)
+    return render_alone("errors/csrf.html", 403) if for_people(request) else _detail(403)
+
+
+def render_alone(template: str, status: int) -> HttpResponse:
+    """Draw an error page that needs no request, and so nothing that a request may ask for."""
+    context = {"trace_id": trace.current(), "theme": {"scheme": "light dark"}}
+    return HttpResponse(render_to_string(template, context), status=status)

@@ -1,0 +1,96 @@
+"""API keys: what machines may do here. Made, shown once, revoked; for admins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.actions import keys
+from coordinator.actors import person
+from coordinator.errors import SignalboxError
+from coordinator.models import Agent, ApiKey
+from coordinator.models.keys import SCOPES
+from dashboard.guards import admin
+from dashboard.htmx import HtmxHttpRequest
+
+WHAT_SCOPES_ALLOW = {
+    "runner": "runner: takes runs, reports on them, posts events",
+    "agent": "agent: speaks for an agent, asks for permission, posts events",
+    "operator": "operator: starts and stops sessions, edits blueprints",
+    "read": "read: looks, and changes nothing",
+}
+EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
+
+
+class KeyForm(forms.Form):
+    """A key to make."""
+
+    name = forms.CharField(max_length=100, help_text="Who uses it, for example <code>my-runner</code>.")
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, WHAT_SCOPES_ALLOW[scope]) for scope in SCOPES], widget=forms.CheckboxSelectMultiple
+    )
+    agent_id = forms.ChoiceField(
+        label="Agent", required=False, help_text="The agent that a key with the scope agent speaks for."
+    )
+    expires = forms.ChoiceField(choices=list(EXPIRIES.items()), required=False)
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        agents = Agent.objects.order_by("name").values_list("id", "name")
+        field = self.fields["agent_id"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", "none"), *agents]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@admin
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List the keys; a POST makes one and shows it on the page it answers with, and never again."""
+    form = KeyForm(request.POST or None)
+    made = _make(request, form) if request.method == "POST" and form.is_valid() else None
+    context = {
+        "keys": sorted(ApiKey.objects.order_by("name"), key=lambda row: row.revoked_at is not None),
+        "form": KeyForm() if made else form,
+        "made": made,
+        "now": timezone.now(),
+    }
+    status = 422 if form.errors else 200
+    return render(request, "keys/list.html", context, status=status)
+
+
+def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
+    """Make the key and return it; where that is refused, put the reason on the form."""
+    asked, now = form.cleaned_data, timezone.now()
+    try:
+        return keys.create(
+            name=asked["name"],
+            scopes=asked["scopes"],
+            agent_id=asked["agent_id"] or None,
+            expires_at=now + timedelta(days=int(asked["expires"])) if asked["expires"] else None,
+            by=person(request.user),
+            now=now,
+        )
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return None
+
+
+@require_POST
+@admin
+def revoke(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
+    """Refuse a key from now on, for ever."""
+    try:
+        row = keys.revoke(key_id, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    else:
+        messages.success(request, f"The key {row.name} is refused from now on.")
+    return redirect("keys:list")

@@ -1,0 +1,50 @@
+"""The list of all grants, whatever server and agent they are of."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from django_tables2 import RequestConfig
+
+from coordinator.models import Agent, Grant, McpServer
+from dashboard.filters.grants import STANDINGS, UNUSED, GrantFilter, by_standing
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.tables.grants import GrantTable
+
+PAGE = 50
+
+
+@require_safe
+@viewer
+def grant_list(request: HtmxHttpRequest) -> HttpResponse:
+    """Show grants with who gave them, why and until when; those in force unless asked otherwise."""
+    now, query = timezone.now(), request.GET.copy()
+    query.setdefault("standing", "standing")
+    everything = Grant.objects.exclude(entry_type="capability")
+    narrowed = GrantFilter(query, queryset=everything)
+    servers = set(McpServer.objects.values_list("name", flat=True))
+    table = GrantTable(
+        narrowed.qs,
+        now=now,
+        servers=servers,
+        agents=set(Agent.objects.values_list("pk", flat=True)),
+        back=request.get_full_path(),
+    )
+    RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
+    context = {
+        "table": table,
+        "filter": narrowed,
+        "query": query,
+        "standings": STANDINGS,
+        "unused": UNUSED,
+        "servers": sorted(servers),
+        "filtered": any(query.get(name) for name in ("q", "server", "agent", "by", "permission", "unused"))
+        or query["standing"] != "standing",
+        "any": everything.exists(),
+        "soon": by_standing(everything, "soon", now).count(),
+        "odd": by_standing(everything, "odd", now).count(),
+    }
+    return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)

@@ -1,0 +1,64 @@
+"""The matrix of agents and tools. Without JavaScript it is read by pages; static/js/matrix.js makes one plane of it."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from coordinator.models import McpServer
+from dashboard import matrix
+from dashboard.access_sheet import CHOICES, VALIDITIES
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest
+
+
+@require_safe
+@viewer
+def page(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the matrix from `row` and `col` on; `part=window` answers with those cells alone."""
+    now, query = timezone.now(), request.GET
+    axes = matrix.axes_of(
+        now,
+        agents=query.get("agents", ""),
+        tools=query.get("tools", ""),
+        server=query.get("server", "").replace("\0", ""),
+        only=query.get("only", ""),
+    )
+    window = matrix.window_of(
+        axes,
+        now,
+        row=_number(query.get("row"), 0),
+        column=_number(query.get("col"), 0),
+        rows=_number(query.get("rows"), matrix.ROWS),
+        columns=_number(query.get("cols"), matrix.COLUMNS),
+    )
+    context = {
+        "window": window,
+        "number_of_agents": len(axes.agents),
+        "number_of_tools": len(axes.tools),
+        "servers": list(McpServer.objects.order_by("name").values_list("name", flat=True)),
+        "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
+        "pages": _pages(window),
+        "choices": CHOICES,
+        "validities": VALIDITIES,
+    }
+    return render(
+        request, "mcp/_window.html" if query.get("part") == "window" else "mcp/matrix.html", context
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
+
+
+def _pages(window: matrix.Window) -> dict[str, int | None]:
+    """Return where the neighbouring windows begin, for those who read page by page."""
+    row, column = window.row, window.column
+    return {
+        "up": max(row - matrix.ROWS, 0) if row else None,
+        "down": row + matrix.ROWS if row + matrix.ROWS < len(window.axes.agents) else None,
+        "left": max(column - matrix.COLUMNS, 0) if column else None,
+        "right": column + matrix.COLUMNS if column + matrix.COLUMNS < len(window.axes.tools) else None,
+    }

@@ -1,0 +1,354 @@
+"""MCP servers: the list, one server with its tools, and editing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator import access, calls, discovery, mcp_tools
+from coordinator.actions import mcp_servers
+from coordinator.actions import mcp_tools as tool_actions
+from coordinator.actors import person
+from coordinator.errors import Invalid, SignalboxError
+from coordinator.models import Grant, McpServer, McpTool
+from coordinator.models.mcp import DefaultPolicy
+from coordinator.secrets import masked_arguments
+from dashboard.guards import admin, approver, viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+
+POLICIES = (
+    (DefaultPolicy.OPT_IN.value, "Deny what no grant allows (opt-in)"),
+    (DefaultPolicy.OPT_OUT.value, "Allow what no grant denies (opt-out)"),
+)
+
+
+class ServerForm(forms.Form):
+    """A server as an admin edits it. Arguments are lines, so that one may hold blanks."""
+
+    name = forms.CharField(max_length=200, help_text="As agents call it: mcp__<em>name</em>__tool.")
+    command = forms.CharField(max_length=500, help_text="The program, without arguments.")
+    args = forms.CharField(
+        required=False,
+        label="Arguments",
+        widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
+        help_text="One a line, blanks and all. Secrets do not belong here: nor are environment variables stored.",
+    )
+    description = forms.CharField(required=False, max_length=2000)
+    default_policy = forms.ChoiceField(choices=POLICIES, widget=forms.RadioSelect, label="Without a grant")
+    script_content = forms.CharField(
+        required=False,
+        label="Script",
+        widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
+        help_text="The server's own source, where it was generated. Signalbox stores it and never runs it.",
+    )
+    is_active = forms.BooleanField(required=False, label="Active")
+    version = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, server: McpServer | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if server is not None:
+            del self.fields["name"]
+            if server.default_policy not in DefaultPolicy.values:
+                kept = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
+                self.fields["default_policy"].choices = [kept, *POLICIES]  # type: ignore[attr-defined]
+
+    def values(self, server: McpServer | None = None) -> dict[str, Any]:
+        """Return the columns as the action takes them; what stands unchanged and odd is left out."""
+        said = dict(self.cleaned_data)
+        said.pop("version", None)
+        said.pop("name", None)
+        said["args"] = [line.rstrip("\r") for line in said["args"].split("\n") if line.strip()]
+        for name in ("description", "script_content"):
+            said[name] = said[name] or None
+        if server is not None and said["default_policy"] == server.default_policy:
+            del said["default_policy"]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A server of the list, with its figures."""
+
+    server: McpServer
+    tools: int
+    changed: int
+    allowed: int
+    denied: int
+
+    @property
+    def odd_policy(self) -> bool:
+        """Whether the policy is a word that nobody knows, and so denies."""
+        return self.server.default_policy not in DefaultPolicy.values
+
+
+@require_safe
+@viewer
+def server_list(request: HtmxHttpRequest) -> HttpResponse:
+    """Show every server with its policy, tools and grants in force."""
+    words = request.GET.get("q", "").replace("\0", "").strip()
+    servers = McpServer.objects.order_by("-is_active", "name")
+    for word in words.split():
+        servers = servers.filter(
+            Q(name__icontains=word) | Q(description__icontains=word) | Q(command__icontains=word)
+        )
+    template = "mcp/_servers.html" if wants_fragment(request) else "mcp/servers.html"
+    return render(request, template, {"rows": _rows(list(servers)), "q": words})
+
+
+@require_safe
+@viewer
+def unknown(request: HtmxHttpRequest) -> HttpResponse:
+    """Name the servers that agents called of late and that nobody has made known; asked for beside the list."""
+    known = list(McpServer.objects.values_list("name", flat=True))
+    found = calls.of_unknown_servers(timezone.now() - mcp_tools.SEEN_WITHIN, known)
+    template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
+    return render(request, template, {"found": found})
+
+
+def _rows(servers: list[McpServer]) -> list[ServerRow]:
+    listed = McpTool.objects.filter(gone_at=None).values_list("server_id", "definition_hash", "accepted_hash")
+    tools: dict[str, list[bool]] = {}
+    for server_id, present, accepted in listed:
+        tools.setdefault(server_id, []).append(present != accepted)
+    standing = (
+        Grant.objects.standing(timezone.now())
+        .exclude(entry_type="capability")
+        .values_list("server_id")
+        .annotate(allowed=Count("pk", filter=Q(permission="allow")), rows=Count("pk"))
+    )
+    given = {server_id: (allowed, rows - allowed) for server_id, allowed, rows in standing}
+    return [
+        ServerRow(
+            server,
+            len(tools.get(server.name, [])),
+            sum(tools.get(server.name, [])),
+            *given.get(server.name, (0, 0)),
+        )
+        for server in servers
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """One tool of a server: what is known of it, how it is given out, how much it is called."""
+
+    name: str
+    tool: McpTool | None
+    summary: access.ToolSummary
+    calls: int
+
+
+def server_or_404(name: str) -> McpServer:
+    """Return the server; Http404 where there is none."""
+    server = McpServer.objects.filter(pk=name).first()
+    if server is None:
+        raise Http404(f"There is no MCP server {name}.")
+    return server
+
+
+@require_safe
+@viewer
+def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Show a server: its settings, its tools and how each is given out."""
+    server, now = server_or_404(name), timezone.now()
+    called: dict[str, int] = {}
+    for one in calls.since(now - mcp_tools.SEEN_WITHIN, [name]):
+        called[one.tool_name] = called.get(one.tool_name, 0) + one.count
+    known = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
+    lines = access.summary(name, now, called)
+    rows = [ToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
+    args = server.args if isinstance(server.args, list) else []
+    context = {
+        "server": server,
+        "rows": rows,
+        "args": masked_arguments(map(str, args)),
+        "odd_args": None if isinstance(server.args, list) else server.args,
+        "odd_policy": server.default_policy not in DefaultPolicy.values,
+        "changed": [row for row in rows if row.tool and row.tool.is_changed],
+        "can_discover": server.command in settings.DISCOVERY_COMMANDS,
+        "grants": Grant.objects.standing(now).filter(server_id=name).exclude(entry_type="capability").count(),
+    }
+    template = "mcp/_server.html" if wants_fragment(request) else "mcp/server.html"
+    return render(request, template, context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def add(request: HtmxHttpRequest) -> HttpResponse:
+    """Make a server known."""
+    initial = {"default_policy": "opt-in", "is_active": True, "name": request.GET.get("name", "")}
+    form = ServerForm(request.POST or None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        try:
+            name = form.cleaned_data["name"]
+            mcp_servers.create(name, by=person(request.user), now=timezone.now(), **form.values())
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, f"{name} is known now. Take over its tools next.")
+            return redirect("mcp:server", name)
+    return render(request, "mcp/edit.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def edit(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Change a server, unless somebody else did since the page was loaded."""
+    server = server_or_404(name)
+    form = ServerForm(request.POST or None, initial=_initial(server), server=server)
+    if request.method == "POST" and form.is_valid():
+        try:
+            mcp_servers.update(
+                name,
+                form.values(server),
+                by=person(request.user),
+                seen=form.cleaned_data["version"] or None,
+                now=timezone.now(),
+            )
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+        else:
+            messages.success(request, "Saved.")
+            return redirect("mcp:server", name)
+    context = {"form": form, "server": server}
+    return render(request, "mcp/edit.html", context, status=422 if form.errors else 200)
+
+
+def _initial(server: McpServer) -> dict[str, Any]:
+    args = server.args if isinstance(server.args, list) else []
+    return {
+        "command": server.command,
+        "args": "\n".join(map(str, args)),
+        "description": server.description,
+        "default_policy": server.default_policy,
+        "script_content": server.script_content,
+        "is_active": server.is_active,
+        "version": mcp_servers.version_of(server),
+    }
+
+
+@require_POST
+@admin
+def switch(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Activate or deactivate a server."""
+    active = request.POST.get("active") == "on"
+    try:
+        mcp_servers.update(name, {"is_active": active}, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    return redirect("mcp:server", name)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def delete(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Say what goes with the server, and delete it when the person insists."""
+    server = server_or_404(name)
+    if request.method == "POST":
+        try:
+            seen = request.POST.get("version") or None
+            reason = request.POST.get("reason", "").strip()[:2000] or None
+            mcp_servers.delete(name, by=person(request.user), reason=reason, seen=seen, now=timezone.now())
+        except SignalboxError as refusal:
+            messages.error(request, str(refusal.detail))
+            return redirect("mcp:server", name)
+        messages.success(request, f"{name} is deleted, with its tools and grants.")
+        return redirect("mcp:list")
+    standing = Grant.objects.standing(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
+    context = {
+        "server": server,
+        "version": mcp_servers.version_of(server),
+        "taken": mcp_servers.consequences([name]),
+        "agents": sorted({row.agent_id for row in standing if row.permission == "allow"}),
+    }
+    return render(request, "mcp/delete.html", context)
+
+
+# --- tools ------------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def paste(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Take over the tools of a pasted `tools/list`."""
+    server, fault, text = server_or_404(name), "", request.POST.get("listing", "")
+    if request.method == "POST":
+        try:
+            listing = mcp_tools.parse_listing(text)
+            taken = tool_actions.take(name, listing, by=person(request.user), now=timezone.now())
+        except SignalboxError as refusal:
+            fault = str(refusal.detail)
+        else:
+            messages.success(request, _told(taken))
+            return redirect("mcp:server", name)
+    context = {"server": server, "fault": fault, "text": text}
+    return render(request, "mcp/paste.html", context, status=422 if fault else 200)
+
+
+@require_POST
+@admin
+def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Start a stdio server for a moment and take over the tools that it lists."""
+    server = server_or_404(name)
+    try:
+        if not isinstance(server.args, list):
+            raise Invalid("The server's arguments are no list: edit them first.")
+        listing = discovery.ask(server.command, [str(arg) for arg in server.args])
+        taken = tool_actions.take(name, listing, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    else:
+        messages.success(request, _told(taken))
+    return redirect("mcp:server", name)
+
+
+def _told(taken: tool_actions.Taken) -> str:
+    if taken.is_nothing:
+        return "Nothing is new: all tools were known as they are."
+    parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
+    return f"Tools taken over: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}."
+
+
+@require_safe
+@viewer
+def tool_detail(request: HtmxHttpRequest) -> HttpResponse:
+    """Show one tool: its definition and, where it changed, the difference from what was accepted."""
+    server, tool = request.GET.get("server", ""), request.GET.get("tool", "")
+    row = McpTool.objects.filter(server_id=server, name=tool).first()
+    if row is None:
+        raise Http404(f"{server} lists no tool {tool}.")
+    context = {
+        "server": server_or_404(server),
+        "tool": row,
+        "definition": json.dumps(mcp_tools.content_of(row), indent=2, ensure_ascii=False),
+        "deny_changed": settings.DENY_CHANGED_TOOLS,
+        "difference": mcp_tools.difference(row) if row.is_changed else [],
+    }
+    return render(request, "mcp/tool.html", context)
+
+
+@require_POST
+@approver
+def accept(request: HtmxHttpRequest) -> HttpResponse:
+    """Accept a changed definition, as it was looked at."""
+    server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
+    try:
+        seen = request.POST.get("seen") or None
+        tool_actions.accept(server, [tool], by=person(request.user), now=timezone.now(), seen=seen)
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+    else:
+        messages.success(request, f"The definition of {tool} is accepted as it is now.")
+    return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

@@ -1,0 +1,61 @@
+"""Runners: who takes runs, what each is doing, and sending one away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.actions import runners
+from coordinator.actions.runs import ACTIVE
+from coordinator.actors import person
+from coordinator.errors import SignalboxError
+from coordinator.models import Run, Runner
+from dashboard.guards import admin, viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerRow:
+    """A runner, whether it is heard of, and the runs that it holds."""
+
+    runner: Runner
+    state: str
+    runs: list[Run]
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List the runners."""
+    now = timezone.now()
+    held: dict[str | None, list[Run]] = {}
+    for run in Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"):
+        held.setdefault(run.runner_id, []).append(run)
+    rows = [
+        RunnerRow(runner, "online" if runners.is_alive(runner, now) else "stale", held.get(runner.pk, []))
+        for runner in Runner.objects.order_by("hostname", "project_dir", "runner_id")
+    ]
+    context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
+    return render(
+        request, "runners/_results.html" if wants_fragment(request) else "runners/list.html", context
+    )
+
+
+@require_POST
+@admin
+def deregister(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
+    """Send a runner away: its next poll tells it to go."""
+    assert request.user.is_authenticated
+    try:
+        runners.deregister(runner_id, by=person(request.user), itself=False, now=timezone.now())
+    except SignalboxError as refusal:
+        raise Http404(str(refusal.detail)) from None
+    messages.success(request, "The runner is told to go at its next poll.")
+    return redirect("runners:list")

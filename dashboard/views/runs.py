@@ -1,0 +1,144 @@
+"""Runs: the queue and its past, ordering a new one, stopping one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import Count
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.actions import runs
+from coordinator.actors import person
+from coordinator.errors import SignalboxError
+from coordinator.models import Run, Session
+from coordinator.run_waits import Queue
+from dashboard.guards import approver, viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.run_forms import DemandsForm, ResumeForm, StartForm
+from dashboard.tables.runs import RunTable
+from dashboard.views.session_list import StatusFacet, changed
+
+PAGE = 25
+STATUSES = ("pending", "claimed", "running", "stopping", "completed", "failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run, and why it waits if it does."""
+
+    run: Run
+    why: str
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it can still be stopped."""
+        return self.run.status in runs.OPEN
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List the runs, newest first, with the numbers of each status."""
+    found = Run.objects.select_related("session")
+    for name, column in (("status", "status"), ("runner", "runner_id"), ("session", "session_id")):
+        if value := request.GET.get(name):
+            found = found.filter(**{column: value})
+    table = RunTable(found)
+    table.order_by = request.GET.get("sort") or "-created"
+    page = Paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
+    queue = Queue.at(timezone.now())
+    context: dict[str, Any] = {
+        "table": table,
+        "page": page,
+        "rows": [RunRow(run, queue.why(run)) for run in page.object_list],
+        "statuses": _facets(request),
+        "filtered": any(request.GET.get(name) for name in ("status", "runner", "session")),
+        "online": len(queue.runners),
+    }
+    return render(request, "runs/_results.html" if wants_fragment(request) else "runs/list.html", context)
+
+
+def _facets(request: HtmxHttpRequest) -> list[StatusFacet]:
+    numbers = dict(Run.objects.order_by().values_list("status").annotate(number=Count("*")))
+    chosen = request.GET.get("status", "")
+    return [
+        StatusFacet(
+            word, numbers[word], word == chosen, changed(request.GET, status="" if word == chosen else word)
+        )
+        for word in (*STATUSES, *sorted(numbers.keys() - set(STATUSES)))
+        if word in numbers
+    ]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@approver
+def new(request: HtmxHttpRequest) -> HttpResponse:
+    """Order a run that starts a session."""
+    asked = {
+        name: request.GET[name]
+        for name in ("agent_name", "project_dir", "parent_session_id")
+        if name in request.GET
+    }
+    form = StartForm(request.POST or None, initial=asked)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
+        ordered = _order(request, form, kind=runs.START, **fields)
+        if ordered is not None:
+            return redirect("sessions:detail", ordered.session_id)
+    return render(request, "runs/new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@approver
+def resume(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Order a run that gives a session another prompt."""
+    session = get_object_or_404(Session, pk=session_id)
+    form = ResumeForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        ordered = _order(request, form, kind=runs.RESUME, session_id=session_id)
+        if ordered is not None:
+            return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
+    context = {"form": form, "session": session}
+    return render(request, "runs/resume.html", context, status=422 if form.errors else 200)
+
+
+def _order(request: HtmxHttpRequest, form: DemandsForm, **order: Any) -> Run | None:
+    """Queue the run; what is refused is said in the form."""
+    assert request.user.is_authenticated
+    try:
+        return runs.create(
+            prompt=form.cleaned_data["prompt"],
+            additional_demands=form.demands(),
+            by=person(request.user),
+            now=timezone.now(),
+            **order,
+        )
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return None
+
+
+@require_POST
+@approver
+def stop(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
+    """Stop a run."""
+    assert request.user.is_authenticated
+    try:
+        stopped = runs.stop(run_id, by=person(request.user), now=timezone.now())
+    except SignalboxError as refusal:
+        if refusal.status == 404:
+            raise Http404(str(refusal.detail)) from None
+        messages.error(request, str(refusal.detail))
+    else:
+        messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
+    return redirect("runs:list")

@@ -1,0 +1,64 @@
+"""Search across all sessions: messages, tool inputs and outputs."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.search import Question, find
+from dashboard.filters.approvals import day_start
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.views.session_list import changed, choices
+
+KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
+FIELDS = ("q", "kind", "tool", "agent", "session", "since", "until")
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def search(request: HtmxHttpRequest) -> HttpResponse:
+    """Show what answers the question, newest first."""
+    question = question_of(request.GET)
+    before = request.GET.get("before", "")
+    found = find(
+        question, before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    )
+    context: dict[str, Any] = {
+        "question": question,
+        "asked": bool(question.terms),
+        "hits": found.hits,
+        "older": changed(request.GET, before=str(found.before)) if found.before else "",
+        "first": changed(request.GET, before="") if before else "",
+    }
+    if wants_fragment(request):
+        return render(request, "search/_hits.html", context)
+    context |= {"agents": choices("agent_name"), "kinds": KINDS}
+    return render(request, "search/search.html", context)
+
+
+def question_of(data: QueryDict) -> Question:
+    """Read the query string; what cannot be read is as if it were not asked."""
+    texts = {name: data.get(name, "")[:300] for name in FIELDS}
+    return Question(
+        text=texts["q"],
+        session_id=texts["session"],
+        kind=texts["kind"] if texts["kind"] in dict(KINDS) else "",
+        tool=texts["tool"],
+        agent=texts["agent"],
+        since=_day(texts["since"]),
+        until=_day(texts["until"], days_later=1),
+    )
+
+
+def _day(text: str, *, days_later: int = 0) -> datetime | None:
+    try:
+        return day_start(date.fromisoformat(text) + timedelta(days=days_later))
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,132 @@
+"""One event of a session, or a part of it: whole values, images, raw JSON. Fetched on demand."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.models import Event, Session
+from coordinator.timeline import CallRow, MessageRow, Stored, Timeline, TimelineEvent
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.looks.parts import Part, is_image, json_part, whole
+from dashboard.timeline.shown import Shown
+
+TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
+# What a browser shows as a picture and cannot run. Told by the bytes: what an agent says of them may be wrong.
+SIGNATURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+
+
+def find_event(session_id: str, event_id: int) -> Event:
+    """Return the session's event, or answer 404."""
+    return get_object_or_404(Event.objects.select_related("context"), session_id=session_id, pk=event_id)
+
+
+@require_safe
+@viewer
+def raw_event(request: HtmxHttpRequest, session_id: str, event_id: int) -> HttpResponse:  # noqa: ARG001
+    """Return an event as JSON: its columns, decoded, and what Signalbox keeps beside them."""
+    event = find_event(session_id, event_id)
+    return JsonResponse(as_json(event), json_dumps_params={"indent": 2, "ensure_ascii": False})
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """Return an event's columns and its context's, as exports write them."""
+    data = {field.attname: getattr(event, field.attname) for field in event._meta.concrete_fields}
+    context = getattr(event, "context", None)
+    if context is not None:
+        kept = {field.attname: getattr(context, field.attname) for field in context._meta.concrete_fields}
+        data["context"] = {
+            name: value for name, value in kept.items() if name not in {"event_id", "session_id"}
+        }
+    return data
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str) -> HttpResponse:
+    """Show a call's whole input or output, or a whole message: as a fragment in its row, or on a page."""
+    session = get_object_or_404(Session, pk=session_id)
+    if column not in TITLES:
+        raise Http404
+    event = _whole_event(session_id, event_id)
+    context: dict[str, Any] = {
+        "session": session,
+        "event": event,
+        "of": event_id,
+        "which": column,
+        "parts": None,
+    }
+    base = reverse("sessions:detail", args=[session_id])
+    context |= {"column": column, "back": f"{base}?event={event_id}#event-{event_id}"}
+    context["title"] = f"{TITLES[column]} of {event.tool_name}" if event.tool_name else TITLES[column]
+    with whole():
+        if event.event_type in ("message", "result"):
+            context["shown"] = Shown(MessageRow(event.place, event), base, 0)
+        else:
+            context["parts"] = _parts(event, column, base)
+        template = "sessions/_value.html" if wants_fragment(request) else "sessions/value.html"
+        return render(request, template, context)
+
+
+def _parts(event: TimelineEvent, column: str, base: str) -> list[Part]:
+    """Return the parts that a call's look makes of one column."""
+    if event.event_type not in ("pre_tool", "post_tool"):
+        stored = getattr(event, column)
+        return [json_part(stored.value)] if stored else []
+    start, end = (event, None) if event.event_type == "pre_tool" else (None, event)
+    look = Shown(CallRow(event.place, start, end, may_run=False), base, 0).look
+    return look.inputs if column == "tool_input" else look.outputs
+
+
+def _whole_event(session_id: str, event_id: int) -> TimelineEvent:
+    """Return an event with nothing cut, however long its values are; an end with the input of its beginning."""
+    found = Timeline(session_id).events([event_id])
+    if not found:
+        raise Http404
+    row = find_event(session_id, event_id)
+    kept = {
+        name: Stored(getattr(row, name), 0) if getattr(row, name) is not None else None
+        for name in ("tool_input", "tool_output", "content")
+    }
+    event = found[0]
+    return TimelineEvent(
+        **{name: getattr(event, name) for name in event.__slots__} | kept | {"error": row.error}
+    )
+
+
+@require_safe
+@viewer
+def image(request: HtmxHttpRequest, session_id: str, event_id: int, column: str, number: int) -> HttpResponse:  # noqa: ARG001
+    """Return the picture in one content block. Only what is a picture by its bytes is answered."""
+    if column not in TITLES:
+        raise Http404
+    held = getattr(find_event(session_id, event_id), column)
+    blocks = held.get("content") if isinstance(held, dict) else held
+    if not isinstance(blocks, list) or number >= len(blocks) or not is_image(blocks[number]):
+        raise Http404
+    data = _bytes_of(blocks[number])
+    kind = next((kind for signature, kind in SIGNATURES.items() if data.startswith(signature)), "")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "image/webp"
+    if not kind:
+        raise Http404
+    response = HttpResponse(data, content_type=kind)
+    response["Cache-Control"] = "private, max-age=86400, immutable"
+    return response
+
+
+def _bytes_of(block: dict[str, Any]) -> bytes:
+    text = block["data"] if isinstance(block.get("data"), str) else block["source"]["data"]
+    try:
+        return base64.b64decode(text, validate=False)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,146 @@
+"""The list of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from django.core.paginator import Paginator
+from django.db import connection
+from django.db.models import Count
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator.models import Session
+from dashboard.filters.sessions import SessionFilter
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.session_rows import SessionRow, rows_for
+from dashboard.tables.sessions import SessionTable
+
+PAGE = 25
+MOST_CHOICES = 300
+MOST_CHILDREN = 100
+MOST_FOLLOWED = 16  # running sessions whose events a list listens to; a stream takes 20 topics
+STATUSES = ("running", "pending", "stopping", "finished", "error", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacet:
+    """A status as a filter, and how many sessions have it."""
+
+    word: str
+    count: int
+    on: bool
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A filter that is on or off."""
+
+    label: str
+    icon: str
+    on: bool
+    query: str
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def listing(request: HtmxHttpRequest) -> HttpResponse:
+    """List sessions, newest first: those that nobody's session started, or whatever the filters ask for."""
+    narrowed = SessionFilter(request.GET, queryset=Session.objects.all())
+    table = SessionTable(narrowed.qs)
+    table.order_by = request.GET.get("sort") or "-started"
+    page = Paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
+    rows = rows_for(page.object_list)
+    context = {"filter": narrowed, "table": table, "page": page, "rows": rows}
+    if wants_fragment(request):
+        return render(request, "sessions/_results.html", context)
+    context |= {
+        "followed": followed(rows),
+        "statuses": status_facets(request.GET),
+        "switches": [
+            switch(request.GET, "waiting", "Waits for a person", "approvals"),
+            switch(request.GET, "errors", "With errors", "st-cross"),
+        ],
+        "agents": choices("agent_name"),
+        "hosts": choices("hostname"),
+    }
+    return render(request, "sessions/list.html", context)
+
+
+@require_safe
+@viewer
+def as_they_are(request: HtmxHttpRequest) -> HttpResponse:
+    """Return the rows of the sessions that `id` names, as they are now, for a list to take its numbers from."""
+    found = Session.objects.filter(pk__in=request.GET.getlist("id")[:PAGE])
+    return render(request, "sessions/_children.html", {"rows": rows_for(found)})
+
+
+@require_safe
+@viewer
+def children(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return a session's children as rows to unfold beneath it."""
+    found = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
+    return render(
+        request, "sessions/_children.html", {"rows": rows_for(found[:MOST_CHILDREN]), "parent": session_id}
+    )
+
+
+def followed(rows: Iterable[SessionRow]) -> list[str]:
+    """Return the sessions whose events the list listens to. An id with blanks in it cannot be a topic."""
+    return [row.session.pk for row in rows if row.is_live and len(row.session.pk.split()) == 1][
+        :MOST_FOLLOWED
+    ]
+
+
+def status_facets(query: QueryDict) -> list[StatusFacet]:
+    """Return the statuses that there are, the known ones in their order, each with its number."""
+    numbers = dict(Session.objects.order_by().values_list("status").annotate(number=Count("*")))
+    words = [word for word in STATUSES if word in numbers] + sorted(numbers.keys() - set(STATUSES))
+    chosen = query.get("status", "")
+    return [
+        StatusFacet(
+            word, numbers[word], word == chosen, changed(query, status="" if word == chosen else word)
+        )
+        for word in words
+    ]
+
+
+def switch(query: QueryDict, name: str, label: str, icon: str) -> Switch:
+    """Return a filter that a link switches on and off."""
+    on = query.get(name) == "true"
+    return Switch(label, icon, on, changed(query, **{name: "" if on else "true"}))
+
+
+def changed(query: QueryDict, **values: str) -> str:
+    """Return the query string with `values` set (an empty one is left out), back on the first page."""
+    kept = query.copy()
+    for name, value in {"page": "", **values}.items():
+        kept.pop(name, None)
+        if value:
+            kept[name] = value
+    return f"?{kept.urlencode()}"
+
+
+# From one value to the next: DISTINCT would read the index of every session from end to end.
+CHOICES = """
+WITH RECURSIVE found (value) AS (
+    SELECT min({column}) FROM sessions
+    UNION ALL
+    SELECT (SELECT min({column}) FROM sessions WHERE {column} > found.value) FROM found WHERE found.value IS NOT NULL
+)
+SELECT value FROM found WHERE value IS NOT NULL LIMIT {most}
+"""
+
+
+def choices(column: Literal["agent_name", "hostname"]) -> list[str]:
+    """Return what a column holds anywhere, in order, for a filter's choices."""
+    with connection.cursor() as cursor:
+        cursor.execute(CHOICES.format(column=column, most=MOST_CHOICES))
+        return [row[0] for row in cursor.fetchall()]

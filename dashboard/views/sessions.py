@@ -1,0 +1,213 @@
+"""Sessions: the list and one session's live timeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from coordinator import instants, search, usage
+from coordinator.models import PermissionRequest, Session
+from coordinator.session_facts import LIVE, with_last_instant
+from coordinator.timeline import (
+    Filters,
+    Place,
+    Row,
+    Timeline,
+    approval_rows,
+    counts_of,
+    news_of,
+    position,
+    rows_of,
+    rows_since,
+)
+from coordinator.timeline.rows import FAR
+from dashboard.guards import viewer
+from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.timeline.facets import facets_of, tools_of
+from dashboard.timeline.query import Query, window_of
+from dashboard.timeline.shown import shown
+from dashboard.timeline.waterfall import waterfall_of
+
+MOST_BARS = 500
+NESTED = 60  # events of a child that are read inside its parent
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+@viewer
+def detail(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Show a window of a session's timeline; a fragment has the window alone."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = Query.of(request.GET)
+    context = window_context(session, query)
+    if wants_fragment(request):
+        return render(request, "sessions/_window.html", context)
+    return render(request, "sessions/detail.html", context | header_context(session, query))
+
+
+@require_safe
+@viewer
+def newest(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return what arrived since change `since`: rows to append, calls that are complete now, the next `since`.
+
+    Where too much has happened, or the reader's place is no longer kept, htmx is told to load the end afresh.
+    """
+    session = get_object_or_404(Session, pk=session_id)
+    query = Query.of(request.GET)
+    since = request.GET.get("since", "")
+    news = news_of(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
+    if news.too_many:
+        return HttpResponse(headers={"HX-Redirect": page_url(session) + query.with_place(**{"from": "end"})})
+    timeline = Timeline(session_id, filters_of(session, query))
+    new, completed = rows_since(timeline, timeline.arrived(news.event_ids), session)
+    if not query.filtered:
+        new += asked_of(session, news.request_ids)
+    context = {
+        "session": session,
+        "query": query,
+        "rows": shown(new, session),
+        "completed": shown(completed, session),
+        "since": news.upto,
+        "is_live": session.status in LIVE,
+    }
+    return render(request, "sessions/_new.html", context)
+
+
+def asked_of(session: Session, request_ids: list[int]) -> list[Row]:
+    """Return the rows of those permission requests that this session's agent made."""
+    asked = PermissionRequest.objects.filter(pk__in=request_ids, context__session_id=session.pk)
+    return [*approval_rows(asked.select_related("context"))] if request_ids else []
+
+
+@require_safe
+@viewer
+def header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return what is true of the whole session, and the numbers beside the filters; both change while it runs."""
+    session = get_object_or_404(Session, pk=session_id)
+    return render(request, "sessions/_header_and_bar.html", header_context(session, Query.of(request.GET)))
+
+
+@require_safe
+@viewer
+def nested(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the beginning of a child's timeline, to be read inside its parent's."""
+    session = get_object_or_404(Session, pk=session_id)
+    timeline = Timeline(session.pk)
+    window = timeline.first(NESTED)
+    context = {
+        "session": session,
+        "rows": shown(rows_of(timeline, window, session), session),
+        "window": window,
+    }
+    return render(request, "sessions/_nested.html", context)
+
+
+@require_safe
+@viewer
+def waterfall(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the waterfall of the rows between two places of the timeline, as its page now holds them."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = Query.of(request.GET)
+    first, last = Place.parse(request.GET.get("first", "")), Place.parse(request.GET.get("last", ""))
+    timeline = Timeline(session_id, filters_of(session, query))
+    window = timeline.between(first or Place(0, 0), last or FAR, MOST_BARS)
+    rows = shown(rows_of(timeline, window, session), session)
+    return render(request, "sessions/_waterfall.html", {"waterfall": waterfall_of(rows, _now_us())})
+
+
+@require_safe
+@viewer
+def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Lead on to the next or previous error or message, seen from the place that `place` names."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = Query.of(request.GET)
+    direction, _, what = request.GET.get("to", "").partition("-")
+    filters = Filters(errors=True) if what == "error" else Filters(kinds=("messages",))
+    backwards = direction == "previous"
+    here = Place.parse(request.GET.get("place", "")) or (FAR if backwards else Place(0, 0))
+    found = Timeline(session_id, filters).next_place(here, backwards=backwards)
+    if found is None:
+        messages.info(
+            request, f"There is no {direction} {what}." if what in ("error", "message") else "Nowhere to go."
+        )
+        found = here if here.event_id and here != FAR else None
+    if found is None:
+        return redirect(page_url(session) + query.without_place)
+    kept = query if query.errors or what != "error" else replace(query, kinds=(), tool="", text="")
+    return redirect(f"{page_url(session)}{kept.with_place(event=found.event_id)}#event-{found.event_id}")
+
+
+def page_url(session: Session) -> str:
+    """Return the path of a session's page."""
+    return reverse("sessions:detail", args=[session.pk])
+
+
+def filters_of(session: Session, query: Query) -> Filters:
+    """Return the timeline's filters; words are looked up in the search index."""
+    return query.filters(search.event_ids(session.pk, query.text) if query.text else None)
+
+
+def window_context(session: Session, query: Query) -> dict[str, Any]:
+    """Return what a window's templates need."""
+    since = position()  # before the rows, so that nothing can fall between them
+    timeline = Timeline(session.pk, filters_of(session, query))
+    window = window_of(query, timeline, live=session.status in LIVE)
+    rows = shown(rows_of(timeline, window, session), session)
+    return {
+        "session": session,
+        "query": query,
+        "window": window,
+        "rows": rows,
+        "older_url": query.with_place(before=window.events[0].place)
+        if window.older and window.events
+        else "",
+        "newer_url": query.with_place(after=window.events[-1].place)
+        if window.newer and window.events
+        else "",
+        "waterfall": waterfall_of(rows, _now_us()),
+        "since": since,
+        "is_live": session.status in LIVE,
+    }
+
+
+def header_context(session: Session, query: Query) -> dict[str, Any]:
+    """Return what the session's header and filters show."""
+    counts = counts_of(session.pk)
+    spent = usage.models_of(session.pk)
+    last_us = (
+        with_last_instant(Session.objects.filter(pk=session.pk)).values_list("last_us", flat=True).first()
+    )
+    runs = list(session.runs.order_by("created_at", "run_id"))
+    return {
+        "session": session,
+        "query": query,
+        "counts": counts,
+        "spent_by_model": spent,
+        "spent": usage.total(spent) if spent else None,
+        "facets": facets_of(counts, query),
+        "tools": tools_of(counts, query),
+        "go": f"{reverse('sessions:go', args=[session.pk])}{query.without_place}&",
+        "start_url": page_url(session) + query.with_place(**{"from": "start"}),
+        "end_url": page_url(session) + query.with_place(**{"from": "end"}),
+        "at_default": f"{session.created_at:%Y-%m-%dT%H:%M:%S}"
+        if isinstance(session.created_at, datetime)
+        else "",
+        "is_live": session.status in LIVE,
+        "runs": runs,
+        "children": session.children.count(),
+        "parent": session.parent_session,
+        "ended": Place(last_us, 0).moment if last_us is not None else None,
+    }
+
+
+def _now_us() -> int:
+    return instants.to_us(timezone.now())

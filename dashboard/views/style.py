@@ -1,0 +1,44 @@
+"""Every component on one page, to look at them together and to take screenshots of (admins only)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from coordinator.models.fields import OddText
+from dashboard.guards import admin
+from dashboard.htmx import HtmxHttpRequest
+from dashboard.states import STATES
+
+ICONS = re.findall(r'<symbol id="([^"]+)"', (settings.BASE_DIR / "static" / "icons.svg").read_text())
+DEEP = {
+    "command": "npm run deploy -- --prod",
+    "cwd": "/srv/app",
+    "env": {"CI": "1"},
+    "files": [f"src/billing/part_{number}.py" for number in range(9)],
+}
+
+
+@require_safe
+@admin
+def style(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the components with the data that tries them."""
+    now = timezone.now()
+    context = {
+        "states": STATES,
+        "icons": ICONS,
+        "moments": [now, now - timedelta(minutes=5), now - timedelta(days=3), now + timedelta(hours=2)],
+        "far": now - timedelta(days=400),
+        "odd": OddText("yesterday-ish"),
+        "soon": now + timedelta(minutes=4, seconds=10),
+        "deep": DEEP,
+        "page": Paginator(range(1234), 25).page(3),
+    }
+    return render(request, "style/style.html", context)

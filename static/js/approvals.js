@@ -1,0 +1,72 @@
+// The approvals inbox: what a person types, selects and has selected survives live updates; a card whose deadline
+// passes says so at once; requests that somebody has had before their eyes are noted.
+const inbox = () => document.querySelector("#inbox, #request");
+const csrf = () => JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+const noted = new Set();
+let selected = "";
+
+window.Idiomorph.defaults.callbacks.beforeNodeMorphed = (before, after) =>
+  !(before.matches?.("[data-keep]") && before.id === after.id);
+
+// A verdict on its way keeps its form, whatever arrives meanwhile: without it, the answer would find no place and
+// nobody would be told who was faster.
+window.Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
+  !(node.matches?.(".htmx-request") || node.querySelector?.(".htmx-request"));
+
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  event.detail.requestConfig.elt.classList.remove("htmx-request"); // this one has arrived
+  selected = document.querySelector("[data-row].selected")?.id ?? "";
+});
+
+document.body.addEventListener("htmx:afterSwap", () => {
+  if (selected) document.getElementById(selected)?.classList.add("selected");
+  look();
+});
+
+function look() {
+  watchDeadlines();
+  note();
+}
+
+// Housekeeping writes a lapse down within seconds; the page that shows the countdown should not wait for that.
+let timer = 0;
+function watchDeadlines() {
+  clearTimeout(timer);
+  const now = Date.now();
+  const ends = [...document.querySelectorAll("[data-deadline]")].map((element) => {
+    const left = new Date(element.dataset.deadline) - now;
+    element.classList.toggle("soon", left < 60_000);
+    return left;
+  });
+  const next = Math.min(...ends, 30_000);
+  if (ends.some((left) => left <= 0)) window.htmx.trigger(inbox(), "lapsed");
+  timer = setTimeout(watchDeadlines, Math.max(next + 50, ends.length ? 500 : 30_000));
+}
+
+// Only what is on a visible screen counts as seen: a hidden tab that refreshes itself has seen nothing.
+const shown = new IntersectionObserver((entries) => {
+  const ids = entries.filter((entry) => entry.isIntersecting).flatMap((entry) => idsOf(entry.target));
+  if (ids.length && !document.hidden) send(ids);
+});
+
+function idsOf(card) {
+  return [...card.querySelectorAll(".decide, .asker")].length
+    ? [...card.querySelectorAll("input[name=ids]:not([form=no-form])")].map((input) => input.value).filter((id) => !noted.has(id))
+    : [];
+}
+
+function note() {
+  if (!document.body.classList.contains("can-approve")) return;
+  shown.disconnect();
+  for (const card of document.querySelectorAll(".ask:not(.ended)")) if (idsOf(card).length) shown.observe(card);
+}
+
+function send(ids) {
+  const form = new URLSearchParams(ids.map((id) => ["ids", id]));
+  for (const id of ids) noted.add(id);
+  fetch("/ui/approvals/seen/", { method: "POST", body: form, headers: { "X-CSRFToken": csrf() } })
+    .catch(() => ids.forEach((id) => noted.delete(id)));
+}
+
+document.addEventListener("visibilitychange", () => document.hidden || look());
+look();

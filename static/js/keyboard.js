@@ -1,0 +1,83 @@
+// Single keys: j/k walk [data-row] inside [data-rows], Enter opens the row's [data-open], / searches, ? helps,
+// and any other letter presses the [data-key] button of the selected row or, failing that, of the page.
+// A person can switch them off (WCAG 2.1.4) in the help dialog.
+const help = document.querySelector("#keys");
+const toggle = document.querySelector("[data-keys-switch]");
+const off = "signalbox-keys-off";
+
+const rows = () => [...document.querySelectorAll("[data-rows] [data-row]")].filter((row) => row.offsetParent);
+const selected = () => document.querySelector("[data-row].selected");
+const isTyping = (target) => target.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
+
+function select(row) {
+  selected()?.classList.remove("selected");
+  row.classList.add("selected");
+  row.scrollIntoView({ block: "nearest" });
+  const link = row.querySelector("[data-open]") ?? row.querySelector("a, button");
+  if (link) link.focus({ preventScroll: true });
+}
+
+function walk(step) {
+  const all = rows();
+  if (!all.length) return;
+  const here = all.indexOf(selected());
+  const next = here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step;
+  if (all[next]) select(all[next]);
+}
+
+function press(key) {
+  const named = `[data-key="${CSS.escape(key)}"]:not(:disabled)`;
+  const row = selected();
+  const inRow = row?.querySelector(named);
+  const onPage = [...document.querySelectorAll(named)].find((button) => !button.closest("[data-row]"));
+  const button = inRow ?? onPage;
+  button?.click();
+  return Boolean(button);
+}
+
+function search() {
+  const field = document.querySelector("[data-search]");
+  field?.focus();
+  field?.select?.();
+  return Boolean(field);
+}
+
+const actions = {
+  j: () => (walk(1), true),
+  k: () => (walk(-1), true),
+  "/": search,
+  "?": () => (help?.showModal(), true),
+  Enter: () => {
+    const link = document.activeElement === document.body && selected()?.querySelector("[data-open]");
+    if (link) link.click();
+    return Boolean(link);
+  },
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.key === "Escape" && isTyping(event.target) && !event.target.closest("dialog")) {
+    event.target.blur();
+    return;
+  }
+  if (event.repeat && !"jk".includes(event.key)) return; // a held key must not decide twice
+  if (isTyping(event.target) || document.querySelector("dialog[open]") || localStorage.getItem(off)) return;
+  const done = actions[event.key] ? actions[event.key]() : event.key.length === 1 && press(event.key);
+  if (done) event.preventDefault();
+});
+
+document.addEventListener("click", (event) => {
+  const row = event.target.closest("[data-row]");
+  if (!row || row === selected()) return;
+  selected()?.classList.remove("selected");
+  row.classList.add("selected");
+});
+
+for (const element of document.querySelectorAll("[data-needs-script]")) element.hidden = false;
+if (toggle) {
+  toggle.checked = !localStorage.getItem(off);
+  toggle.addEventListener("change", () => {
+    if (toggle.checked) localStorage.removeItem(off);
+    else localStorage.setItem(off, "1");
+  });
+}

@@ -1,0 +1,72 @@
+// The sessions list: filters that apply as they are chosen, children that unfold, and a count of what is new, so
+// that nothing moves under the reader's eyes.
+const form = document.querySelector("#filters");
+const arrivals = document.querySelector("#arrivals");
+let arrived = 0;
+
+form?.querySelector("[data-submit]")?.setAttribute("hidden", "");
+form?.addEventListener("change", (event) => event.target.matches("[type=search]") || form.requestSubmit());
+// An empty field need not stand in the URL.
+form?.addEventListener("formdata", (event) => {
+  for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+});
+
+document.body.addEventListener("live:sessions", ({ detail }) => {
+  if (detail.op !== "insert" || !arrivals) return;
+  arrived += detail.count ?? 1;
+  arrivals.querySelector("[data-count]").textContent = arrived.toLocaleString();
+  arrivals.hidden = false;
+});
+document.body.addEventListener("live:reset", () => location.reload());
+
+// Numbers follow the events, at most every two seconds; they alone are replaced, so that no row moves.
+const FOLLOW_PAUSE = 2000;
+const numbers = ["Took", "Events", "Errors"].map((label) => `td[data-label="${label}"]`);
+const busy = new Set();
+let following = 0;
+
+const rowOf = (id) => document.querySelector(`tr[data-session-row="${CSS.escape(id)}"]`);
+
+document.body.addEventListener("live:events", ({ detail }) => {
+  if (!rowOf(detail.parent)) return;
+  busy.add(detail.parent);
+  following ||= setTimeout(follow, FOLLOW_PAUSE);
+});
+
+async function follow() {
+  following = 0;
+  const query = new URLSearchParams([...busy].map((id) => ["id", id]));
+  busy.clear();
+  const answer = await fetch(`${document.querySelector("#sessions").dataset.rowsUrl}?${query}`, { headers: { "HX-Request": "true" } });
+  if (!answer.ok) return;
+  const holder = document.createElement("template");
+  holder.innerHTML = await answer.text();
+  for (const fresh of holder.content.querySelectorAll("tr[data-session-row]")) {
+    const row = rowOf(fresh.dataset.sessionRow);
+    for (const cell of numbers) row?.querySelector(cell)?.replaceChildren(...fresh.querySelector(cell).childNodes);
+  }
+}
+
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-children]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const row = link.closest("tr");
+  const open = link.getAttribute("aria-expanded") === "true";
+  link.setAttribute("aria-expanded", String(!open));
+  if (open) fold(row.dataset.sessionRow);
+  else await unfold(row, link.dataset.children);
+});
+
+function fold(parent) {
+  for (const child of document.querySelectorAll(`tr[data-child-of="${CSS.escape(parent)}"]`)) {
+    fold(child.dataset.sessionRow);
+    child.remove();
+  }
+}
+
+async function unfold(row, url) {
+  const answer = await fetch(url, { headers: { "HX-Request": "true" } });
+  if (!answer.ok) return;
+  row.insertAdjacentHTML("afterend", await answer.text());
+}
