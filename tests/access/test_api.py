@@ -1,0 +1,156 @@
+"""What machines may ask about access over HTTP, and that none of them can give any."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from coordinator.actions import keys
+from coordinator.actors import Actor
+from coordinator.models import AuditLog, Grant
+from tests.access.cases import add_agents, add_server, grant
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+@pytest.fixture(autouse=True)
+def _world() -> None:
+    add_agents("agent.a", "agent.b")
+    add_server("s", tools=["t", "u"])
+    grant("agent.a", "s", "t", expires_at=NOW + timedelta(hours=1), justification="For the release.")
+
+
+def client(*scopes: str, agent_id: str | None = None) -> Client:
+    _, raw = keys.create(
+        name="a key", scopes=scopes, by=Actor("user", "alice"), now=timezone.now(), agent_id=agent_id
+    )
+    return Client(headers={"Authorization": f"Bearer {raw}"})
+
+
+def ask(caller: Client, body: Any) -> Any:
+    return caller.post("/api/access/check", body, content_type="application/json")
+
+
+def test_a_check_answers_verdict_source_row_end_and_reason() -> None:
+    body = {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}
+    row = Grant.objects.get()
+    assert ask(client("agent"), body).json() == {
+        "verdict": "allow",
+        "source": "tool_grant",
+        "grant_id": row.pk,
+        "until": (NOW + timedelta(hours=1)).isoformat(timespec="microseconds"),
+        "reason": "Allowed for this tool by somebody: For the release.",
+    }
+
+
+def test_many_checks_are_answered_in_order() -> None:
+    checks = [{"agent_id": "agent.a", "server_id": "s", "tool_name": tool} for tool in ("u", "t")]
+    results = ask(client("agent"), {"checks": checks}).json()["results"]
+    assert [(one["tool_name"], one["verdict"]) for one in results] == [("u", "deny"), ("t", "allow")]
+
+
+def test_a_denied_check_is_told_to_the_audit_log() -> None:
+    ask(client("agent"), {"agent_id": "agent.a", "server_id": "s", "tool_name": "u"})
+    row = AuditLog.objects.get(event_type="ACCESS_DENIED")
+    assert (row.actor_id, row.target_id, row.result) == ("key:a key", "agent.a s u", "denied")
+
+
+def test_a_key_of_an_agent_asks_for_that_agent_alone() -> None:
+    own = client("agent", agent_id="agent.a")
+    assert ask(own, {"server_id": "s", "tool_name": "t"}).json()["verdict"] == "allow"
+    assert ask(own, {"agent_id": "agent.b", "server_id": "s", "tool_name": "t"}).status_code == 403
+    assert own.get("/api/access/agents/agent.b").status_code == 403
+    assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
+
+
+def test_a_check_without_an_agent_is_a_fault() -> None:
+    answer = ask(client("agent"), {"server_id": "s", "tool_name": "t"})
+    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "agent_id"])
+
+
+def test_nobody_asks_without_a_key() -> None:
+    assert ask(Client(), {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}).status_code == 401
+
+
+def test_everything_an_agent_may_call() -> None:
+    add_server("open", "opt-out")
+    told = client("read").get("/api/access/agents/agent.a").json()
+    assert [server["server_id"] for server in told["servers"]] == ["open", "s"]
+    assert [tool["tool_name"] for tool in told["servers"][1]["tools"]] == ["t"]
+    assert told["servers"][0]["any_tool"]["verdict"] == "allow"
+
+
+def test_everything_an_agent_may_call_at_another_time() -> None:
+    later = (NOW + timedelta(hours=2)).isoformat()
+    told = client("read").get("/api/access/agents/agent.a", {"at": later}).json()
+    assert told["servers"] == []
+
+
+def test_the_recorded_forms_are_read() -> None:
+    caller = client("read")
+    servers = caller.get("/api/mcp/servers").json()
+    assert (servers["count"], servers["servers"][0]["id"], servers["servers"][0]["tools"]) == (
+        1,
+        "s",
+        ["t", "u"],
+    )
+    of_server = caller.get("/api/mcp/servers/s/access").json()
+    assert (of_server["server_id"], of_server["default_policy"], of_server["tools"]) == (
+        "s",
+        "opt-in",
+        ["t", "u"],
+    )
+    (entry,) = caller.get("/api/mcp/access/by-agent/agent.a").json()["entries"]
+    assert entry == of_server["entries"][0]
+    assert (entry["entry_type"], entry["tool_name"], entry["permission"]) == ("tool_grant", "t", "allow")
+
+
+def test_an_unknown_server_is_not_found() -> None:
+    assert client("read").get("/api/mcp/servers/nowhere/access").status_code == 404
+
+
+@pytest.mark.parametrize("scope", ["agent", "runner", "operator", "read"])
+def test_no_key_gives_grants(scope: str) -> None:
+    caller = client(scope)
+    for path, body in (
+        ("/api/mcp/servers/s/access", {"entries": []}),
+        ("/api/mcp/access/by-agent/agent.a", {"granted_server_ids": ["s"]}),
+    ):
+        assert caller.put(path, body, content_type="application/json").status_code == 401
+    assert Grant.objects.get().permission == "allow"
+
+
+def test_an_approver_replaces_a_servers_grants() -> None:
+    entry = {"entry_type": "server_grant", "agent_id": "agent.b", "server_id": "s", "permission": "allow"}
+    answer = signed_in("approver").put(
+        "/api/mcp/servers/s/access", {"entries": [entry]}, content_type="application/json"
+    )
+    assert (answer.status_code, answer.json()["changed"]) == (200, 2)
+    standing = Grant.objects.standing(timezone.now())
+    assert [(row.agent_id, row.granted_by) for row in standing] == [("agent.b", "user:approver")]
+
+
+@pytest.mark.parametrize(
+    "change", [{"server_id": "x"}, {"entry_type": "capability"}, {"entry_type": "bogus"}]
+)
+def test_bad_entries_are_a_bad_request(change: dict[str, str]) -> None:
+    entry = {"entry_type": "server_grant", "agent_id": "agent.b", "server_id": "s", "permission": "allow"}
+    answer = signed_in("approver").put(
+        "/api/mcp/servers/s/access", {"entries": [entry | change]}, content_type="application/json"
+    )
+    assert (answer.status_code, Grant.objects.count()) == (400, 1)
+
+
+def test_a_viewer_replaces_nothing_and_a_foreign_page_neither() -> None:
+    body = {"granted_server_ids": ["s"]}
+    path = "/api/mcp/access/by-agent/agent.b"
+    assert signed_in("viewer").put(path, body, content_type="application/json").status_code == 403
+    strict = signed_in("approver", enforce_csrf_checks=True)
+    assert strict.put(path, body, content_type="application/json").status_code == 403
+    assert Grant.objects.count() == 1

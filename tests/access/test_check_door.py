@@ -1,0 +1,155 @@
+"""The enforcing door of the served program: answered from memory, and never behind an edit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+
+T0 = "2026-02-20T00:00:00+00:00"
+QUESTION = {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}
+
+
+@pytest.fixture
+def world(served: Served) -> Served:
+    served.sql("INSERT INTO agents (id, name, default_engine_id) VALUES ('agent.a', 'a', 'mind.x')")
+    served.sql("INSERT INTO mcp_servers (name, command, created_at) VALUES ('s', 'python3', 1)")
+    return served
+
+
+def give(served: Served, permission: str = "allow") -> None:
+    """Grant as another program would, behind the server's back."""
+    served.sql(
+        "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, permission, granted_at)"
+        " VALUES ('server_grant', 'agent.a', 's', ?, ?)",
+        (permission, T0),
+    )
+
+
+def verdict(client: httpx.Client) -> str:
+    answer = client.post("/api/access/check", json=QUESTION)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["verdict"])
+
+
+def becomes(client: httpx.Client, wanted: str, within: float) -> float:
+    """Ask until the verdict is `wanted`; return how long that took."""
+    began = time.monotonic()
+    while verdict(client) != wanted:
+        assert time.monotonic() - began < within, f"still not {wanted}"
+    return time.monotonic() - began
+
+
+def test_an_edit_of_any_program_reaches_every_worker_at_once(world: Served) -> None:
+    clients = [world.client("agent") for _ in range(4)]  # connections spread over the workers
+    assert {verdict(client) for client in clients} == {"deny"}
+    give(world)
+    assert all(becomes(client, "allow", 1.0) < 1.0 for client in clients)
+    world.sql("UPDATE mcp_access_control SET permission = 'deny'")
+    assert all(becomes(client, "deny", 1.0) < 1.0 for client in clients)
+
+
+def test_a_changed_policy_and_a_deleted_server_count_at_once(world: Served) -> None:
+    client = world.client("agent")
+    assert verdict(client) == "deny"
+    world.sql("UPDATE mcp_servers SET default_policy = 'opt-out'")
+    becomes(client, "allow", 1.0)
+    world.sql("DELETE FROM mcp_servers")
+    becomes(client, "deny", 1.0)
+    assert client.post("/api/access/check", json=QUESTION).json()["source"] == "unknown_server"
+
+
+def test_a_waiting_check_is_answered_when_a_person_grants_in_the_browser(world: Served) -> None:
+    client, approver = world.client("agent"), world.sign_in("approver")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.post, "/api/access/check", json={**QUESTION, "wait": 15})
+        held(world)
+        began = time.monotonic()
+        entry = {"entry_type": "server_grant", "agent_id": "agent.a", "server_id": "s", "permission": "allow"}
+        saved = approver.put("/api/mcp/servers/s/access", json={"entries": [entry]})
+        assert saved.status_code == 200, saved.text
+        assert waiting.result(5).json()["verdict"] == "allow"
+        assert time.monotonic() - began < 1.0
+
+
+def held(world: Served) -> None:
+    """Wait until the denied check is in the audit log: by then its request is at the door."""
+    for _ in range(200):
+        if world.sql("SELECT 1 FROM audit_logs WHERE event_type = 'ACCESS_DENIED'"):
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("the check never came")
+
+
+def test_a_wait_ends_with_the_verdict_as_it_is(world: Served) -> None:
+    client = world.client("agent")
+    answer = client.post("/api/access/check", json={**QUESTION, "wait": 0.2})
+    assert answer.json()["verdict"] == "deny"
+
+
+def test_repeated_denials_are_one_row_at_once_and_a_count_in_the_end(serve: Callable[..., Served]) -> None:
+    world = serve(workers=1)
+    client = world.client("agent")
+    for _ in range(25):
+        assert verdict(client) == "deny"
+    client.close()
+    world.stop()
+    rows = world.sql("SELECT metadata FROM audit_logs WHERE event_type = 'ACCESS_DENIED' ORDER BY id")
+    assert [count_of(row[0]) for row in rows] == [1, 24]
+
+
+def count_of(metadata: str) -> int:
+    import json
+
+    return int(json.loads(metadata)["count"])
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b"{", ["body", 1]),
+        (b"{}", ["body", "server_id"]),
+        (b"[]", ["body", "server_id"]),
+        (b'{"agent_id":"a","server_id":"s","tool_name":"t","wait":601}', ["body", "wait"]),
+        (b'{"agent_id":"a","server_id":"s\\u0000","tool_name":"t"}', ["body", "server_id"]),
+        (b'{"checks":[{"agent_id":"a","server_id":"s"}]}', ["body", "checks", 0, "tool_name"]),
+        (b'{"server_id":"s","tool_name":"t"}', ["body", "agent_id"]),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_the_recorded_form(
+    shared: Served, body: bytes, place: list[Any]
+) -> None:
+    answer = shared.client("agent").post("/api/access/check", content=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["detail"][0]["loc"] == place
+
+
+@pytest.fixture(scope="module")
+def shared(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One server for all that changes nothing."""
+    from tests.served import running
+
+    with running(served_template, tmp_path_factory.mktemp("access") / "server", workers=1) as server:
+        yield server
+
+
+def test_only_keys_that_may_ask_are_answered(shared: Served) -> None:
+    assert shared.client(None).post("/api/access/check", json=QUESTION).status_code == 401
+    assert shared.client("read").post("/api/access/check", json=QUESTION).status_code == 200
+
+
+def test_the_edge_and_django_answer_alike(world: Served) -> None:
+    give(world)
+    client = world.client("all")
+    edge = client.post("/api/access/check", json=QUESTION).json()
+    listed = client.get("/api/access/agents/agent.a").json()["servers"][0]["any_tool"]
+    assert edge == listed

@@ -1,0 +1,117 @@
+"""Asking a person for access: approving it makes the grant, and revoking the approval ends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from coordinator import access
+from coordinator.access_requests import AccessWish, wish_of
+from coordinator.actions import approvals, mcp_servers
+from coordinator.actions.approvals import Ask
+from coordinator.actors import Actor, person
+from coordinator.approvals import Validity
+from coordinator.errors import NotFound
+from coordinator.models import Grant, PermissionRequest
+from tests.access.cases import add_agents, add_server, grant
+from tests.people import person as new_person
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+@pytest.fixture
+def approver() -> User:
+    add_agents("agent.a")
+    add_server("s")
+    return new_person("approver")
+
+
+def asked(tool: str | None = "t") -> PermissionRequest:
+    wish = AccessWish("agent.a", "s", tool)
+    ask = Ask(wish.subject, justification="The release waits.", agent_id="agent.a")
+    row = approvals.request(ask, by=Actor("user", "vera"), now=NOW).request
+    assert wish_of(row) == wish
+    return row
+
+
+@pytest.mark.parametrize(
+    ("change", "speaks_as"),
+    [
+        ({"target_resource": "weather of s"}, None),
+        ({"plugin_id": "harmless"}, None),
+        ({"tool_name": "t"}, None),
+        ({}, "agent.b"),
+    ],
+)
+def test_a_request_whose_words_say_something_else_than_its_input_grants_nothing(
+    approver: User, change: dict[str, str], speaks_as: str | None
+) -> None:
+    subject = replace(AccessWish("agent.a", "s", None).subject, **change)
+    ask = Ask(subject, justification="To look up the weather.", agent_id=speaks_as)
+    row = approvals.request(ask, by=Actor("key", "k"), now=NOW).request
+    approve(row, approver)
+    assert not Grant.objects.exists()
+
+
+def approve(row: PermissionRequest, by: User, validity: Validity = Validity.SHIFT) -> PermissionRequest:
+    return approvals.decide(row.request_id, by=by, verdict="approved", validity=validity, now=NOW)
+
+
+def test_approving_grants_the_tool_for_the_chosen_time(approver: User) -> None:
+    approve(asked(), approver)
+    verdict = access.resolve("agent.a", "s", "t", NOW)
+    assert (verdict.source, verdict.until) == ("tool_grant", NOW + timedelta(hours=8))
+    assert verdict.grant is not None
+    assert verdict.grant.granted_by == str(person(approver))
+    assert "The release waits." in (verdict.grant.justification or "")
+    assert not access.resolve("agent.a", "s", "u", NOW).allowed
+
+
+def test_approving_for_the_server_grants_all_of_it(approver: User) -> None:
+    approve(asked(None), approver, Validity.UNTIL_REVOKED)
+    verdict = access.resolve("agent.a", "s", "u", NOW)
+    assert (verdict.source, verdict.until) == ("server_grant", None)
+
+
+def test_once_is_an_hour(approver: User) -> None:
+    row = approve(asked(), approver, Validity.ONCE)
+    assert access.resolve("agent.a", "s", "t", NOW).until == NOW + timedelta(hours=1) == row.expires_at
+
+
+def test_approving_replaces_a_denial(approver: User) -> None:
+    grant("agent.a", "s", "t", permission="deny")
+    approve(asked(), approver)
+    assert access.resolve("agent.a", "s", "t", NOW).allowed
+
+
+def test_approving_does_not_shorten_what_stands(approver: User) -> None:
+    row = grant("agent.a", "s", "t")
+    approve(asked(), approver)
+    assert [one.pk for one in Grant.objects.standing(NOW)] == [row.pk]
+
+
+def test_denying_grants_nothing(approver: User) -> None:
+    approvals.decide(asked().request_id, by=approver, verdict="denied", now=NOW)
+    assert not Grant.objects.exists()
+
+
+def test_without_the_grant_there_is_no_approval(approver: User) -> None:
+    row = asked()
+    mcp_servers.delete("s", by=Actor("user", "alice"), now=NOW)
+    with pytest.raises(NotFound):
+        approve(row, approver)
+    row.refresh_from_db()
+    assert row.status == "pending"
+
+
+def test_revoking_the_approval_ends_its_grant_and_no_other(approver: User) -> None:
+    other = grant("agent.a", "s")
+    row = approve(asked(), approver)
+    approvals.revoke(row.request_id, by=approver, now=NOW + timedelta(minutes=1))
+    standing = Grant.objects.standing(NOW + timedelta(minutes=1))
+    assert [one.pk for one in standing] == [other.pk]

@@ -1,0 +1,170 @@
+"""One rule decides whether an agent may call a tool; what is unclear denies."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from coordinator import access
+from coordinator.access import resolve
+from tests.access.cases import CASES, NOW, add_agents, add_grants, add_server, add_tool, grant, named
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("case", named(CASES["access_resolution"]["cases"]))
+def test_recorded_resolutions_hold(case: dict[str, Any]) -> None:
+    for server in CASES["access_resolution"]["servers"]:
+        add_server(**server)
+    add_grants(case["grants"])
+    verdict = resolve(**case["query"], now=NOW)
+    assert {"decision": verdict.decision, "source": verdict.source} == case["expected"]
+
+
+def test_the_recorded_matrix_holds_and_takes_three_queries(django_assert_num_queries: Any) -> None:
+    recorded = CASES["access_matrix"]
+    tools = {server["name"]: server["tools"] for server in recorded["servers"]}
+    for server in recorded["servers"]:
+        add_server(server["name"], server["default_policy"])
+    add_grants(recorded["grants"])
+    with django_assert_num_queries(3):
+        matrix = access.resolve_many(recorded["agents"], tools, NOW)
+    told = [
+        {
+            "agent_id": agent,
+            "server_id": server,
+            "tool_name": tool,
+            "decision": verdict.decision,
+            "source": verdict.source,
+        }
+        for (agent, server), row in matrix.items()
+        for tool, verdict in row.items()
+    ]
+    assert sorted(told, key=str) == sorted(recorded["expected"], key=str)
+
+
+@pytest.mark.parametrize("case", named(CASES["access_summary"]))
+def test_recorded_summaries_hold(case: dict[str, Any]) -> None:
+    add_server("srv.in", tools=["t1"])
+    add_grants(case["grants"])
+    expected = case["expected"]
+    if isinstance(expected, str):  # "one row per known tool, inherited=1"
+        expected = [{"tool": "t1", "allowed": 0, "denied": 0, "inherited": 1}]
+    told = [
+        {"tool": line.tool, "allowed": line.allowed, "denied": line.denied, "inherited": line.inherited}
+        for line in access.summary("srv.in", NOW)
+    ]
+    assert told == expected
+
+
+def test_a_verdict_says_which_row_decided_and_until_when() -> None:
+    add_server("s")
+    end = NOW + timedelta(hours=1)
+    row = grant("a", "s", "t", expires_at=end, granted_by="user:alice", justification="For the release.")
+    verdict = resolve("a", "s", "t", NOW)
+    assert (verdict.grant.id, verdict.until) == (row.pk, end) if verdict.grant else False
+    assert verdict.reason == "Allowed for this tool by user:alice: For the release."
+
+
+def test_a_grant_ends_by_the_clock() -> None:
+    add_server("s")
+    grant("a", "s", "t", expires_at=NOW + timedelta(seconds=1))
+    assert resolve("a", "s", "t", NOW).allowed
+    assert not resolve("a", "s", "t", NOW + timedelta(seconds=1)).allowed
+
+
+def test_the_past_knows_only_what_was_given_then() -> None:
+    add_server("s")
+    grant("a", "s", granted_at=NOW - timedelta(days=2), expires_at=NOW - timedelta(days=1))
+    days_ago = [
+        resolve("a", "s", "t", NOW, at=NOW - timedelta(hours=hours)).allowed for hours in (60, 36, 12)
+    ]
+    assert days_ago == [False, True, False]
+
+
+def test_the_future_is_told_by_what_will_have_ended() -> None:
+    add_server("s", "opt-out")
+    grant("a", "s", permission="deny", expires_at=NOW + timedelta(days=1))
+    assert not resolve("a", "s", "t", NOW).allowed
+    assert resolve("a", "s", "t", NOW, at=NOW + timedelta(days=2)).source == "default_policy"
+
+
+def test_a_denial_whose_end_cannot_be_read_stays() -> None:
+    add_server("s", "opt-out")
+    grant("a", "s", permission="deny", expires_at="soon")
+    assert not resolve("a", "s", "t", NOW).allowed
+
+
+def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() -> None:
+    add_server("s", "opt-out")
+    grant("a", "s", "t", expires_at="soon")
+    grant("a", "s", permission="deny")
+    assert resolve("a", "s", "t", NOW).source == "server_grant"
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"permission": "perhaps"}, "denies: 'perhaps' is not a known permission"),
+        ({"expires_at": "never"}, "ignored: its end cannot be read"),
+        ({"expires_at": "never", "permission": "deny"}, "denies without end: its end cannot be read"),
+        ({"granted_at": "t"}, "taken for the oldest: when it was given cannot be read"),
+        (
+            {"entry_type": "server_grant", "tool_name": "t"},
+            "ignored: a server grant that names a tool",
+        ),
+        (
+            {"entry_type": "tool_grant", "tool_name": None},
+            "ignored: a tool grant that names no tool",
+        ),
+    ],
+)
+def test_odd_rows_are_flagged(row: dict[str, Any], fault: str) -> None:
+    written = grant("a", "s", **row)
+    written.refresh_from_db()
+    assert access.faults_of(written) == [fault]
+
+
+def test_a_sound_row_has_no_fault() -> None:
+    written = grant("a", "s", "t", expires_at=NOW)
+    written.refresh_from_db()
+    assert access.faults_of(written) == []
+
+
+# --- tools that changed ---------------------------------------------------------------------------------
+
+
+def changed_tool(at: datetime) -> None:
+    add_server("s")
+    add_tool("s", "t", definition_hash="2", changed_at=at)
+
+
+def test_a_changed_tool_is_marked(settings: Any) -> None:
+    changed_tool(NOW - timedelta(days=1))
+    grant("a", "s", "t")
+    verdict = resolve("a", "s", "t", NOW)
+    assert (verdict.allowed, verdict.changed_at) == (True, NOW - timedelta(days=1))
+
+
+def test_a_changed_tool_is_denied_where_the_setting_says_so(settings: Any) -> None:
+    settings.DENY_CHANGED_TOOLS = True
+    changed_tool(NOW - timedelta(days=1))
+    grant("a", "s", "t")
+    verdict = resolve("a", "s", "t", NOW)
+    assert (verdict.decision, verdict.source) == ("deny", "tool_grant")
+    assert "changed after it was granted" in verdict.reason
+
+
+def test_a_grant_given_after_the_change_covers_it(settings: Any) -> None:
+    settings.DENY_CHANGED_TOOLS = True
+    changed_tool(NOW - timedelta(days=1))
+    grant("a", "s", "t", granted_at=NOW)
+    assert resolve("a", "s", "t", NOW).allowed
+
+
+def test_resolving_needs_no_agent_row() -> None:
+    add_agents("agent.known")
+    add_server("s", "opt-out")
+    assert resolve("agent.unheard-of", "s", "t", NOW).allowed

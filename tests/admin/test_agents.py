@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.actions import agents, keys
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from coordinator.models import Agent, AgentPlugin, AuditLog, ChatAttachment, ChatMessage, Grant
+from coordinator.presence import status_of
+
+pytestmark = pytest.mark.django_db
+
+CASES = json.loads((Path(__file__).parents[1] / "data" / "conformance" / "administration.json").read_text())
+NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
+BY = Actor("user", "ada")
+
+
+@pytest.mark.parametrize("case", CASES["agent_status"]["cases"], ids=lambda case: case["id"])
+def test_status_follows_the_heartbeat(case: dict[str, Any]) -> None:
+    Agent.objects.create(id="agent.a", name="A", default_engine_id="e", enabled=case["enabled"])
+    Agent.objects.filter(pk="agent.a").update(last_seen=case["last_seen_ms"])
+    now = datetime.fromtimestamp(case["now_ms"] / 1000, UTC)
+    within = timedelta(milliseconds=case["threshold_ms"])
+    assert status_of(Agent.objects.get(pk="agent.a"), now, within) == case["expected"]
+
+
+def busy_agent(agent_id: str = "agent.busy") -> Agent:
+    """Return an agent with a message, an attachment, grants, a plugin and a key."""
+    agent = agents.create(agent_id, name="Busy", default_engine_id="mind.deepseek", by=BY)
+    message = ChatMessage.objects.create(
+        id=f"m-{agent_id}", agent=agent, source="user", content=[], created_at=NOW
+    )
+    ChatAttachment.objects.create(
+        id=f"a-{agent_id}",
+        message=message,
+        filename="x",
+        mime_type="text/plain",
+        size_bytes=1,
+        storage_type="inline",
+        inline_data=b"x",
+        created_at=NOW,
+    )
+    Grant.objects.create(entry_type="server_grant", agent_id=agent_id, server_id="s", granted_at=NOW)
+    agents.assign_plugin(agent_id, "mind.deepseek", by=BY)
+    return agent
+
+
+def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
+    busy_agent()
+    busy_agent("agent.other")
+    agents.delete("agent.busy", by=BY, now=NOW)
+    for left in (
+        ChatMessage.objects.filter(agent="agent.busy"),
+        ChatAttachment.objects.filter(pk="a-agent.busy"),
+        Grant.objects.filter(agent_id="agent.busy"),
+        AgentPlugin.objects.filter(agent="agent.busy"),
+        Agent.objects.filter(pk="agent.busy"),
+    ):
+        assert not left.exists()
+    assert agents.consequences(["agent.other"]) == {
+        "chat messages": 1,
+        "chat attachments": 1,
+        "grants": 1,
+        "assigned plugins": 1,
+        "API keys to be revoked": 0,
+    }
+
+
+def test_deleting_tells_what_went_along() -> None:
+    busy_agent()
+    agents.delete("agent.busy", by=BY, reason="retired")
+    told = AuditLog.objects.get(event_type="AGENT_DELETED")
+    assert (told.actor_id, told.target_id, told.reason) == ("user:ada", "agent.busy", "retired")
+    assert told.metadata["before"]["name"] == "Busy"
+    assert told.metadata["taken_along"]["chat messages"] == 1
+
+
+def test_a_deleted_agents_key_opens_nothing_any_more() -> None:
+    busy_agent()
+    _, raw = keys.create(name="k", scopes=["agent"], by=BY, now=NOW, agent_id="agent.busy")
+    agents.delete("agent.busy", by=BY, now=NOW)
+    with pytest.raises(Unauthorized):
+        keys.authenticate(raw, NOW)
+
+
+def test_the_default_agent_stays() -> None:
+    with pytest.raises(Conflict, match="default agent"):
+        agents.delete(agents.DEFAULT_AGENT, by=BY)
+    assert Agent.objects.filter(pk=agents.DEFAULT_AGENT).exists()
+
+
+def test_deleting_what_is_not_there() -> None:
+    with pytest.raises(NotFound):
+        agents.delete("agent.nobody", by=BY)
+
+
+def test_an_id_is_taken_once() -> None:
+    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    with pytest.raises(Conflict, match="already"):
+        agents.create("agent.a", name="B", default_engine_id="e", by=BY)
+
+
+@pytest.mark.parametrize("bad", ["", "  ", " a", "a" * 201])
+def test_an_id_must_name_something(bad: str) -> None:
+    with pytest.raises(Invalid):
+        agents.create(bad, name="A", default_engine_id="e", by=BY)
+
+
+def test_a_heartbeat_is_no_collision_but_an_edit_is() -> None:
+    agent = agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    seen = agents.version_of(agent)
+    Agent.objects.filter(pk="agent.a").update(last_seen=NOW)
+    agents.update("agent.a", {"name": "B"}, by=BY, seen=seen)
+    with pytest.raises(Conflict, match="somebody else"):
+        agents.update("agent.a", {"description": "x"}, by=BY, seen=seen)
+    assert Agent.objects.get(pk="agent.a").description is None
+
+
+def test_an_update_tells_before_and_after_of_what_changed() -> None:
+    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.update("agent.a", {"name": "B", "default_engine_id": "e"}, by=BY)
+    told = AuditLog.objects.get(event_type="AGENT_UPDATED")
+    assert told.metadata == {"before": {"name": "A"}, "after": {"name": "B"}}
+
+
+def test_an_update_of_nothing_writes_nothing() -> None:
+    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.update("agent.a", {"name": "A"}, by=BY)
+    assert not AuditLog.objects.filter(event_type="AGENT_UPDATED").exists()
+
+
+def test_columns_beside_the_editable_ones_are_refused() -> None:
+    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    with pytest.raises(Invalid, match="power_password_hash"):
+        agents.update("agent.a", {"power_password_hash": None}, by=BY)
+
+
+def test_a_guarded_power_switch_is_not_switched_past_its_password() -> None:
+    agents.create("agent.a", name="A", default_engine_id="e", by=BY)
+    Agent.objects.filter(pk="agent.a").update(power_password_hash="$argon2id$x")
+    with pytest.raises(Forbidden):
+        agents.update("agent.a", {"enabled": False}, by=BY)
+    agents.update("agent.a", {"name": "B"}, by=BY)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from coordinator.actions import agents, plugins
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import AgentPlugin, AuditLog, PluginConfig, PluginData, PluginSetting
+from coordinator.models.fields import OddText
+from coordinator.secrets import MASK
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
+BY = Actor("user", "ada")
+
+
+@pytest.fixture(autouse=True)
+def plugin() -> PluginSetting:
+    return plugins.register("tool.x", permissions=["FileRead"], by=BY)
+
+
+def config(key: str) -> str | None:
+    return PluginConfig.objects.get(pk=("tool.x", key)).config_value
+
+
+def test_the_audit_log_holds_key_and_length_but_never_the_value() -> None:
+    plugins.add_config("tool.x", "API_KEY", "s3cret-value", by=BY)
+    plugins.change_config("tool.x", "API_KEY", "an0ther-value!", by=BY)
+    plugins.delete_config("tool.x", "API_KEY", by=BY)
+    told = list(
+        AuditLog.objects.filter(target_id="tool.x").exclude(event_type="PLUGIN_REGISTERED").order_by("id")
+    )
+    assert [(row.event_type, row.metadata) for row in told] == [
+        ("CONFIG_UPDATED", {"key": "API_KEY", "value_length": 12}),
+        ("CONFIG_UPDATED", {"key": "API_KEY", "value_length": 14}),
+        ("CONFIG_DELETED", {"key": "API_KEY", "value_length": 14}),
+    ]
+
+
+def test_the_mask_keeps_a_secret() -> None:
+    plugins.add_config("tool.x", "API_KEY", "s3cret", by=BY)
+    plugins.change_config("tool.x", "API_KEY", MASK, by=BY)
+    assert config("API_KEY") == "s3cret"
+
+
+def test_the_mask_is_no_first_value_of_a_secret() -> None:
+    with pytest.raises(Invalid, match="none is stored"):
+        plugins.add_config("tool.x", "API_KEY", MASK, by=BY)
+
+
+def test_a_value_that_moved_on_is_not_overwritten() -> None:
+    plugins.add_config("tool.x", "model", "a", by=BY)
+    seen = plugins.config_version("a")
+    plugins.change_config("tool.x", "model", "b", by=BY, seen=seen)
+    with pytest.raises(Conflict):
+        plugins.change_config("tool.x", "model", "c", by=BY, seen=seen)
+    with pytest.raises(Conflict):
+        plugins.delete_config("tool.x", "model", by=BY, seen=seen)
+    assert config("model") == "b"
+
+
+def test_a_key_is_added_once() -> None:
+    plugins.add_config("tool.x", "model", "a", by=BY)
+    with pytest.raises(Conflict, match="already"):
+        plugins.add_config("tool.x", "model", "b", by=BY)
+    assert config("model") == "a"
+
+
+def test_a_value_that_is_gone() -> None:
+    with pytest.raises(NotFound, match="reload"):
+        plugins.change_config("tool.x", "nothing", "b", by=BY)
+
+
+def test_stored_values_are_dated() -> None:
+    plugins.add_data("tool.x", "n", "1", by=BY, now=NOW)
+    assert PluginData.objects.get(pk=("tool.x", "n")).updated_at == NOW
+
+
+def test_deleting_takes_what_is_the_plugins_own() -> None:
+    plugins.register("tool.y", by=BY)
+    for plugin_id in ("tool.x", "tool.y"):
+        plugins.add_config(plugin_id, "model", "a", by=BY)
+        plugins.add_data(plugin_id, "n", "1", by=BY)
+        agents.assign_plugin(agents.DEFAULT_AGENT, plugin_id, by=BY)
+    plugins.delete("tool.x", by=BY)
+    for model in (PluginSetting, PluginConfig, PluginData, AgentPlugin):
+        assert not model.objects.filter(plugin_id="tool.x").exists()
+        assert model.objects.filter(plugin_id="tool.y").exists()
+    told = AuditLog.objects.get(event_type="PLUGIN_DELETED")
+    assert told.metadata["before"]["allowed_permissions"] == ["FileRead"]
+    assert set(told.metadata["taken_along"].values()) == {1}
+
+
+def test_what_can_be_read_is_not_mended() -> None:
+    with pytest.raises(Conflict, match="can be read"):
+        plugins.mend_permissions("tool.x", [], by=BY)
+
+
+def test_mending_keeps_what_was_there_in_the_audit_log() -> None:
+    PluginSetting.objects.filter(pk="tool.x").update(allowed_permissions=OddText("not json"))
+    plugins.mend_permissions("tool.x", ["FileWrite", "FileRead"], by=BY)
+    assert PluginSetting.objects.get(pk="tool.x").allowed_permissions == ["FileRead", "FileWrite"]
+    told = AuditLog.objects.get(event_type="PERMISSIONS_REPLACED")
+    assert told.metadata["before"] == {"allowed_permissions": "not json"}
+
+
+def test_unknown_permissions_are_never_written() -> None:
+    with pytest.raises(Invalid, match="Everything"):
+        plugins.register("tool.z", permissions=["Everything"], by=BY)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from coordinator.actions import users
+from coordinator.actors import Actor, person
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import AuditLog
+from coordinator.roles import role_of
+from tests.people import PASSWORD
+from tests.people import person as make
+
+pytestmark = pytest.mark.django_db
+
+BY = Actor("user", "ada")
+
+
+@pytest.fixture(autouse=True)
+def ada() -> User:
+    return make("admin", "ada")
+
+
+def again(user: User) -> User:
+    return User.objects.get(pk=user.pk)
+
+
+def test_a_new_person_has_the_role_and_can_sign_in() -> None:
+    user = users.create("grace", password=PASSWORD, role="approver", by=BY)
+    assert role_of(again(user)) == "approver"
+    assert again(user).check_password(PASSWORD)
+    told = AuditLog.objects.get(event_type="USER_CREATED")
+    assert told.metadata["after"]["role"] == "approver"
+    assert PASSWORD not in str(told.metadata)
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "role"), [("grace", "123", ""), ("a b/c", PASSWORD, ""), ("grace", PASSWORD, "king")]
+)
+def test_what_makes_no_person(name: str, password: str, role: str) -> None:
+    with pytest.raises(Invalid):
+        users.create(name, password=password, role=role, by=BY)
+    assert User.objects.count() == 1
+
+
+def test_a_name_is_used_once() -> None:
+    with pytest.raises(Conflict, match="in use"):
+        users.create("ada", password=PASSWORD, by=BY)
+
+
+def test_a_role_replaces_another_and_leaves_other_groups() -> None:
+    user = make("viewer", "grace")
+    user.groups.add(Group.objects.create(name="night shift"))
+    users.update(user.pk, {}, role="approver", by=BY)
+    assert set(user.groups.values_list("name", flat=True)) == {"approver", "night shift"}
+    told = AuditLog.objects.get(event_type="USER_UPDATED")
+    assert told.metadata == {"before": {"role": "viewer"}, "after": {"role": "approver"}}
+
+
+@pytest.mark.parametrize(("changes", "role"), [({"is_active": False}, None), ({}, "viewer"), ({}, "")])
+def test_the_last_administrator_stays_one(ada: User, changes: dict[str, bool], role: str | None) -> None:
+    with pytest.raises(Conflict, match="administrator"):
+        users.update(ada.pk, changes, role=role, by=BY)
+    assert role_of(again(ada)) == "admin"
+
+
+def test_of_two_administrators_one_may_go(ada: User) -> None:
+    other = make("admin", "grace")
+    users.update(other.pk, {}, role="viewer", by=person(ada))
+    assert role_of(again(other)) == "viewer"
+
+
+def test_nobody_deletes_themselves(ada: User) -> None:
+    make("admin", "grace")
+    with pytest.raises(Conflict, match="yourself"):
+        users.delete(ada.pk, by=person(ada))
+
+
+def test_a_deleted_person_stays_in_the_audit_log() -> None:
+    user = make("viewer", "grace")
+    users.delete(user.pk, by=BY)
+    assert not User.objects.filter(username="grace").exists()
+    assert AuditLog.objects.get(event_type="USER_DELETED").target_id == "grace"
+    with pytest.raises(NotFound):
+        users.delete(user.pk or 0, by=BY)
+
+
+def test_a_stale_page_does_not_overwrite() -> None:
+    user = make("viewer", "grace")
+    seen = users.version_of(user)
+    users.update(user.pk, {}, role="approver", by=BY, seen=seen)
+    with pytest.raises(Conflict, match="somebody else"):
+        users.update(user.pk, {"email": "g@example.org"}, by=BY, seen=seen)

@@ -1,0 +1,56 @@
+"""Fixtures named for the thing they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from coordinator.actions import keys
+from coordinator.actors import Actor
+from tests.approvals.factories import person
+
+
+@pytest.fixture
+def call(db: None) -> Callable[..., HttpResponse]:
+    """A function that calls the API: `call("get", "/api/…", scope="read", agent_id=None, json={…})`."""
+    made: dict[tuple[str, str | None], str] = {}
+
+    def send(
+        method: str,
+        path: str,
+        json: Any = None,
+        *,
+        scope: str = "agent",
+        agent_id: str | None = None,
+        **headers: str,
+    ) -> HttpResponse:
+        if (scope, agent_id) not in made:
+            _, made[scope, agent_id] = keys.create(
+                name=f"{scope}-{agent_id}",
+                scopes=[scope],
+                by=Actor("user", "owner"),
+                now=timezone.now(),
+                agent_id=agent_id,
+            )
+        sent = {"Authorization": f"Bearer {made[scope, agent_id]}", **headers}
+        body = {} if json is None else {"data": json, "content_type": "application/json"}
+        return getattr(Client(), method)(path, headers=sent, **body)
+
+    return send
+
+
+@pytest.fixture
+def signed_in(db: None) -> Callable[..., Client]:
+    """A function that gives the browser of a person with a role, who is signed in."""
+
+    def browser(name: str = "alice", role: str | None = "approver", **options: Any) -> Client:
+        client = Client(**options)
+        client.force_login(person(name, role))
+        return client
+
+    return browser

@@ -1,0 +1,71 @@
+"""People, questions and rows for the tests of approvals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import Ask
+from coordinator.actors import Actor, key
+from coordinator.approvals import Subject
+from coordinator.models import AuditLog, PermissionRequest
+
+# The audit log's trigger compares with the database's own clock and deletes what is older than 90 days.
+NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+MINUTE = timedelta(minutes=1)
+AGENT = key("agent-key")
+
+
+def person(name: str = "alice", role: str | None = "approver") -> User:
+    """Return a person with a role."""
+    user = User.objects.create_user(name, password="secret-words-7")
+    if role:
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+    return user
+
+
+def ask(**changes: Any) -> Ask:
+    """Return a question: plugin mind.x wants to run a command."""
+    subject = {
+        "plugin_id": "mind.x",
+        "permission_type": "ProcessExecution",
+        "target_resource": "bash",
+        "tool_name": "Bash",
+        "tool_input": {"command": "make deploy"},
+    }
+    subject |= {name: changes.pop(name) for name in list(changes) if name in subject}
+    changes.setdefault("justification", "The release is due")
+    return Ask(Subject(**subject), **changes)
+
+
+def asked(by: Actor = AGENT, now: datetime = NOW, **changes: Any) -> PermissionRequest:
+    """Return the request of a question that was just asked."""
+    return approvals.request(ask(**changes), by=by, now=now).request
+
+
+def stored(status: str = "pending", **columns: Any) -> PermissionRequest:
+    """Return a row as another program writes it: without a context."""
+    number = PermissionRequest.objects.count()
+    values = {
+        "request_id": f"foreign-{number}",
+        "created_at": NOW,
+        "plugin_id": "mind.x",
+        "permission_type": "NetworkAccess",
+        "target_resource": "api.example.org",
+        "justification": "To look something up",
+    }
+    return PermissionRequest.objects.create(**values | columns | {"status": status})
+
+
+def fresh(row: PermissionRequest) -> PermissionRequest:
+    """Return the row as the database has it now."""
+    return PermissionRequest.objects.with_context().get(pk=row.pk)
+
+
+def trail(row: PermissionRequest) -> list[str]:
+    """Return the events that the audit log tells of the request, in order."""
+    found = AuditLog.objects.filter(target_id=row.request_id).order_by("id")
+    return list(found.values_list("event_type", flat=True))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+
+from coordinator import approvals as rules
+from coordinator.actions import approvals
+from coordinator.approvals import Validity
+from coordinator.errors import Conflict
+from coordinator.models import AuditLog, PermissionRequest, PluginSetting
+from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def two_people_for_processes(settings) -> None:
+    settings.TWO_PERSON_TYPES = ["ProcessExecution"]
+
+
+def test_the_first_approval_leaves_the_request_waiting() -> None:
+    row = asked()
+    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    assert fresh(row).status == "pending"
+    assert approvals.verdict(row.request_id, NOW) is None
+    assert trail(row)[-1] == "PERMISSION_REQUEST_VOTED"
+
+
+def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_validity() -> None:
+    row = asked()
+    approvals.decide(
+        row.request_id,
+        by=person("alice"),
+        verdict="approved",
+        reason="read it",
+        validity=Validity.HOUR,
+        now=NOW,
+    )
+    approvals.decide(
+        row.request_id,
+        by=person("bob"),
+        verdict="approved",
+        reason="me too",
+        validity=Validity.WEEK,
+        now=NOW + MINUTE,
+    )
+    row = fresh(row)
+    assert (row.status, row.approved_by, row.context.validity) == ("approved", "alice, bob", "1h")
+    assert row.context.reason == "alice: read it; bob: me too"
+    entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
+    assert entry.metadata["decided_by"] == ["alice", "bob"]
+
+
+def test_one_person_does_not_count_twice() -> None:
+    row, alice = asked(), person("alice")
+    approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
+    with pytest.raises(Conflict, match="somebody else"):
+        approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
+    assert fresh(row).status == "pending"
+
+
+def test_one_denial_is_enough() -> None:
+    row = asked()
+    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    assert (fresh(row).status, fresh(row).approved_by) == ("denied", "bob")
+
+
+def test_a_grant_takes_the_wish_of_both() -> None:
+    plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
+    row = asked()
+    approvals.decide(row.request_id, by=person("alice"), verdict="approved", grant=False, now=NOW)
+    approvals.decide(row.request_id, by=person("bob"), verdict="approved", grant=True, now=NOW)
+    plugin.refresh_from_db()
+    assert plugin.allowed_permissions == []
+
+
+def test_loosening_the_rule_does_not_loosen_what_already_waits(settings) -> None:
+    row = asked()
+    settings.TWO_PERSON_TYPES = []
+    approvals.decide(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    assert fresh(row).status == "pending"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = asked()
+    people = [person("alice"), person("bob")]
+    together, count_needed = Barrier(2), rules.needed
+
+    def needed_once_both_are_here(request: PermissionRequest) -> int:
+        # Whoever holds the row waits in vain for the other, who cannot come this far before the commit.
+        with suppress(BrokenBarrierError):
+            together.wait(timeout=0.7)
+        return count_needed(request)
+
+    def click(who: User) -> None:
+        try:
+            approvals.decide(row.request_id, by=User.objects.get(pk=who.pk), verdict="approved", now=NOW)
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr(rules, "needed", needed_once_both_are_here)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(click, people))
+    assert fresh(row).status == "approved"
+    assert sorted(fresh(row).approved_by.split(", ")) == ["alice", "bob"]

@@ -1,0 +1,97 @@
+"""A real Chromium for tests of pages, driven by Playwright; skipped with a reason where there is none.
+
+`person_at(served, "approver")` gives a page that is signed in. At the test's end it fails for every console
+error, page error and Content-Security-Policy violation that the test did not expect (`watch.expect(…)`).
+One browser a module: Playwright's loop would otherwise run on under tests that use the ORM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from tests.served import PEOPLE, Served
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+def chromium_path() -> str | None:
+    """Return the Chromium of this machine: $SIGNALBOX_TEST_CHROMIUM, or one that is on the path."""
+    names = (os.environ.get("SIGNALBOX_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A running browser."""
+    path = chromium_path()
+    if path is None:
+        pytest.skip("no Chromium here: install one, or name it in SIGNALBOX_TEST_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What went wrong in a page's console; `expect` names, as patterns, what the test itself brings about."""
+
+    def __init__(self, page: Page) -> None:
+        self.expected: list[str] = []
+        self.seen: list[str] = []
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.seen.append(str(error)))
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.seen.append(message.text)
+
+    def expect(self, pattern: str) -> None:
+        """Let messages that match `pattern` pass."""
+        self.expected.append(pattern)
+
+    def unexpected(self) -> list[str]:
+        """Return the messages that nobody expected."""
+        return [text for text in self.seen if not any(re.search(one, text) for one in self.expected)]
+
+
+@pytest.fixture
+def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
+    """A function that gives a page at `served`, signed in as one of PEOPLE (or nobody), and its watch."""
+    contexts: list[BrowserContext] = []
+    watches: list[Watch] = []
+
+    def arrive(served: Served, name: str | None, **options: Any) -> tuple[Page, Watch]:
+        context = chromium.new_context(base_url=served.url, **options)
+        contexts.append(context)
+        page = context.new_page()
+        watches.append(Watch(page))
+        if name:
+            page.goto("/ui/sign-in/")
+            page.get_by_label("Username").fill(name)
+            page.get_by_label("Password").fill(PEOPLE[name])
+            page.get_by_role("button", name="Sign in").click()
+            page.wait_for_url("**/ui/")
+        return page, watches[-1]
+
+    yield arrive
+    for context in contexts:
+        context.close()
+    complaints = [text for watch in watches for text in watch.unexpected()]
+    assert not complaints, "\n".join(complaints)

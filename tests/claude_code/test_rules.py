@@ -1,0 +1,142 @@
+"""The rules for tools: what fits, what cannot be saved, and that no pattern can hold up the door."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from coordinator import tool_rules as policy
+from coordinator.actions import tool_rules
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid
+from coordinator.models import AuditLog, ToolRule
+from coordinator.tool_rules import Rule
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+ANN = Actor("user", "ann")
+DENY_ENV = Rule(1, "Read|Edit", "deny", r"\.env$", reason="Secrets stay here.")
+
+
+def decision(rules: list[Rule], tool: str, text: str, agent: str | None = None) -> str:
+    return policy.by_rules(rules, tool, text, agent).decision
+
+
+@pytest.mark.parametrize(
+    ("names", "tool", "fits"),
+    [
+        ("Bash", "Bash", True),
+        ("Bash", "BashOutput", False),
+        ("Edit|Write", "Write", True),
+        ("Edit, Write", "Write", True),
+        ("mcp__github__*", "mcp__github__merge", True),
+        ("mcp__github__*", "mcp__gitlab__merge", False),
+        ("*", "anything", True),
+    ],
+)
+def test_tools_are_named_whole_or_by_stars(names: str, tool: str, fits: bool) -> None:
+    assert (decision([Rule(1, names, "deny")], tool, "x") == "deny") is fits
+
+
+def test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere() -> None:
+    allow, deny = [Rule(1, "Bash", "allow", "git .*")], [Rule(1, "Bash", "deny", "rm -rf")]
+    assert decision(allow, "Bash", "git status") == "allow"
+    assert decision(allow, "Bash", "git status\nrm -rf ~") == "observe"
+    assert decision(allow, "Bash", "sudo git status") == "observe"
+    assert decision(deny, "Bash", "cd /\nsudo rm -rf ~") == "deny"
+
+
+def test_a_rule_for_some_agents_leaves_the_others_alone() -> None:
+    rules = [Rule(1, "*", "deny", agents=("agent.a",))]
+    found = [decision(rules, "Bash", "x", agent) for agent in ("agent.a", "agent.b", None)]
+    assert found == ["deny", "observe", "observe"]
+
+
+def test_no_pattern_takes_long_on_any_text() -> None:
+    began = time.process_time()
+    for pattern in (r"(a+)+$", r"(a|aa)+$", r"(.*a){12}$", r"^(\w+\s?)*$"):
+        decision([Rule(1, "Bash", "deny", pattern)], "Bash", "a" * 100_000 + "!")
+    decision([Rule(1, "*a*a*a*a*a*a*a*b", "deny")], "a" * 2_000, "x")
+    assert time.process_time() - began < 5  # a backtracking engine would not come back at all
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(1, " ", "deny"),
+        Rule(1, "Bash", "perhaps"),
+        Rule(1, "Bash", "deny", "("),
+        Rule(1, "Bash", "deny", r"(?=look)"),
+        Rule(1, "Bash", "deny", "x" * 3_000),
+        Rule(1, "Bash", "ask", wait_seconds=0),
+    ],
+)
+def test_a_rule_that_cannot_be_followed_is_not_saved(rule: Rule) -> None:
+    with pytest.raises(Invalid, match="ule 1"):
+        tool_rules.save([rule], seen=policy.version([]), by=ANN, now=NOW)
+    assert not ToolRule.objects.exists()
+
+
+def test_two_editors_do_not_overwrite_one_another() -> None:
+    seen = policy.version(policy.saved())
+    tool_rules.save([DENY_ENV], seen=seen, by=ANN, now=NOW)
+    with pytest.raises(Conflict, match="Somebody else"):
+        tool_rules.save([], seen=seen, by=Actor("user", "ben"), now=NOW)
+    assert policy.saved() == (DENY_ENV,)
+
+
+def test_saving_is_audited_with_before_and_after() -> None:
+    tool_rules.save([DENY_ENV], seen=policy.version([]), by=ANN, now=NOW)
+    row = AuditLog.objects.get(event_type="TOOL_RULES_SAVED")
+    assert (row.actor_id, row.metadata["before"]) == ("user:ann", [])
+    assert row.metadata["after"][0]["pattern"] == DENY_ENV.pattern
+
+
+def form(*rules: dict[str, Any], do: str = "save", version: str | None = None) -> dict[str, Any]:
+    data: dict[str, Any] = {"form-TOTAL_FORMS": len(rules), "form-INITIAL_FORMS": 0, "do": do}
+    data["version"] = policy.version(policy.saved()) if version is None else version
+    for number, rule in enumerate(rules):
+        data |= {f"form-{number}-{name}": value for name, value in ({"verdict": "deny"} | rule).items()}
+    return data
+
+
+def test_the_page_saves_in_the_order_given_and_drops_what_is_ticked() -> None:
+    client = signed_in("approver")
+    rules = [
+        {"tool": "Bash", "ORDER": 2},
+        {"tool": "Read", "ORDER": 1},
+        {"tool": "Gone", "ORDER": 3, "DELETE": "on"},
+        {"tool": ""},
+    ]
+    answer = client.post("/ui/claude-code/rules/save/", form(*rules))
+    assert answer.status_code == 302
+    assert [(rule.number, rule.tool) for rule in policy.saved()] == [(1, "Read"), (2, "Bash")]
+
+
+def test_trying_out_changes_nothing() -> None:
+    answer = signed_in("approver").post("/ui/claude-code/rules/save/", form({"tool": "Bash"}, do="try"))
+    assert answer.status_code == 200
+    assert b"What this would change" in answer.content
+    assert policy.saved() == ()
+
+
+def test_a_bad_pattern_and_a_stale_page_are_told_in_words() -> None:
+    client = signed_in("approver")
+    answer = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "pattern": "("}))
+    assert (answer.status_code, b"the pattern cannot be read" in answer.content) == (422, True)
+    answer = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash"}, version="stale"))
+    assert (answer.status_code, b"Somebody else has saved" in answer.content) == (409, True)
+
+
+def test_viewers_look_and_approvers_edit() -> None:
+    viewer = signed_in("viewer")
+    assert viewer.get("/ui/claude-code/rules/").status_code == 200
+    assert viewer.post("/ui/claude-code/rules/save/", form()).status_code == 403
+    assert viewer.post("/ui/claude-code/key/", {"name": "x"}).status_code == 403
+    assert Client().get("/ui/claude-code/").status_code == 302

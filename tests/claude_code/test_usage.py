@@ -1,0 +1,84 @@
+"""Tokens are summed by session, model and agent; costs follow the prices; nothing is made up."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coordinator import usage
+from coordinator.actions import prices
+from coordinator.actions.events import NewEvent, record_events
+from coordinator.actors import Actor
+from coordinator.errors import Invalid
+from coordinator.models import AuditLog, ModelPrice, Session
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def spend(session_id: str, model: str, *tokens: int, agent: str = "ann") -> None:
+    Session.objects.get_or_create(
+        session_id=session_id, defaults={"status": "running", "created_at": NOW, "agent_name": agent}
+    )
+    names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    told = dict(zip(names, tokens, strict=False))
+    record_events(
+        [NewEvent(event_type="model_request", session_id=session_id, timestamp="", model=model, **told)], NOW
+    )
+
+
+def test_cost_is_each_kind_of_token_at_its_price() -> None:
+    spend("ses_1", "claude-haiku-4-5-20251001", 1_000_000, 1_000_000, 1_000_000, 1_000_000)
+    spent = usage.of_sessions(["ses_1"])["ses_1"]
+    assert (spent.tokens, spent.cost_words) == (4_000_000, "$7.35")  # 1 + 5 + 0.10 + 1.25
+
+
+def test_a_model_without_a_price_has_tokens_and_no_cost() -> None:
+    spend("ses_1", "gpt-x", 10, 5)
+    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "no price"
+    spend("ses_1", "claude-opus-4-6", 1_000_000, 0)
+    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "from $5.00"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-opus-4-6",
+        "us.anthropic.claude-opus-4-6-v1:0",
+        "claude-opus-4-6-20260101",
+        "claude-opus-4-6[1m]",
+    ],
+)
+def test_a_model_is_known_under_its_other_names(name: str) -> None:
+    assert usage.plain_name(name) == "claude-opus-4-6"
+
+
+def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
+    spend("ses_1", "claude-opus-4-99", 10, 5)
+    assert not usage.of_sessions(["ses_1"])["ses_1"].priced
+
+
+def test_sums_by_model_and_by_agent_agree() -> None:
+    spend("ses_1", "claude-opus-4-6", 10, 5)
+    spend("ses_2", "claude-haiku-4-5", 20, 7, agent="ben")
+    models, agents = usage.since(NOW - timedelta(hours=1))
+    assert list(models) == ["claude-opus-4-6", "claude-haiku-4-5"]
+    assert agents["ben"].tokens == 27
+    assert usage.total(models).tokens == usage.total(agents).tokens == 42
+
+
+def test_prices_are_edited_by_admins_and_audited() -> None:
+    price = {"input": 1.0, "output": 2.0, "cache_read": 0.1, "cache_write": 1.25}
+    prices.save({"gpt-x": price}, by=Actor("user", "ann"), now=NOW)
+    assert list(ModelPrice.objects.values_list("model", flat=True)) == ["gpt-x"]
+    assert AuditLog.objects.get(event_type="MODEL_PRICES_SAVED").metadata["after"] == {"gpt-x": price}
+    with pytest.raises(Invalid):
+        prices.save({"gpt-x": price | {"input": -1}}, by=Actor("user", "ann"), now=NOW)
+    form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}
+    form |= {f"form-0-{kind}": 3 for kind in usage.KINDS}
+    assert signed_in("approver").post("/ui/claude-code/costs/prices/", form).status_code == 403
+    assert signed_in("admin").post("/ui/claude-code/costs/prices/", form).status_code == 302
+    assert ModelPrice.objects.get().output == 3

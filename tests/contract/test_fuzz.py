@@ -1,0 +1,242 @@
+"""Whatever the description allows, and what it does not: no request makes the program answer 500.
+
+Bounded: the same examples every time, some for each operation, in process; then a round of nonsense over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordinator.actions import keys, runners, runs
+from coordinator.actors import system
+from coordinator.api import api, edge_doors
+from coordinator.models.keys import SCOPES
+from tests.served import Served
+
+EXAMPLES = 20
+ODD_TEXTS = [
+    "",
+    "x",
+    "a/b",
+    "..",
+    "%2e%2e",
+    "\x00",
+    "\U0001f600",
+    "é" * 300,
+    "0",
+    "null",
+    "-1",
+    "' OR 1=1 --",
+    "{}",
+]
+
+texts = st.one_of(st.sampled_from(ODD_TEXTS), st.text(max_size=20))
+anything = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=6,
+)
+
+SIMPLE: dict[str, st.SearchStrategy[Any]] = {
+    "integer": st.integers(-(2**65), 2**65),
+    "number": st.one_of(st.integers(-(2**65), 2**65), st.floats(allow_nan=False)),
+    "boolean": st.booleans(),
+    "string": texts,
+}
+
+
+class Described:
+    """The description as strategies: values that fit a schema, and now and then some that do not."""
+
+    def __init__(self, document: dict[str, Any], known: dict[str, list[str]]) -> None:
+        self.document = document
+        self.known = known
+
+    def operations(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Return path, method and operation of each door."""
+        return [
+            (path, method, operation)
+            for path, methods in self.document["paths"].items()
+            for method, operation in methods.items()
+        ]
+
+    def value(self, schema: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:
+        """Return values for a schema; one in about five is something else."""
+        return st.one_of(*[self.fitting(schema, name)] * 4, anything)
+
+    def fitting(self, schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
+        """Return values that fit a schema."""
+        if "$ref" in schema:
+            return self.fitting(
+                self.document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], name
+            )
+        if name in self.known:
+            return st.one_of(st.sampled_from(self.known[name]), texts)
+        if "enum" in schema or "const" in schema:
+            return st.sampled_from(schema.get("enum") or [schema["const"]])
+        if options := schema.get("anyOf") or schema.get("oneOf"):
+            return st.one_of([self.fitting(option, name) for option in options])
+        return self.of_type(schema)
+
+    def of_type(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        """Return values of a schema's type."""
+        if schema.get("type") == "object":
+            return self.objects(schema)
+        if schema.get("type") == "array":
+            return st.lists(self.value(schema.get("items", {})), max_size=3)
+        return SIMPLE.get(schema.get("type", ""), anything)
+
+    def objects(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        """Return objects with the described fields, some of them left out."""
+        described = {name: self.value(one, name) for name, one in schema.get("properties", {}).items()}
+        if not described:
+            return st.dictionaries(texts, anything, max_size=3)
+        needed = set(schema.get("required", []))
+        return st.fixed_dictionaries(
+            {name: one for name, one in described.items() if name in needed},
+            optional={name: one for name, one in described.items() if name not in needed},
+        )
+
+    def requests(
+        self, path: str, operation: dict[str, Any]
+    ) -> st.SearchStrategy[tuple[str, dict[str, Any], Any]]:
+        """Return requests for one operation: path, query and body."""
+        parameters = operation.get("parameters", [])
+        in_path = {p["name"]: self.value(p["schema"], p["name"]) for p in parameters if p["in"] == "path"}
+        in_query = {p["name"]: self.value(p["schema"], p["name"]) for p in parameters if p["in"] == "query"}
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+        return st.tuples(
+            st.fixed_dictionaries(in_path).map(lambda parts: filled(path, parts)),
+            st.fixed_dictionaries({}, optional=in_query),
+            self.value(body) if body else st.none(),
+        )
+
+
+def filled(path: str, parts: dict[str, Any]) -> str:
+    """Put values into a path's places."""
+    for name, value in parts.items():
+        path = path.replace(f"{{{name}}}", str(value).replace("?", "%3F").replace("#", "%23") or "x")
+    return path
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    _, raw = keys.create(name="fuzz", scopes=SCOPES, by=system("tests"), now=timezone.now())
+    return Client(headers={"Authorization": f"Bearer {raw}"}, raise_request_exception=True)
+
+
+@pytest.fixture
+def known(db: None) -> dict[str, list[str]]:
+    """Ids that exist, so that requests get beyond 404."""
+    now = timezone.now()
+    runner = runners.register(runners.Registration("vm", "/p", "test"), now)
+    run = runs.create(kind=runs.START, prompt="x", by=system("tests"), now=now)
+    return {
+        "session_id": [run.session_id],
+        "run_id": [run.run_id],
+        "runner_id": [runner.runner_id],
+        "name": ["a"],
+    }
+
+
+def described_in_django() -> list[tuple[str, str]]:
+    """Path and method of every operation that Django answers."""
+    document = api.get_openapi_schema()
+    return [
+        (path, method)
+        for path, methods in document["paths"].items()
+        for method in methods
+        if method not in edge_doors.DOORS.get(path, {})
+    ]
+
+
+@pytest.mark.parametrize(("path", "method"), described_in_django())
+def test_no_request_breaks_an_operation(
+    client: Client, known: dict[str, list[str]], path: str, method: str
+) -> None:
+    document = api.get_openapi_schema()
+    requests = Described(document, known).requests(path, document["paths"][path][method])
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(requests)
+    def ask(request: tuple[str, dict[str, Any], Any]) -> None:
+        url, query, body = request
+        try:
+            content = b"" if body is None else json.dumps(body).encode()
+        except (ValueError, UnicodeEncodeError):
+            return
+        answer = client.generic(
+            method.upper(), url, content, content_type="application/json", query_params=plain(query)
+        )
+        assert answer.status_code < 500 or answer.status_code == 503, answer.content
+        if answer.status_code >= 400 and answer.status_code != 404:
+            assert "detail" in answer.json()
+
+    ask()
+
+
+def plain(query: dict[str, Any]) -> dict[str, str]:
+    """Return a query's values as text that a URL can hold."""
+    return {name: str(value).encode("utf-8", "replace").decode() for name, value in query.items()}
+
+
+def nonsense(rng: random.Random) -> Iterator[tuple[str, str, bytes]]:
+    """Yield requests at random: known paths, odd ids, bodies that are no JSON or JSON of another shape."""
+    document = api.get_openapi_schema()
+    paths = [(path, method) for path, methods in document["paths"].items() for method in methods]
+    bodies = [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"x"',
+        b"\xff\xfe",
+        b'{"a":' * 200,
+        b"[" * 5000,
+        b'{"session_id":1}',
+    ]
+    bodies += [
+        json.dumps({"event_type": odd, "session_id": odd, "timestamp": odd}).encode() for odd in ODD_TEXTS
+    ]
+    bodies += [
+        b'{"event_type":"\\ud800","session_id":"x","timestamp":"t"}',
+        b'{"prompt":"\\u0000","type":"start_session"}',
+    ]
+    for _ in range(300):
+        path, method = rng.choice(paths)
+        if path in {"/sse/sessions", "/api/permission-requests/{request_id}/wait"} and method == "get":
+            continue
+        for name in ("session_id", "run_id", "runner_id", "name", "request_id", "agent_id"):
+            path = path.replace(
+                f"{{{name}}}", rng.choice(["x", "%00", "%ff", "%2e%2e", "a%2fb", "é", "0" * 3000])
+            )
+        yield method, path, rng.choice(bodies)
+
+
+@pytest.mark.served
+def test_no_nonsense_over_http_breaks_the_program(served: Served) -> None:
+    client = served.client()
+    for method, path, body in nonsense(random.Random(4)):
+        answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code < 500 or answer.status_code == 503, (
+            f"{method} {path} {body[:80]!r}: {answer.text}"
+        )
+    assert "Traceback" not in served.output()
+    assert client.get("/health").status_code == 200

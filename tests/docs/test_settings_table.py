@@ -1,0 +1,36 @@
+"""The README's table and the code name the same settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def documented() -> set[str]:
+    table = (ROOT / "README.md").read_text().split("## Settings", 1)[1].split("\n## ", 1)[0]
+    return set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.M))
+
+
+def read_by_the_code() -> set[str]:
+    # A name stands either in a call of an env_… reader, or is looked up in os.environ.
+    found: set[str] = set()
+    for folder in ("coordinator", "dashboard"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            found |= set(re.findall(r"""env_\w+\(\s*["']([A-Z_]+)["']""", text))
+            found |= set(re.findall(r"""os\.environ\.get\(\s*["']([A-Z_]+)["']""", text))
+    return found - {"DJANGO_SETTINGS_MODULE"}
+
+
+def test_every_setting_is_documented() -> None:
+    assert read_by_the_code() - documented() == set()
+
+
+def test_every_documented_setting_exists() -> None:
+    assert documented() - read_by_the_code() == set()
+
+
+def test_the_code_reads_as_many_settings_as_we_know_of() -> None:
+    assert len(read_by_the_code()) >= 19  # a pattern that finds nothing would make the other two empty

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connections
+
+from coordinator import housekeeping
+from coordinator.actions import leases
+from coordinator.housekeeping import JOBS, Job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def test_a_lease_is_had_once_until_it_runs_out() -> None:
+    assert leases.take("x", length=MINUTE, now=NOW)
+    assert not leases.take("x", length=MINUTE, now=NOW + MINUTE / 2)
+    assert leases.free(["x", "y"], now=NOW + MINUTE / 2) == {"y"}
+    assert leases.take("x", length=MINUTE, now=NOW + MINUTE)
+
+
+def test_of_many_that_reach_for_a_lease_one_has_it() -> None:
+    def reach(_: int) -> bool:
+        try:
+            return leases.take("x", length=MINUTE, now=NOW)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(reach, range(12))) == 1
+
+
+def test_a_job_is_done_when_it_is_due() -> None:
+    times: list[datetime] = []
+    jobs = [Job("x", MINUTE, times.append)]
+    assert housekeeping.run_due(NOW, jobs) == ["x"]
+    assert housekeeping.run_due(NOW + MINUTE / 2, jobs) == []
+    assert housekeeping.run_due(NOW + MINUTE, jobs) == ["x"]
+    assert times == [NOW, NOW + MINUTE]
+
+
+def test_a_job_that_fails_keeps_no_other_from_being_done() -> None:
+    def fail(now: datetime) -> None:
+        raise RuntimeError("no")
+
+    times: list[datetime] = []
+    housekeeping.run_due(NOW, [Job("bad", MINUTE, fail), Job("good", MINUTE, times.append)])
+    assert times == [NOW]
+
+
+def test_every_job_can_be_done_on_an_empty_database() -> None:
+    assert housekeeping.run_due(NOW) == [job.name for job in JOBS]

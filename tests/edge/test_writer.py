@@ -1,0 +1,153 @@
+"""The group writer by itself: groups, deadlines, a poisoned job, a full disk. Over HTTP: tests/live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from django.db import DataError, OperationalError, connection
+from django.utils import timezone
+
+from coordinator.actions.events import NewEvent, Recorded
+from coordinator.edge import writer as module
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import Busy, SignalboxError
+from coordinator.models import Event, EventContext, Session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def session() -> Session:
+    """The session that events are for."""
+    return Session.objects.create(session_id="s1", status="running", created_at=timezone.now())
+
+
+def event(text: str, session_id: str = "s1") -> NewEvent:
+    return NewEvent(event_type="note", session_id=session_id, timestamp="t", reason=text)
+
+
+def with_writer(work: Callable[[GroupWriter], Awaitable[Any]]) -> Any:
+    """Run `work` on an event loop with a running writer."""
+
+    async def main() -> Any:
+        writer = GroupWriter(lambda: None)
+        writer.start()
+        try:
+            return await work(writer)
+        finally:
+            writer.stop()
+
+    return asyncio.run(main())
+
+
+async def submit(writer: GroupWriter, *items: NewEvent, within: float = 3.0) -> Any:
+    try:
+        return await writer.submit(list(items), deadline=time.monotonic() + within, size=100)
+    except SignalboxError as refusal:
+        return refusal
+
+
+def test_each_caller_gets_its_own_outcome() -> None:
+    async def work(writer: GroupWriter) -> Any:
+        return await asyncio.gather(
+            *(submit(writer, event(str(n), "s1" if n % 3 else "none")) for n in range(30))
+        )
+
+    answers = with_writer(work)
+    assert [answer[0].status if n % 3 == 0 else 0 for n, answer in enumerate(answers)] == [404, 0, 0] * 10
+    stored = {row.pk: row.reason for row in Event.objects.all()}
+    told = {answer[0].event_id: str(n) for n, answer in enumerate(answers) if isinstance(answer[0], Recorded)}
+    assert stored == told
+    assert EventContext.objects.count() == 20
+
+
+def test_a_job_that_poisons_its_group_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = module.write_events
+
+    def fail_for_poison(prepared: Any, now: Any) -> Any:
+        if any(one.item.reason == "poison" for one in prepared):
+            raise DataError("this cannot be held")
+        return write(prepared, now)
+
+    monkeypatch.setattr(module, "write_events", fail_for_poison)
+
+    async def work(writer: GroupWriter) -> Any:
+        return await asyncio.gather(*(submit(writer, event(text)) for text in ("a", "poison", "b")))
+
+    answers = with_writer(work)
+    assert answers[1].status == 422
+    assert sorted(Event.objects.values_list("reason", flat=True)) == ["a", "b"]
+
+
+def test_a_group_that_has_a_bug_is_refused_and_the_writer_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = module.write_events
+    faults = iter([RuntimeError("a bug")])
+
+    def fail_once(prepared: Any, now: Any) -> Any:
+        for fault in faults:
+            raise fault
+        return write(prepared, now)
+
+    monkeypatch.setattr(module, "write_events", fail_once)
+
+    async def work(writer: GroupWriter) -> Any:
+        return [await submit(writer, event("lost")), await submit(writer, event("kept"))]
+
+    first, second = with_writer(work)
+    assert isinstance(first, Busy)
+    assert isinstance(second[0], Recorded)
+
+
+def test_a_full_disk_is_busy_and_writes_nothing() -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL's disk cannot be filled from here")
+
+    async def work(writer: GroupWriter) -> Any:
+        await submit(writer, event("before"))
+        limit_pages(writer)
+        return await submit(writer, event("x" * 500_000))
+
+    def limit_pages(writer: GroupWriter) -> None:
+        raw: Any = writer._prepared
+        (pages,) = raw.execute("PRAGMA page_count").fetchone()
+        raw.execute(f"PRAGMA max_page_count = {pages}")
+
+    refused = with_writer(work)
+    assert (refused.status, refused.retry_after) == (503, 1)
+    assert Event.objects.count() == 1
+
+
+def test_a_caller_whose_time_is_up_is_not_written() -> None:
+    async def work(writer: GroupWriter) -> Any:
+        return await submit(writer, event("late"), within=0.1)
+
+    assert isinstance(with_writer(work), Busy)
+    assert Event.objects.count() == 0
+
+
+def test_a_lock_that_never_comes_free_is_busy_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(prepared: Any, now: Any) -> Any:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(module, "write_events", locked)
+
+    async def work(writer: GroupWriter) -> Any:
+        began = time.monotonic()
+        return await submit(writer, event("x"), within=1.0), time.monotonic() - began
+
+    answer, took = with_writer(work)
+    assert isinstance(answer, Busy)
+    assert took < 1.5
+
+
+def test_a_queue_that_is_full_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_EVENTS", 2)
+
+    async def work(writer: GroupWriter) -> Any:
+        return await submit(writer, event("1"), event("2"), event("3"))
+
+    assert isinstance(with_writer(work), Busy)

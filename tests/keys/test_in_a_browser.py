@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import httpx
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser import PHONE, Watch, chromium, person_at  # noqa: F401 - fixtures
+from tests.served import Served
+
+pytestmark = [pytest.mark.browser, pytest.mark.served]
+
+
+@pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
+def test_an_admin_makes_uses_and_revokes_a_key(
+    served: Served,
+    person_at: Callable[..., tuple[Page, Watch]],  # noqa: F811
+    options: dict[str, object],
+) -> None:
+    page, _ = person_at(served, "admin", **options)
+    page.goto("/ui/keys/")
+    page.get_by_label("Name").fill("from-the-page")
+    page.get_by_label("read: looks").check()
+    page.get_by_role("button", name="Make the key").click()
+    raw = page.locator("#new-key").inner_text()
+    headers = {"Authorization": f"Bearer {raw}"}
+    assert httpx.get(f"{served.url}/sessions", headers=headers).status_code == 200
+    if folder := os.environ.get("SIGNALBOX_TEST_SHOTS"):
+        page.screenshot(path=f"{folder}/keys-{'phone' if options else 'desk'}.png", full_page=True)
+    page.goto("/ui/keys/")
+    row = page.get_by_role("row", name="from-the-page")
+    row.get_by_role("button", name="Revoke").click()
+    page.get_by_role("button", name="Yes, do it").click()
+    page.get_by_text("refused from now on").wait_for()
+    assert httpx.get(f"{served.url}/sessions", headers=headers).status_code == 401

@@ -1,0 +1,234 @@
+"""A server is started, asked for its tools within limits, and ended with all it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import discovery, mcp_stdio
+from coordinator.errors import Busy, Invalid
+from coordinator.models import AuditLog, McpServer, McpTool
+from tests.access.cases import add_server
+from tests.people import signed_in
+
+SERVER = """
+import json, os, sys
+empty = {"inputSchema": {"type": "object"}}
+print("a stray line, as servers write them", flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    if message["method"] == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}}
+    elif not message.get("params", {}).get("cursor"):
+        result = {"tools": [{"name": "env", "description": json.dumps(dict(os.environ)), **empty}], "nextCursor": "2"}
+    else:
+        result = {"tools": [{"name": "second", "annotations": {"readOnlyHint": True, "x-cost": 3}, **empty}]}
+    note = {"method": "notifications/message", "params": {"level": "info", "data": "asked"}}
+    print(json.dumps({"jsonrpc": "2.0", **note}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+ABOUT = {"name": "t", "version": "1"}
+
+
+def answering(answer: dict[str, Any]) -> str:
+    """Return a server that gives the first question this answer and then waits."""
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, **answer})
+    return f"input(); print({text!r}, flush=True); input(); input()"
+
+
+def with_a_child(note: Path) -> str:
+    """Return the beginning of a server that starts a child, and notes its process id."""
+    return (
+        "import subprocess, sys\n"
+        "quiet = subprocess.DEVNULL\n"
+        "wait = 'import time; time.sleep(60)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', wait], stdin=quiet, stdout=quiet, stderr=quiet)\n"
+        f"open({str(note)!r}, 'w').write(str(child.pid))\n"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _this_python(settings: Any) -> None:
+    settings.DISCOVERY_COMMANDS = [sys.executable]
+
+
+def ask(source: str) -> discovery.Listing:
+    return discovery.ask(sys.executable, ["-c", source])
+
+
+def test_all_pages_of_tools_are_listed() -> None:
+    listing = ask(SERVER)
+    assert ([tool.name for tool in listing.tools], listing.complete) == (["env", "second"], True)
+
+
+def test_annotations_are_kept_as_the_server_writes_them() -> None:
+    assert ask(SERVER).tools[1].content["annotations"] == {"readOnlyHint": True, "x-cost": 3}
+
+
+def test_a_server_made_with_the_official_kit_is_understood() -> None:
+    source = (
+        "from mcp.server.mcpserver import MCPServer\n"
+        "server = MCPServer('adder')\n"
+        "@server.tool()\n"
+        "def add(a: int, b: int) -> int:\n"
+        "    'Add two numbers.'\n"
+        "    return a + b\n"
+        "server.run()"
+    )
+    (tool,) = ask(source).tools
+    assert (tool.name, tool.content["description"]) == ("add", "Add two numbers.")
+    assert set(tool.content["inputSchema"]["properties"]) == {"a", "b"}
+
+
+def test_a_server_that_knows_no_initialize_is_understood() -> None:
+    modern = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    common = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+    if message["method"] == "server/discover":
+        answer["result"] = {"supportedVersions": ["2026-07-28"], "capabilities": {}, **common}
+    elif message["method"] == "tools/list":
+        answer["result"] = {"tools": [{"name": "only", "inputSchema": {"type": "object"}}], **common}
+    else:
+        answer["error"] = {"code": -32601, "message": "Method not found"}
+    print(json.dumps(answer), flush=True)
+"""
+    assert [tool.name for tool in ask(modern).tools] == ["only"]
+
+
+def test_the_server_gets_none_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNALBOX_SECRET_KEY", "not for others")
+    monkeypatch.setenv("DATABASE_URL", "postgres://not-for-others")
+    told = json.loads(ask(SERVER).tools[0].content["description"])
+    assert set(told) - {"LC_CTYPE"} == {"PATH", "HOME", "TMPDIR", "LANG"}
+    assert told["HOME"] != os.environ.get("HOME")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import sys; sys.exit('no such module')", "ended before it answered. It said: no such module"),
+        ("print('{' * 10)", "ended before it answered"),
+        ("print('x' * 5_000_000)", "more than 4000000 bytes"),
+        ("while True: print('{}')", "more than 10000 lines"),
+        (answering({"error": {"code": -32000, "message": "not today"}}), "refused: not today"),
+        (
+            answering({"result": {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": ABOUT}}),
+            "Unsupported protocol version.* 1999-01-01",
+        ),
+        (SERVER.replace("**empty", ""), "is not MCP: tools.0.inputSchema: Field required"),
+    ],
+)
+def test_what_goes_wrong_is_said(source: str, says: str) -> None:
+    with pytest.raises(Invalid, match=says):
+        ask(source)
+
+
+def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
+    process = discovery._start(tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"])
+    try:
+        process.wait()
+        with pytest.raises(Invalid, match=r"ended before it answered\. It said: no licence"):
+            mcp_stdio.list_tools(process, within=5, most_bytes=1000, most_pages=1)
+    finally:
+        discovery._end(process)
+
+
+def test_a_server_that_floods_stderr_is_heard_out_and_little_of_it_shown() -> None:
+    source = "import sys; sys.stderr.write('x' * 20_000_000 + 'the end'); sys.exit(1)"
+    with pytest.raises(Invalid, match=r"ended before it answered\. It said: x+the end$") as refused:
+        ask(source)
+    assert len(str(refused.value.detail)) < 700
+
+
+def test_a_server_that_ends_by_itself_leaves_no_children(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with pytest.raises(Invalid, match="ended before it answered"):
+        ask(with_a_child(note) + "import os; os._exit(3)")
+    assert ended(int(note.read_text()))
+
+
+def test_the_children_of_a_server_that_answered_are_ended(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    assert len(ask(with_a_child(note) + SERVER).tools) == 2
+    assert ended(int(note.read_text()))
+
+
+def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "ANSWER_WITHIN", 1.5)
+    note = tmp_path / "pid"
+    source = with_a_child(note) + "import time; time.sleep(60)"
+    with pytest.raises(Invalid, match="did not answer within"):
+        ask(source)
+    assert ended(int(note.read_text()))
+
+
+def ended(pid: int) -> bool:
+    """Say whether a process is gone, or dead and only not collected yet."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+            os.kill(pid, 0)
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_only_allowed_commands_are_started(settings: Any) -> None:
+    settings.DISCOVERY_COMMANDS = ["npx"]
+    with pytest.raises(Invalid, match="may not be started here"):
+        ask(SERVER)
+
+
+def test_a_program_that_is_not_there_is_said(settings: Any) -> None:
+    settings.DISCOVERY_COMMANDS = ["no-such-program"]
+    with pytest.raises(Invalid, match="cannot be started"):
+        discovery.ask("no-such-program", [])
+
+
+def test_one_server_is_asked_at_a_time() -> None:
+    with discovery._one_at_a_time, pytest.raises(Busy):
+        ask(SERVER)
+
+
+def test_the_kit_is_not_imported_until_somebody_discovers() -> None:
+    """It takes half a second and 27 MB, which no start and no restart should pay for."""
+    source = (
+        "import sys, django; django.setup(); import coordinator.urls, coordinator.asgi\n"
+        "assert 'coordinator.discovery' in sys.modules\n"
+        "assert not {'mcp', 'mcp_types', 'coordinator.mcp_stdio'} & set(sys.modules)"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    subprocess.run([sys.executable, "-c", source], check=True, env=environment)
+
+
+@pytest.mark.django_db
+def test_an_admin_discovers_tools_and_an_approver_does_not() -> None:
+    add_server("s")
+    McpServer.objects.filter(pk="s").update(command=sys.executable, args=["-c", SERVER])
+    assert signed_in("approver").post("/ui/mcp/discover/s/").status_code == 403
+    assert not McpTool.objects.exists()
+    admin = signed_in("admin")
+    McpServer.objects.filter(pk="s").update(args=["-c", SERVER.replace("second", "env")])
+    admin.post("/ui/mcp/discover/s/")
+    assert not McpTool.objects.exists()  # two tools of one name: nothing of it is stored
+    McpServer.objects.filter(pk="s").update(args=["-c", SERVER])
+    admin.post("/ui/mcp/discover/s/")
+    assert set(McpTool.objects.values_list("name", flat=True)) == {"env", "second"}
+    assert AuditLog.objects.filter(event_type="MCP_TOOLS_LISTED", target_id="s").count() == 1

@@ -1,0 +1,331 @@
+"""The pages about MCP: what they show, who may change what, and that nothing is changed unseen."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from coordinator import access
+from coordinator.actions import grants
+from coordinator.actions.grants import Edit
+from coordinator.actors import Actor
+from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
+from tests.access.cases import add_agents, add_server, add_tool, call, grant
+from tests.pages.markup import inline_parts
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+ODD = "o/d d<b>"
+TREE = "/ui/mcp/access/?agent=agent.a&server=s"
+
+
+@pytest.fixture(autouse=True)
+def _world() -> None:
+    add_agents("agent.a", "agent.b")
+    add_server("s", tools=["t", "u"])
+    add_server(ODD, "OPT-OUT", tools=["<i>"])
+    grant("agent.a", "s", justification="For the release.", granted_by="user:alice")
+
+
+def slots(client: Client, path: str = TREE) -> list[str]:
+    """Return the form fields of a sheet, as the page has them."""
+    sheet = client.get(path).context["sheet"]
+    return [json.dumps([*line.slot, line.says, line.version]) for line in sheet.lines]
+
+
+def form(client: Client, choices: dict[int, str], **more: str) -> dict[str, Any]:
+    return {"slot": slots(client), **{f"choice-{place}": word for place, word in choices.items()}, **more}
+
+
+def preview(client: Client, choices: dict[int, str], **more: str) -> Any:
+    return client.post("/ui/mcp/access/preview/", form(client, choices, **more))
+
+
+def save(client: Client, packed: str) -> Any:
+    return client.post("/ui/mcp/access/save/", {"edits": packed, "back": TREE})
+
+
+PAGES = [
+    "/ui/mcp/",
+    "/ui/mcp/unknown/",
+    "/ui/mcp/servers/s/",
+    "/ui/mcp/servers/o/d%20d%3Cb%3E/",
+    "/ui/mcp/tool/?server=s&tool=t",
+    "/ui/mcp/access/",
+    TREE,
+    "/ui/mcp/access/?agent=agent.a",
+    "/ui/mcp/access/?server=s",
+    "/ui/mcp/access/?server=s&tool=t",
+    "/ui/mcp/access/?agent=nobody&server=nowhere",
+    "/ui/mcp/matrix/",
+    "/ui/mcp/matrix/?row=900&col=900&rows=0&cols=x&agents=A&only=granted",
+    "/ui/mcp/why/",
+    "/ui/mcp/why/?agent=agent.a&server=s&tool=t",
+    "/ui/mcp/why/?agent=agent.a&server=s&tool=t&at=2026-02-20T10:00",
+    "/ui/mcp/why/?agent=x&server=nowhere&tool=t&at=tomorrow",
+    "/ui/mcp/ask/?agent=agent.a&server=s&tool=t",
+    "/ui/mcp/ask/?event=1",
+    "/ui/mcp/grants/",
+    "/ui/mcp/grants/?standing=all&q=release&unused=30&permission=allow&server=s",
+    "/ui/mcp/grants/?standing=odd&sort=-what&page=99",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_shown_to_viewers_without_anything_inline(path: str) -> None:
+    answer = signed_in("viewer").get(path)
+    assert answer.status_code == 200
+    assert inline_parts(answer.text) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_shown_while_there_is_nothing(path: str) -> None:
+    for model in (Grant, McpTool, McpServer):
+        model.objects.all().delete()
+    assert signed_in("viewer").get(path).status_code in (200, 404)
+
+
+def test_names_of_other_programs_are_shown_as_text() -> None:
+    client = signed_in("admin")
+    for path in ("/ui/mcp/", "/ui/mcp/matrix/", f"/ui/mcp/access/?server={ODD}"):
+        page = client.get(path).text
+        assert "o/d d&lt;b&gt;" in page
+        assert "<b>" not in page.replace("<b>✓</b>", "").replace("<b>×</b>", "")  # noqa: RUF001
+
+
+def test_a_viewer_changes_nothing() -> None:
+    client, row = signed_in("viewer"), Grant.objects.get()
+    for name, args in (
+        ("preview", []),
+        ("save", []),
+        ("revoke", [row.pk]),
+        ("extend", [row.pk]),
+        ("accept", []),
+    ):
+        assert client.post(reverse(f"mcp:{name}", args=args)).status_code == 403
+    for name in ("edit", "delete", "paste"):
+        assert client.get(reverse(f"mcp:{name}", args=["s"])).status_code == 403
+    assert client.post("/ui/mcp/switch/s/").status_code == 403
+
+
+def test_an_approver_edits_no_servers() -> None:
+    client = signed_in("approver")
+    assert client.get("/ui/mcp/add/").status_code == 403
+    assert client.post("/ui/mcp/delete/s/").status_code == 403
+
+
+# --- a change set -----------------------------------------------------------------------------------------
+
+
+def test_a_preview_tells_what_turns_and_writes_nothing() -> None:
+    client = signed_in("approver")
+    shown = preview(client, {1: "deny"}, why="Too risky.")
+    (group,) = shown.context["preview"].by_agent()
+    assert [(turn.server_id, turn.tool_name) for turn in group.closed] == [("s", "t")]
+    assert "1 tool stops being callable" in " ".join(shown.text.split())
+    assert Grant.objects.count() == 1
+
+
+def test_what_was_previewed_is_what_is_saved_and_what_holds() -> None:
+    client = signed_in("approver")
+    shown = preview(client, {0: "inherit", 2: "allow"}, until="8h", why="For the release.")
+    answer = save(client, shown.context["packed"])
+    assert (answer.status_code, answer.url) == (302, TREE)
+    now = timezone.now()
+    for turn in shown.context["preview"].turns:
+        after = access.resolve(turn.agent_id, turn.server_id, turn.tool_name, now)
+        assert after.allowed == turn.after.allowed
+    row = Grant.objects.standing(now).get()
+    assert (row.tool_name, row.granted_by, row.justification) == ("u", "user:approver", "For the release.")
+    assert timedelta(hours=7, minutes=58) < row.expires_at - now < timedelta(hours=8)
+
+
+def test_choices_that_stand_already_change_nothing() -> None:
+    assert preview(signed_in("approver"), {0: "allow", 1: "inherit"}).context["edits"] == []
+
+
+def test_renewing_gives_the_same_anew() -> None:
+    client = signed_in("approver")
+    shown = preview(client, {0: "allow"}, **{"renew-0": "on", "until": "7d"})
+    save(client, shown.context["packed"])
+    assert Grant.objects.standing(timezone.now()).get().expires_at is not None
+
+
+def test_a_save_after_somebody_elses_is_shown_both_versions() -> None:
+    client = signed_in("approver")
+    packed = preview(client, {0: "deny"}).context["packed"]
+    grants.apply([Edit("agent.a", "s", None, "inherit")], by=Actor("user", "bob"), now=timezone.now())
+    answer = save(client, packed)
+    assert answer.status_code == 409
+    assert "Yours" in answer.text
+    assert AuditLog.objects.get(event_type="GRANTS_REFUSED").actor_id == "user:approver"
+    assert not Grant.objects.standing(timezone.now()).exists()
+
+
+@pytest.mark.parametrize("packed", ["", "{", "[1]", '[["a","s",null,"allow","never",null,null]]', "[" * 9999])
+def test_a_mangled_change_set_is_refused(packed: str) -> None:
+    assert save(signed_in("approver"), packed).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "slot", ["", "[]", '["agent.a","s",1,"allow",null]', '["agent.a","nowhere",null,"?",null]']
+)
+def test_a_mangled_form_is_refused(slot: str) -> None:
+    answer = signed_in("approver").post("/ui/mcp/access/preview/", {"slot": slot, "choice": "allow"})
+    assert answer.status_code == 422
+
+
+def test_cells_chosen_in_the_matrix_are_previewed_with_their_versions() -> None:
+    cell = json.dumps(["agent.b", "s", "t", "as it is", None])
+    shown = signed_in("approver").post(
+        "/ui/mcp/access/preview/", {"slot": cell, "choice": "allow", "why": "Why not."}
+    )
+    (edit,) = shown.context["edits"]
+    assert edit.seen is not None
+    assert [turn.tool_name for turn in shown.context["preview"].turns] == ["t"]
+
+
+def test_a_page_elsewhere_is_not_gone_back_to() -> None:
+    client = signed_in("approver")
+    packed = preview(client, {0: "deny"}).context["packed"]
+    answer = client.post("/ui/mcp/access/save/", {"edits": packed, "back": "https://elsewhere.example/"})
+    assert answer.url == "/ui/mcp/matrix/"
+
+
+# --- one grant, asking, servers ---------------------------------------------------------------------------
+
+
+def test_why_names_the_row_its_giver_and_its_reason() -> None:
+    page = signed_in("viewer").get("/ui/mcp/why/?agent=agent.a&server=s&tool=t").text
+    assert "Allowed for all tools of s by user:alice: For the release." in page
+    assert f"/ui/mcp/grants/{Grant.objects.get().pk}/" in page
+
+
+def test_a_grant_is_revoked_and_given_anew() -> None:
+    client, row = signed_in("approver"), Grant.objects.get()
+    client.post(f"/ui/mcp/grants/{row.pk}/revoke/", {"why": "Unused."})
+    assert not Grant.objects.standing(timezone.now()).exists()
+    client.post(f"/ui/mcp/grants/{row.pk}/extend/", {"until": "1h"})
+    assert Grant.objects.standing(timezone.now()).get().granted_by == "user:approver"
+
+
+def test_odd_rows_are_listed_and_flagged() -> None:
+    grant("agent.gone", "nowhere", permission="perhaps")
+    page = signed_in("viewer").get("/ui/mcp/grants/?standing=odd").text
+    assert "not a known permission" in page
+    assert "there is no such server" in page
+    assert "no agent of this id is known" in page
+
+
+def test_asking_fills_in_the_request() -> None:
+    client = signed_in("viewer")
+    said = {"agent": "agent.b", "server": "s", "tool": "t", "scope": "tool", "why": "The release waits."}
+    answer = client.post("/ui/mcp/ask/", said)
+    row = PermissionRequest.objects.with_context().get()
+    assert answer.url == reverse("approvals:detail", args=[row.request_id])
+    assert (row.permission_type, row.target_resource, row.context.agent_id) == (
+        "McpAccess",
+        "t of s",
+        "agent.b",
+    )
+
+
+@pytest.mark.parametrize("change", [{"agent": "nobody"}, {"server": "nowhere"}, {"tool": ""}, {"why": ""}])
+def test_asking_for_what_cannot_be_given_is_refused(change: dict[str, str]) -> None:
+    said = {"agent": "agent.b", "server": "s", "tool": "t", "scope": "tool", "why": "The release waits."}
+    assert signed_in("viewer").post("/ui/mcp/ask/", said | change).status_code == 422
+    assert not PermissionRequest.objects.exists()
+
+
+def test_servers_that_are_called_but_not_known_are_named() -> None:
+    for tool in ("mcp__s__t", "mcp__ghost__t", "mcp__ghost__u"):
+        call(tool, agent="b")
+    page = " ".join(signed_in("viewer").get("/ui/mcp/unknown/").text.split())
+    assert '<span class="id">ghost</span> (2 calls)' in page
+    assert '<span class="id">s</span>' not in page
+
+
+def test_a_server_is_added_with_its_arguments_one_a_line() -> None:
+    said = {
+        "name": "new",
+        "command": "npx",
+        "args": "-y\n@acme/a b\r\n",
+        "default_policy": "opt-in",
+        "is_active": "on",
+    }
+    assert signed_in("admin").post("/ui/mcp/add/", said).status_code == 302
+    assert McpServer.objects.get(pk="new").args == ["-y", "@acme/a b"]
+
+
+def test_two_editors_of_a_server_do_not_overwrite_each_other() -> None:
+    client = signed_in("admin")
+    version = client.get("/ui/mcp/edit/s/").context["form"]["version"].value()
+    McpServer.objects.filter(pk="s").update(description="Changed meanwhile.")
+    said = {"command": "npx", "default_policy": "opt-out", "version": version}
+    assert client.post("/ui/mcp/edit/s/", said).status_code == 422
+    assert McpServer.objects.get(pk="s").default_policy == "opt-in"
+
+
+def test_an_odd_policy_survives_an_edit_of_something_else() -> None:
+    client = signed_in("admin")
+    path = reverse("mcp:edit", args=[ODD])
+    version = client.get(path).context["form"]["version"].value()
+    said = {"command": "npx", "default_policy": "OPT-OUT", "version": version}
+    assert client.post(path, said).status_code == 302
+    assert McpServer.objects.get(pk=ODD).default_policy == "OPT-OUT"
+
+
+def test_deleting_says_first_what_goes() -> None:
+    client = signed_in("admin")
+    page = client.get("/ui/mcp/delete/s/").text
+    assert "1 grant and 2 tools" in " ".join(page.split())
+    assert "agent.a" in page
+    client.post("/ui/mcp/delete/s/")
+    assert (McpServer.objects.filter(pk="s").exists(), Grant.objects.exists()) == (False, False)
+
+
+def test_a_changed_tool_is_shown_with_its_difference_and_accepted() -> None:
+    tool = add_tool(
+        "s",
+        "v",
+        definition_hash="2",
+        description="New.",
+        accepted={"description": "Old."},
+        changed_at=timezone.now(),
+    )
+    client = signed_in("approver")
+    page = client.get("/ui/mcp/tool/?server=s&tool=v").text
+    assert "Old." in page
+    assert "New." in page
+    client.post("/ui/mcp/tool/accept/", {"server": "s", "tool": "v", "seen": "2"})
+    tool.refresh_from_db()
+    assert not tool.is_changed
+
+
+def test_pasted_tools_are_taken_over() -> None:
+    client = signed_in("admin")
+    assert client.post("/ui/mcp/paste/s/", {"listing": "no"}).status_code == 422
+    client.post("/ui/mcp/paste/s/", {"listing": '[{"name": "t"}, {"name": "new"}]'})
+    assert set(McpTool.objects.filter(server_id="s", gone_at=None).values_list("name", flat=True)) == {
+        "t",
+        "new",
+    }
+
+
+def test_a_call_in_a_timeline_leads_to_a_request_with_everything_filled_in() -> None:
+    session = Session.objects.create(
+        session_id="ses_1", status="running", created_at=timezone.now(), agent_name="b"
+    )
+    event = Event.objects.create(session=session, event_type="pre_tool", timestamp="t", tool_name="mcp__s__t")
+    client = signed_in("viewer")
+    wanted = client.get(f"/ui/mcp/ask/?event={event.pk}").context["wanted"]
+    assert (wanted.agent, wanted.server, wanted.tool) == ("agent.b", "s", "t")
+    client.post("/ui/mcp/ask/", {"event": str(event.pk), "scope": "tool", "why": "The release waits."})
+    context = PermissionRequest.objects.with_context().get().context
+    assert (context.session_id, context.event_id, context.agent_id) == ("ses_1", event.pk, "agent.b")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
+from django.http import Http404
+from django.test import Client, RequestFactory
+from django.urls import path
+
+from coordinator import urls
+from dashboard.views import errors
+from tests.people import signed_in
+
+
+def broken(request: object) -> None:
+    raise DatabaseError("the database is gone")
+
+
+def denied(request: object) -> None:
+    raise PermissionDenied("Only on weekdays.")
+
+
+def missing(request: object) -> None:
+    raise Http404("No session has this id.")
+
+
+urlpatterns = [
+    *urls.urlpatterns,
+    path("ui/broken/", broken),
+    path("broken", broken),
+    path("ui/denied/", denied),
+    path("denied", denied),
+    path("ui/missing/", missing),
+]
+handler400, handler403, handler404, handler500 = (
+    urls.handler400,
+    urls.handler403,
+    urls.handler404,
+    urls.handler500,
+)
+pytestmark = pytest.mark.urls(__name__)
+
+
+@pytest.fixture
+def stranger() -> Client:
+    return Client(raise_request_exception=False)
+
+
+def test_the_page_of_a_500_needs_no_database(stranger: Client) -> None:
+    # no django_db mark: pytest-django fails any query
+    answer = stranger.get("/ui/broken/", headers={"X-Request-ID": "trace-of-a-test"})
+    assert answer.status_code == 500
+    assert "Something broke here" in answer.content.decode()
+    assert "trace-of-a-test" in answer.content.decode()
+
+
+def test_a_500_tells_a_browser_nothing_of_the_error(stranger: Client) -> None:
+    assert "the database is gone" not in stranger.get("/ui/broken/").content.decode()
+
+
+def test_a_500_that_cannot_be_drawn_is_still_answered(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    monkeypatch.setattr(errors, "render_alone", broken)
+    with caplog.at_level(logging.ERROR):
+        answer = errors.server_error(RequestFactory().get("/ui/"))
+    assert answer.status_code == 500
+    assert b"Something broke here" in answer.content
+    assert "cannot be drawn" in caplog.text
+
+
+@pytest.mark.django_db
+def test_machines_read_json(stranger: Client) -> None:
+    assert stranger.get("/nowhere").json() == {"detail": "Not Found"}
+    assert stranger.get("/broken").json() == {"detail": "Internal Server Error"}
+    assert stranger.get("/denied").json() == {"detail": "Forbidden"}
+
+
+@pytest.mark.django_db
+def test_a_browser_at_a_machines_path_reads_a_page(stranger: Client) -> None:
+    answer = stranger.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
+    assert answer.status_code == 404
+    assert "<h2>Not found</h2>" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_404_keeps_the_rail_and_says_what_is_missing() -> None:
+    html = signed_in("viewer").get("/ui/missing/").content.decode()
+    assert "No session has this id." in html
+    assert 'aria-label="Main"' in html
+
+
+@pytest.mark.django_db
+def test_a_stranger_gets_a_404_without_the_rail(stranger: Client) -> None:
+    html = stranger.get("/ui/nowhere/").content.decode()
+    assert "Not found" in html
+    assert 'aria-label="Main"' not in html
+
+
+@pytest.mark.django_db
+def test_a_403_says_why() -> None:
+    answer = signed_in("viewer").get("/ui/denied/")
+    assert answer.status_code == 403
+    assert "Only on weekdays." in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_form_without_its_token_is_refused_with_a_page() -> None:
+    client = Client(enforce_csrf_checks=True)
+    answer = client.post("/ui/sign-in/", {"username": "a", "password": "b"})
+    assert answer.status_code == 403
+    assert "This form is out of date" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_foreign_host_is_refused_with_a_page(stranger: Client) -> None:
+    answer = stranger.get("/ui/", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+    assert "cannot be read" in answer.content.decode()

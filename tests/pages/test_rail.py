@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from django.test import RequestFactory
+
+from coordinator.models import PermissionRequest
+from dashboard.context import rail
+from dashboard.rail import ENTRIES, Badge, Entry
+from tests.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+
+def keys_for(role: str | None, path: str = "/ui/") -> list[str]:
+    request = RequestFactory().get(path)
+    request.user = person(role)
+    return [item.key for item in rail(request)["rail"]]
+
+
+def test_admins_see_the_admin_and_viewers_do_not() -> None:
+    assert "admin" in keys_for("admin")
+    assert "admin" not in keys_for("viewer")
+
+
+def test_somebody_without_a_role_sees_an_empty_rail() -> None:
+    assert keys_for(None) == []
+
+
+def test_an_entry_without_a_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.context.ENTRIES", (*ENTRIES, Entry("x", "X", "x:nowhere", "runs")))
+    assert "x" not in keys_for("admin")
+
+
+def test_the_entry_of_the_page_is_lit() -> None:
+    html = signed_in("viewer").get("/ui/").content.decode()
+    assert html.count('aria-current="page"') == 1
+
+
+def test_a_page_below_an_entry_lights_it_but_not_the_overview() -> None:
+    request = RequestFactory().get("/admin/auth/user/")
+    request.user = person("admin")
+    assert [item.key for item in rail(request)["rail"] if item.here] == ["admin"]
+
+
+def test_a_badge_answers_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    badge = Badge(lambda: 7, "permission_requests", "waiting")
+    monkeypatch.setattr("dashboard.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    answer = signed_in("viewer").get("/ui/rail/x/badge/")
+    assert '<span class="badge">7' in answer.content.decode()
+
+
+def test_a_badge_that_counts_nothing_stays_to_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    badge = Badge(lambda: 0, "permission_requests", "waiting")
+    monkeypatch.setattr("dashboard.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    html = signed_in("viewer").get("/ui/rail/x/badge/").content.decode()
+    assert 'id="rail-badge-x"' in html
+    assert 'class="badge"' not in html
+
+
+def test_a_badge_that_does_not_exist_is_not_found() -> None:
+    assert signed_in("viewer").get("/ui/rail/overview/badge/").status_code == 404
+
+
+def test_the_approvals_badge_counts_what_waits() -> None:
+    entry = next(entry for entry in ENTRIES if entry.key == "approvals")
+    assert entry.badge is not None
+    before = entry.badge.count()
+    for status in ("pending", "approved"):
+        PermissionRequest.objects.create(
+            request_id=status,
+            created_at="2026-01-01T00:00:00Z",
+            plugin_id="p",
+            permission_type="FileRead",
+            justification="x",
+            status=status,
+        )
+    assert entry.badge.count() == before + 1

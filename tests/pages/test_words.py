@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.template import Context, Template
+from django.test import RequestFactory
+
+from coordinator.models.fields import OddText
+from dashboard.states import state_of
+from dashboard.times import length, relative
+
+NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
+
+
+def draw(source: str, **context: object) -> str:
+    return Template("{% load signalbox %}" + source).render(Context(context))
+
+
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        (timedelta(seconds=3), "just now"),
+        (timedelta(seconds=42), "42s ago"),
+        (timedelta(minutes=5, seconds=59), "5m ago"),
+        (timedelta(hours=23, minutes=59), "23h ago"),
+        (timedelta(days=6, hours=23), "6d ago"),
+        (timedelta(days=8), "15 Feb"),
+        (timedelta(days=400), "19 Jan 2025"),
+        (-timedelta(hours=2), "in 2h"),
+    ],
+)
+def test_a_time_is_told_from_here(before: timedelta, text: str) -> None:
+    assert relative(NOW - before, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.34, "340 ms"),
+        (2.44, "2.4 s"),
+        (42, "42 s"),
+        (252, "4m 12s"),
+        (7380, "2h 03m"),
+        (273_600, "3d 4h"),
+        (-90, "-1m 30s"),
+    ],
+)
+def test_a_length_is_told_in_two_units(seconds: float, text: str) -> None:
+    assert length(seconds) == text
+
+
+def test_a_time_carries_its_machine_form_and_the_exact_one() -> None:
+    html = draw("{% time moment %}", moment=NOW)
+    assert 'datetime="2026-02-23T12:00:00+00:00"' in html
+    assert 'title="2026-02-23 12:00:00 UTC"' in html
+
+
+def test_text_that_is_no_time_is_shown_as_it_stands_and_escaped() -> None:
+    assert "&lt;b&gt;soon" in draw("{% time moment %}", moment=OddText("<b>soon"))
+
+
+def test_a_missing_time_can_say_never() -> None:
+    assert "never" in draw('{% time moment "never" %}', moment=None)
+
+
+def test_a_state_has_a_shape_and_a_word_beside_its_colour() -> None:
+    html = draw('{% status "denied" %}')
+    assert 'class="chip bad"' in html
+    assert "#st-ban" in html
+    assert "Denied" in html
+
+
+def test_a_word_of_another_program_is_shown_as_it_stands() -> None:
+    assert state_of("Zzz").label == "Zzz"
+    assert "&lt;i&gt;" in draw("{% status word %}", word="<i>")
+
+
+def test_states_of_one_tone_differ_in_shape_from_other_tones() -> None:
+    tones: dict[str, set[str]] = {}
+    for word in ("pending", "running", "finished", "error", "stopped", "denied", "expired", "withdrawn"):
+        tones.setdefault(state_of(word).icon, set()).add(state_of(word).tone)
+    assert all(len(tone) == 1 for tone in tones.values())
+
+
+def test_short_json_stands_in_the_line_and_long_json_is_folded() -> None:
+    assert "<details" not in draw("{% fold value %}", value={"a": 1})
+    assert "<details" in draw("{% fold value %}", value={"a": "x" * 200})
+
+
+def test_folded_json_is_escaped() -> None:
+    assert "<script>" not in draw("{% fold value %}", value={"a": "<script>" * 40})
+
+
+def test_broken_json_is_shown_as_text() -> None:
+    assert "{oops" in draw("{% fold value %}", value=OddText("{oops"))
+
+
+def test_sizes_and_counts_read_well() -> None:
+    assert draw("{{ 640|filesize }} {{ 12800|filesize }} {{ 26214400|filesize }}") == "640 B 12.5 KB 25.0 MB"
+    assert draw('{{ 1|count_of:"run,runs" }} {{ 1200|count_of:"run,runs" }}') == "1 run 1,200 runs"
+
+
+def test_a_changed_query_keeps_the_rest_of_the_address() -> None:
+    request = RequestFactory().get("/ui/", {"q": "a b", "page": "3"})
+    assert draw("{% with_query page=4 %}", request=request) == "?q=a+b&amp;page=4"
+    assert draw("{% with_query page=None %}", request=request) == "?q=a+b"

@@ -1,0 +1,94 @@
+"""Words for tests of the coordinator: order runs, play a runner, move the clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from coordinator.actions import housekeeping, runners, runs
+from coordinator.actors import key
+from coordinator.models import Event, Run, Runner, Session
+
+# Of today: the audit log drops, by the database's own clock, what is older than 90 days.
+NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+OPERATOR = key("operator")
+
+
+class Fleet:
+    """A coordinator and its runners at one moment; `pass_time` moves on."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by, and housekeeping run."""
+        self.now += timedelta(seconds=seconds)
+        housekeeping.run(self.now)
+
+    def tick(self) -> datetime:
+        """Return the next moment, so that no two things happen at one."""
+        self.now += timedelta(milliseconds=10)
+        return self.now
+
+    def runner(self, hostname: str = "vm", **offers: Any) -> Runner:
+        """Register a runner."""
+        registration = runners.Registration(hostname, "/home/dev/project", "test-executor", **offers)
+        return runners.register(registration, self.tick())
+
+    def start(self, prompt: str = "hello", **order: Any) -> Run:
+        """Order a run that starts a session."""
+        return runs.create(kind=runs.START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+
+    def resume(self, session_id: str, prompt: str = "go on", **order: Any) -> Run:
+        """Order a run that resumes a session."""
+        order = {"session_id": session_id, **order}
+        return runs.create(kind=runs.RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+
+    def poll(self, runner: Runner) -> dict[str, Any] | None:
+        """Ask once for work."""
+        return runners.poll(runner.runner_id, self.tick())
+
+    def running(self, runner: Runner, run: Run) -> Run:
+        """Have the runner take the run and start it."""
+        answer = self.poll(runner)
+        assert answer is not None
+        assert answer["run"]["run_id"] == run.run_id
+        runs.started(run.run_id, runner, self.tick())
+        return self.fresh(run)
+
+    def complete(self, runner: Runner, run: Run) -> None:
+        """Report the run as completed."""
+        runs.completed(run.run_id, runner, self.tick())
+
+    def fail(self, runner: Runner, run: Run, error: str = "Process exited with code 1") -> None:
+        """Report the run as failed."""
+        runs.failed(run.run_id, runner, error, self.tick())
+
+    def stopped(self, runner: Runner, run: Run) -> None:
+        """Report the run as stopped."""
+        runs.stopped(run.run_id, runner, self.tick())
+
+    def stop(self, run: Run) -> runs.Stop:
+        """Ask for the run to be stopped."""
+        return runs.stop(run.run_id, by=OPERATOR, now=self.tick())
+
+    def stop_session(self, session_id: str) -> runs.Stop:
+        """Ask for the session to be stopped."""
+        return runs.stop_session(session_id, by=OPERATOR, now=self.tick())
+
+    @staticmethod
+    def fresh(run: Run) -> Run:
+        """Return the run as it stands."""
+        return Run.objects.get(pk=run.pk)
+
+    @staticmethod
+    def status(session_id: str) -> str:
+        """Return how a session stands."""
+        return Session.objects.get(pk=session_id).status
+
+    @staticmethod
+    def said(session_id: str) -> list[str]:
+        """Return the types of a session's events."""
+        return list(
+            Event.objects.filter(session_id=session_id).order_by("id").values_list("event_type", flat=True)
+        )

@@ -1,0 +1,109 @@
+"""The pages of runs and runners: the queue with its reasons, stopping, sending a runner away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from coordinator.models import Run, Runner
+from coordinator.run_waits import Queue
+from tests.people import signed_in
+from tests.timelines import make_session
+
+pytestmark = pytest.mark.django_db
+
+
+def order(session, **fields):
+    fields = {
+        "run_id": f"run_{Run.objects.count()}",
+        "type": "start_session",
+        "prompt": "Do it",
+        "created_at": timezone.now(),
+    } | fields
+    return Run.objects.create(session=session, **fields)
+
+
+def runner(name="build-7", *, heard=timedelta(0), **fields):
+    now = timezone.now()
+    fields = {"project_dir": "/srv", "executor_profile": "coding", "tags": ["linux"]} | fields
+    return Runner.objects.create(
+        runner_id=f"lnch_{name}", hostname=name, registered_at=now, last_heartbeat=now - heard, **fields
+    )
+
+
+def why(run):
+    return Queue.at(timezone.now()).why(run)
+
+
+def test_why_a_run_waits():
+    session = make_session()
+    run = order(session)
+    assert why(run) == "No runner is online."
+    runner(heard=timedelta(hours=1))
+    assert why(run) == "No runner is online."
+    runner("build-8")
+    assert why(run) == "Will be taken by the next poll of a runner that can: build-8."
+    assert (
+        why(order(session, demands={"hostname": "mars", "tags": ["gpu"]}))
+        == "No online runner has host mars, tag gpu."
+    )
+    runner("mars", tags=[])
+    assert "all of this at once: host mars, tag linux" in why(
+        order(session, demands={"hostname": "mars", "tags": ["linux"]})
+    )
+    order(session, status="running", runner_id="lnch_mars")
+    assert why(run) == "Its session is busy with an earlier run."
+    assert why(order(session, status="completed")) == ""
+
+
+def test_a_run_that_names_no_tag_is_not_for_a_runner_that_needs_one():
+    runner(require_matching_tags=True)
+    assert (
+        why(order(make_session()))
+        == "No online runner has no need of matching tags, and this run names none."
+    )
+
+
+def test_the_list_shows_runs_and_filters_them():
+    session = make_session()
+    order(session, prompt="first <thing>")
+    order(session, prompt="second", status="failed", error="It broke")
+    body = signed_in("viewer").get("/ui/runs/").content.decode()
+    assert "first &lt;thing&gt;" in body
+    assert "It broke" in body
+    body = signed_in("approver").get("/ui/runs/?status=failed").content.decode()
+    assert "first" not in body
+
+
+@pytest.mark.parametrize("query", ["?page=x", "?sort=none", "?status=x", "?runner=x&session=y"])
+def test_an_odd_query_is_no_error(query):
+    assert signed_in("viewer").get(f"/ui/runs/{query}").status_code == 200
+
+
+def test_stop_a_run():
+    run = order(make_session())
+    url = reverse("runs:stop", args=[run.pk])
+    assert signed_in("viewer").post(url).status_code == 403
+    assert signed_in("approver").post(url).status_code == 302
+    assert Run.objects.get(pk=run.pk).status == "stopped"
+
+
+def test_the_runners_page_tells_who_is_there_and_what_they_do():
+    session = make_session(agent_name="weaver")
+    runner()
+    runner("old-1", heard=timedelta(hours=1))
+    order(session, status="running", runner_id="lnch_build-7", agent_name="weaver", started_at=timezone.now())
+    body = signed_in("viewer").get("/ui/runners/").content.decode()
+    for words in ("Online", "Stale", "build-7", "weaver", "idle", "linux"):
+        assert words in body
+
+
+def test_only_an_admin_sends_a_runner_away():
+    url = reverse("runners:deregister", args=[runner().pk])
+    assert signed_in("approver").post(url).status_code == 403
+    assert signed_in("admin").post(url).status_code == 302
+    assert Runner.objects.get().deregistered_at is not None
+    assert signed_in("viewer").get("/ui/runners/").content.decode().count("Told to go") == 1

@@ -1,0 +1,137 @@
+"""What housekeeping and the runners' own comings and goings repair."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.actions import runners, runs, sessions
+from coordinator.actors import key
+from coordinator.errors import Conflict, NotFound, Unauthorized
+from coordinator.models import Runner
+from tests.runs.fleet import Fleet
+from tests.runs.test_events import Said
+
+
+def test_demands_that_nobody_meets_fail_after_the_timeout(fleet: Fleet) -> None:
+    run = fleet.start(additional_demands={"tags": ["nobody"]})
+    fleet.pass_time(299)
+    assert fleet.fresh(run).status == "pending"
+    fleet.pass_time(2)
+    assert (fleet.fresh(run).status, fleet.fresh(run).error) == ("failed", runs.NOBODY_CAME)
+    assert fleet.status(run.session_id) == "error"
+
+
+def test_a_run_without_demands_waits_for_ever(fleet: Fleet) -> None:
+    run = fleet.start()
+    fleet.pass_time(1_000_000)
+    assert fleet.fresh(run).status == "pending"
+
+
+def test_waiting_for_ones_own_session_is_not_waiting_for_a_runner(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    first = fleet.running(runner, fleet.start())
+    queued = fleet.resume(first.session_id, additional_demands={"hostname": "vm"})
+    for _ in range(4):
+        fleet.pass_time(100)
+        runners.heartbeat(runner.runner_id, fleet.now)
+    assert fleet.fresh(queued).status == "pending"
+    fleet.complete(runner, first)
+    fleet.pass_time(299)
+    assert fleet.fresh(queued).status == "pending"
+
+
+def test_a_claimed_run_that_is_never_started_waits_again(fleet: Fleet) -> None:
+    vanishing, run = fleet.runner("a"), fleet.start()
+    fleet.poll(vanishing)
+    fleet.pass_time(61)
+    assert (fleet.fresh(run).status, fleet.fresh(run).runner_id) == ("pending", None)
+    fleet.running(fleet.runner("b"), run)
+
+
+def test_a_poll_that_broke_off_gives_its_run_back_at_once(fleet: Fleet) -> None:
+    gone, run = fleet.runner("a"), fleet.start()
+    answer = fleet.poll(gone)
+    runners.poll_broke_off(gone.runner_id, answer, fleet.tick())
+    fleet.running(fleet.runner("b"), run)
+
+
+def test_a_start_that_is_reported_late_takes_the_run_up_again(fleet: Fleet) -> None:
+    slow, run = fleet.runner(), fleet.start()
+    fleet.poll(slow)
+    fleet.pass_time(61)
+    runs.started(run.run_id, slow, fleet.tick())
+    assert (fleet.fresh(run).status, fleet.fresh(run).runner_id) == ("running", slow.runner_id)
+
+
+def test_a_runner_that_vanished_loses_its_runs(fleet: Fleet) -> None:
+    gone = fleet.runner("a")
+    running = fleet.running(gone, fleet.start())
+    stopping = fleet.running(gone, fleet.start())
+    fleet.stop(stopping)
+    fleet.pass_time(601)
+    assert not Runner.objects.exists()
+    assert (fleet.fresh(running).status, fleet.fresh(running).error) == (
+        "failed",
+        "Runner vanished during execution",
+    )
+    assert fleet.fresh(stopping).status == "stopped"
+
+
+def test_a_silent_runner_is_stale_and_one_that_speaks_again_is_not(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    fleet.pass_time(121)
+    assert Runner.objects.get().silence(fleet.now) >= runners.stale_after()
+    runners.heartbeat(runner.runner_id, fleet.now)
+    assert Runner.objects.get().silence(fleet.now) < runners.stale_after()
+
+
+def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
+    leaving = fleet.runner("a")
+    running, claimed = fleet.running(leaving, fleet.start()), fleet.start()
+    fleet.poll(leaving)
+    runners.deregister(leaving.runner_id, by=key("k"), itself=True, now=fleet.tick())
+    assert fleet.fresh(running).status == "failed"
+    assert fleet.fresh(claimed).status == "pending"
+    with pytest.raises(Unauthorized, match="Runner not registered"):
+        fleet.poll(leaving)
+
+
+def test_a_runner_that_others_deregister_is_told_on_its_poll(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    runners.deregister(runner.runner_id, by=key("k"), itself=False, now=fleet.tick())
+    assert fleet.poll(runner) == {"deregistered": True}
+    with pytest.raises(NotFound, match="Runner not found"):
+        runners.deregister(runner.runner_id, by=key("k"), itself=False, now=fleet.tick())
+
+
+def test_a_live_identity_cannot_be_registered_again(fleet: Fleet) -> None:
+    runner = fleet.runner(tags=["x"])
+    with pytest.raises(Conflict) as refused:
+        fleet.runner(tags=["y"])
+    assert refused.value.detail["runner_id"] == runner.runner_id
+    assert Runner.objects.get().tags == ["x"]
+
+
+def test_a_stale_identity_is_taken_up_again_and_its_former_runs_are_recovered(fleet: Fleet) -> None:
+    run = fleet.running(fleet.runner(), fleet.start())
+    fleet.pass_time(121)
+    again = fleet.runner(tags=["new"])
+    assert Runner.objects.get().tags == ["new"]
+    assert fleet.fresh(run).status == "failed"
+    assert fleet.poll(again) is None
+
+
+def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    runners.poll_broke_off(runner.runner_id, None, fleet.tick())
+    assert fleet.runner().runner_id == runner.runner_id
+
+
+def test_a_lost_report_does_not_leave_a_finished_session_with_a_running_run(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    run = fleet.running(runner, fleet.start())
+    sessions.note_lifecycle_event(run.session_id, Said("session_stop"), fleet.tick())
+    for _ in range(7):
+        fleet.pass_time(10)
+        runners.heartbeat(runner.runner_id, fleet.now)
+    assert fleet.fresh(run).status == "completed"

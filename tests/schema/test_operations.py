@@ -1,0 +1,111 @@
+"""Migrations touch the documents' tables by SQL alone, and what the models say is what the tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.db import connection, migrations, models
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.operations.base import Operation
+
+from coordinator.migrations._sql import EngineSql, in_words_of
+from tests.schema import documents
+
+OF_THE_DOCUMENTS = {fact[1] for fact in documents.clotocore_facts() | documents.coordinator_facts()}
+
+
+def schema_operations(operations: Sequence[Operation], *, paired: bool = False) -> Iterator[Operation]:
+    """Yield every operation that changes tables otherwise than by SQL paired with the models' state."""
+    for operation in operations:
+        if isinstance(operation, migrations.SeparateDatabaseAndState):
+            yield from schema_operations(operation.database_operations, paired=True)
+        elif isinstance(operation, migrations.RunSQL | EngineSql):
+            if not paired:
+                yield operation
+        elif not isinstance(operation, migrations.RunPython):
+            yield operation
+
+
+def models_of_the_documents() -> set[str]:
+    managed = apps.get_app_config("coordinator").get_models()
+    return {model._meta.model_name for model in managed if model._meta.db_table in OF_THE_DOCUMENTS}
+
+
+def forbidden(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the operations on the documents' tables that Django would carry out itself, and unpaired SQL."""
+    names = models_of_the_documents()
+    return [
+        operation
+        for operation in schema_operations(operations)
+        if isinstance(operation, migrations.RunSQL | EngineSql)
+        or {getattr(operation, attribute, "").lower() for attribute in ("model_name", "name", "old_name")}
+        & names
+    ]
+
+
+def test_only_sql_touches_the_documents_tables() -> None:
+    loader = MigrationLoader(None)
+    for (app, name), migration in loader.disk_migrations.items():
+        if app == "coordinator":
+            assert not forbidden(migration.operations), name
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        migrations.AddField("Session", "mood", models.TextField(null=True)),
+        migrations.AlterField("agent", "name", models.CharField(max_length=9)),
+        migrations.DeleteModel("Grant"),
+        migrations.AddIndex("event", models.Index(fields=["role"], name="x")),
+        migrations.RenameField("McpServer", "args", "arguments"),
+        migrations.AlterModelTable("AuditLog", "trail"),
+        migrations.AddConstraint("Event", models.CheckConstraint(condition=models.Q(id__gt=0), name="x")),
+        migrations.SeparateDatabaseAndState([migrations.RemoveField("Session", "hostname")]),
+        migrations.RunSQL("ALTER TABLE sessions ADD COLUMN mood TEXT"),
+        EngineSql(["ALTER TABLE sessions ADD COLUMN mood TEXT"], []),
+    ],
+    ids=lambda operation: type(operation).__name__,
+)
+def test_any_other_operation_on_them_is_seen(operation: Operation) -> None:
+    assert forbidden([operation])
+
+
+def test_state_alone_and_other_tables_are_free() -> None:
+    mood = migrations.AddField("Session", "mood", models.TextField(null=True))
+    assert not forbidden([migrations.SeparateDatabaseAndState([], [mood])])
+    assert not forbidden([migrations.AddField("ApiKey", "mood", models.TextField(null=True))])
+
+
+@pytest.mark.django_db
+def test_models_and_migrations_agree() -> None:
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "model", list(apps.get_app_config("coordinator").get_models()), ids=lambda m: m.__name__
+)
+def test_a_model_says_what_its_table_is(model: type[models.Model]) -> None:
+    """Django compares models with migrations only, and our SQL could say something else than the state."""
+    with connection.cursor() as cursor:
+        table = connection.introspection.get_table_description(cursor, model._meta.db_table)
+    columns = {column.name: column for column in table}
+    fields = {field.column: field for field in model._meta.concrete_fields if field.column}
+    assert set(fields) == set(columns)
+    keys = {field.column for field in model._meta.pk_fields}
+    for name, field in fields.items():
+        assert field.null == columns[name].null_ok or name in keys, name
+        has_default = columns[name].default not in (None, "NULL")
+        assert field.has_db_default() == has_default, name
+
+
+def test_statements_are_put_into_each_engines_words() -> None:
+    sql = "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, on_ BOOLEAN NOT NULL DEFAULT 1, x TEXT, n INTEGER)"
+    assert in_words_of("sqlite", sql) == sql
+    assert in_words_of("postgresql", sql) == (
+        "CREATE TABLE t (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, "
+        "on_ boolean NOT NULL DEFAULT true, x text, n bigint)"
+    )

@@ -1,0 +1,214 @@
+"""What is found, how it is shown, and that the index holds what the events hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.urls import reverse
+
+from coordinator import search
+from coordinator.actions.search import forget_deleted, index_new, rebuild
+from coordinator.models import Event, EventContext
+from coordinator.search import Question, find
+from coordinator.search_text import terms_of, words_of
+from tests.people import signed_in
+from tests.timelines import BEGAN, add_events, called, make_session, said
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session():
+    return make_session()
+
+
+def found(text, **where):
+    return [hit.event.pk for hit in find(Question(text, **where)).hits]
+
+
+def test_words_are_found_wherever_they_are(session):
+    events = [
+        said("user", "Bring the Österreich report"),
+        *called("Bash", {"command": "cat src/app.py"}, {"stdout": "ok", "stderr": "broken pipe"}),
+    ]
+    said_row, begun, ended = add_events(session, events)
+    assert index_new() == 3
+    assert found("osterreich") == [said_row.pk]
+    assert found("REPORT bring") == [said_row.pk]
+    assert found("pipe") == [ended.pk]
+    assert found("app.py") == [begun.pk]
+    assert found("bring pipe") == []
+
+
+def test_side_by_side_and_beginnings(session):
+    one, two = add_events(session, [said("user", "the quick brown fox"), said("user", "the brown quick fox")])
+    index_new()
+    assert found('"quick brown"') == [one.pk]
+    assert found("quick brown") == [two.pk, one.pk]
+    assert found("bro*") == [two.pk, one.pk]
+    assert found("bro") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        '"',
+        "***",
+        "AND",
+        "NOT x",
+        "a:b",
+        "x NEAR y",
+        "(",
+        "body: x",
+        "'; --",
+        "\\",
+        "é" * 300,
+        "& | !",
+        "<->",
+        "-x",
+        "%",
+    ],
+)
+def test_no_question_is_an_error(session, text):
+    add_events(session, [said("user", "and not near")])
+    index_new()
+    found(text)
+
+
+def test_where_to_look(session):
+    other = make_session("ses_other", agent_name="builder")
+    add_events(session, [said("user", "needle"), *called("Grep", {"pattern": "needle"}, "needle")])
+    (elsewhere,) = add_events(other, [said("assistant", "needle", at=BEGAN + timedelta(days=2))])
+    index_new()
+    assert found("needle", session_id="ses_other") == [elsewhere.pk]
+    assert found("needle", agent="builder") == [elsewhere.pk]
+    assert len(found("needle", kind="message")) == 2
+    assert len(found("needle", tool="Grep")) == 2
+    assert found("needle", since=BEGAN + timedelta(days=1)) == [elsewhere.pk]
+    assert len(found("needle", until=BEGAN + timedelta(days=1))) == 3
+
+
+def test_pages_follow_each_other_without_gap(session):
+    rows = add_events(session, [said("user", f"needle {n}") for n in range(7)])
+    index_new()
+    seen, before = [], None
+    while True:
+        page = find(Question("needle"), before=before, limit=3)
+        seen += [hit.event.pk for hit in page.hits]
+        before = page.before
+        if before is None:
+            break
+    assert seen == [row.pk for row in reversed(rows)]
+
+
+def test_a_snippet_shows_why(session):
+    add_events(session, [said("user", "x " * 500 + "the golden needle lies here " + "y " * 500)])
+    index_new()
+    (hit,) = find(Question("needle golden")).hits
+    assert [piece.text for piece in hit.snippet if piece.found] == ["golden", "needle"]
+    assert hit.snippet[0].text == hit.snippet[-1].text == "…"
+
+
+def test_indexing_twice_finds_once(session):
+    add_events(session, [said("user", "needle")])
+    assert (index_new(), index_new()) == (1, 0)
+    assert len(found("needle")) == 1
+
+
+def test_events_that_committed_late_are_indexed_too(session):
+    rows = add_events(session, [said("user", f"needle {n}") for n in range(3)])
+    late = Event.objects.get(pk=rows[0].pk)
+    EventContext.objects.filter(pk=late.pk).delete()
+    late.delete()
+    index_new()
+    late.save(force_insert=True)
+    assert index_new() == 1
+    assert late.pk in found("needle")
+
+
+def test_deleted_events_are_not_found(session):
+    rows = add_events(session, [said("user", "needle one"), said("user", "needle two")])
+    index_new()
+    EventContext.objects.filter(pk=rows[0].pk).delete()
+    rows[0].delete()
+    assert found("needle") == [rows[1].pk]
+    forget_deleted()
+    assert found("needle") == [rows[1].pk]
+
+
+def test_a_rebuild_finds_the_same(session):
+    add_events(session, [said("user", "needle"), *called("Bash", {"command": "needle"}, "needle")])
+    index_new()
+    before = found("needle")
+    assert rebuild() == 3
+    assert found("needle") == before
+    call_command("rebuild_search")
+    assert found("needle") == before
+
+
+def test_base64_is_not_indexed(session):
+    add_events(
+        session,
+        [{"event_type": "message", "role": "user", "content": [{"type": "image", "data": "needle/" * 99}]}],
+    )
+    index_new()
+    assert found("needle") == []
+
+
+def test_words_and_terms():
+    assert words_of("src/app.py table_42 Größe naïve") == [
+        "src",
+        "app",
+        "py",
+        "table",
+        "42",
+        "große",
+        "naive",
+    ]
+    assert [(term.words, term.prefix) for term in terms_of('one "two three" fo* a/b')] == [
+        (("one",), False), (("two", "three"), False), (("fo",), True), (("a", "b"), False)
+    ]  # fmt: skip
+
+
+def test_the_page_links_to_the_event(session):
+    (row,) = add_events(session, [said("user", "find the <b>needle</b> here")])
+    index_new()
+    body = signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode()
+    assert f"{reverse('sessions:detail', args=[session.pk])}?event={row.pk}#event-{row.pk}" in body
+    assert "&lt;b&gt;<mark>needle</mark>&lt;/b&gt;" in body
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?q=x&before=y",
+        "?q=x&since=when&until=9999-12-31",
+        "?q=x&kind=none",
+    ],
+)
+def test_an_odd_query_is_no_error(query):
+    assert signed_in("viewer").get(f"/ui/search/{query}").status_code == 200
+
+
+def test_a_session_is_searched_in_place(session):
+    rows = add_events(
+        session,
+        [
+            said("user", "nothing"),
+            *called("Bash", {"command": "ls"}, "the needle", use="a"),
+            said("user", "end"),
+        ],
+    )
+    index_new()
+    assert search.event_ids(session.pk, "needle") == (rows[2].pk,)
+    shown = (
+        signed_in("viewer")
+        .get(reverse("sessions:detail", args=[session.pk]), {"q": "needle"})
+        .context["rows"]
+    )
+    assert [row.kind for row in shown] == ["call"]

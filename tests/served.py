@@ -1,0 +1,252 @@
+"""The program as people run it: `manage.py serve` on a free port with a database of its own.
+
+A migrated and seeded database is made once per test run and copied for each server, so a server is ready
+in about two seconds. Tests speak to it over HTTP (`served.client(key="operator")`), or look into its
+database from outside, as any other program would (`served.sql(…)`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+ROOT = Path(__file__).resolve().parent.parent
+# Known to every server a test starts (tests/served_seed.py makes them).
+KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in ("runner", "agent", "operator", "read", "all")}
+PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
+READY_WITHIN = 30.0  # seconds, on a slow machine with other tests at work
+STOPPED_WITHIN = 10.0
+
+
+def postgres_url() -> str | None:
+    """Return the PostgreSQL that this test run is for, or None on SQLite."""
+    url = os.environ.get("DATABASE_URL", "")
+    return url if url.startswith("postgres") else None
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a management command to its end; fails the test with its output if it fails."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        check=False,
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+class Template:
+    """A data folder and a database, migrated and seeded, from which each server gets a copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = f"signalbox_template_{uuid.uuid4().hex[:12]}"
+        if postgres_url():
+            run_on_postgres(f"CREATE DATABASE {self.database}")
+        env = self.environment(folder, self.database)
+        manage("migrate", "--verbosity=0", env=env)
+        subprocess.run(
+            [sys.executable, "-m", "tests.served_seed"], cwd=ROOT, env=env, check=True, timeout=120
+        )
+        manage(
+            "shell", "-c", "from coordinator import startup; startup.prepare_static_files(say=str)", env=env
+        )
+
+    @staticmethod
+    def environment(folder: Path, database: str) -> dict[str, str]:
+        """Return the environment of a server on `folder` (and on `database`, where PostgreSQL is tested)."""
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SIGNALBOX_", "DJANGO_"))
+        }
+        env |= {"SIGNALBOX_DATA_DIR": str(folder), "DJANGO_SETTINGS_MODULE": "coordinator.settings"}
+        if url := postgres_url():
+            env["DATABASE_URL"] = with_database(url, database)
+        return env
+
+    def copy(self, folder: Path) -> str:
+        """Fill `folder`, make a database for it, and return that database's name."""
+        folder.mkdir(parents=True)
+        for name in ("secret_key", "signalbox.sqlite3"):
+            if (self.folder / name).exists():
+                shutil.copy2(self.folder / name, folder / name)
+        (folder / "static").symlink_to(self.folder / "static")
+        database = f"signalbox_served_{uuid.uuid4().hex[:12]}"
+        if postgres_url():
+            run_on_postgres(f"CREATE DATABASE {database} TEMPLATE {self.database}")
+        return database
+
+    def drop(self) -> None:
+        """Remove the template's database."""
+        if postgres_url():
+            drop_database(self.database)
+
+
+class Served:
+    """One running server. `start`, `stop` and `kill_worker` may be called in any order."""
+
+    def __init__(self, template: Template, folder: Path, *, workers: int, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.database = template.copy(folder)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.workers = workers
+        self.env = (
+            template.environment(folder, self.database) | {"SIGNALBOX_BIND": f"127.0.0.1:{self.port}"} | env
+        )
+        self.log = folder / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.clients: list[httpx.Client] = []
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "serve", f"--workers={self.workers}", "--no-migrate"],
+                cwd=ROOT,
+                env=self.env,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + READY_WITHIN
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"the server ended:\n{self.output()}"
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(self.url + "/health", timeout=5)
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the server is not ready after {READY_WITHIN} s:\n{self.output()}")
+
+    def output(self) -> str:
+        """Return what the server has printed."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> float:
+        """Stop the server and return how many seconds that took; fails if it takes too long."""
+        if self.process is None:
+            return 0.0
+        began = time.monotonic()
+        self.process.send_signal(how)
+        try:
+            self.process.wait(STOPPED_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(
+                f"the server did not stop within {STOPPED_WITHIN} s:\n{self.output()}"
+            ) from None
+        finally:
+            self.process = None
+        return time.monotonic() - began
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def kill_worker(self) -> int:
+        """Kill one worker as a crash would (SIGKILL) and return its process id."""
+        pid = self.worker_pids()[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def client(self, key: str | None = "all", **options: Any) -> httpx.Client:
+        """Return an HTTP client with the key of that scope (or none), closed with the server."""
+        headers = {"Authorization": f"Bearer {KEYS[key]}"} if key else {}
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=20, **options)
+        self.clients.append(client)
+        return client
+
+    def sign_in(self, name: str) -> httpx.Client:
+        """Return a client that is signed in as one of PEOPLE and sends the CSRF token it was given."""
+        client = self.client(key=None, follow_redirects=True)
+        client.get("/ui/sign-in/")
+        form = {
+            "username": name,
+            "password": PEOPLE[name],
+            "csrfmiddlewaretoken": client.cookies["signalbox_csrf"],
+        }
+        answer = client.post("/ui/sign-in/", data=form, headers={"Referer": self.url})
+        assert answer.status_code == 200, answer.text
+        token = client.cookies["signalbox_csrf"]
+        client.headers.update({"X-CSRFToken": token, "Referer": self.url, "Origin": self.url})
+        return client
+
+    def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run SQL as another program would, committed at once; `?` marks parameters on both engines."""
+        if url := postgres_url():
+            marked = statement.replace("%", "%%").replace("?", "%s")
+            with psycopg.connect(with_database(url, self.database), autocommit=True) as connection:
+                cursor = connection.execute(marked, parameters)  # type: ignore[call-overload]
+                return cursor.fetchall() if cursor.description else []
+        with contextlib.closing(sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=5)) as file, file:
+            return file.execute(statement, parameters).fetchall()
+
+    def close(self) -> None:
+        """Stop the server and remove its database."""
+        for client in self.clients:
+            client.close()
+        try:
+            self.stop()
+        finally:
+            if postgres_url():
+                drop_database(self.database)
+
+
+def with_database(url: str, name: str) -> str:
+    """Return the PostgreSQL URL `url` with another database's name."""
+    head, _, _ = url.rpartition("/")
+    return f"{head}/{name}"
+
+
+def run_on_postgres(statement: str) -> None:
+    """Run one statement outside a transaction, on the server's maintenance database."""
+    url = postgres_url()
+    assert url is not None
+    with psycopg.connect(with_database(url, "postgres"), autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[call-overload]
+
+
+def drop_database(name: str) -> None:
+    """Drop a database, whoever is still connected to it."""
+    run_on_postgres(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@contextlib.contextmanager
+def running(template: Template, folder: Path, *, workers: int = 2, **env: str) -> Iterator[Served]:
+    """Run a server for the length of a `with` block; shows what it printed where the block fails."""
+    served = Served(template, folder, workers=workers, env=env)
+    try:
+        served.start()
+        yield served
+    except BaseException:
+        sys.stderr.write(served.output())
+        raise
+    finally:
+        served.close()

@@ -1,0 +1,113 @@
+"""`serve` gets from nothing to answering, stops cleanly, and leaves no default way in."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.served import ROOT, Served, Template, free_port, postgres_url
+
+pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A data folder that does not exist yet, and the environment of a server on it (SQLite)."""
+    folder = tmp_path / "data"
+    env = Template.environment(folder, "") | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"}
+    env.pop("DATABASE_URL", None)
+    return folder, env
+
+
+def test_first_start_migrates_and_prints_a_set_up_link(fresh: tuple[Path, dict[str, str]]) -> None:
+    folder, env = fresh
+    url = f"http://{env['SIGNALBOX_BIND']}"
+    server = subprocess.Popen(
+        [sys.executable, "manage.py", "serve"], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        link = next(line.strip() for line in server.stdout if "/ui/setup/?token=" in line)
+        page = answer_of(link)
+        assert page.status_code == 200
+        assert "password" in page.text
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10) == 0
+    assert link.startswith(url)
+    assert stat.S_IMODE((folder / "secret_key").stat().st_mode) == 0o600
+    with sqlite3.connect(folder / "signalbox.sqlite3") as file:
+        assert file.execute("SELECT count(*) FROM auth_user").fetchone() == (0,)
+
+
+def answer_of(url: str) -> httpx.Response:
+    """Return the page at `url` as soon as the server accepts connections."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return httpx.get(url, timeout=5)
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_no_link_once_somebody_can_sign_in(served: Served) -> None:
+    assert "/ui/setup/" not in served.output()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stops_within_five_seconds_with_open_connections(served: Served, how: signal.Signals) -> None:
+    with served.client().stream("GET", "/sse/sessions") as stream:
+        next(stream.iter_lines())
+        assert served.stop(how) < 5
+
+
+def test_answers_again_after_a_restart(served: Served) -> None:
+    served.stop()
+    served.start()
+    assert served.client(key=None).get("/health").json() == {"status": "healthy"}
+
+
+def test_killed_worker_is_replaced(served: Served) -> None:
+    killed = served.kill_worker()
+    deadline = time.monotonic() + 20
+    while killed in served.worker_pids() or len(served.worker_pids()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert served.client(key=None).get("/health").status_code == 200
+
+
+@pytest.mark.skipif(postgres_url() is None, reason="SQLite keeps a lock file instead (one machine)")
+def test_two_servers_on_one_database_take_turns_to_migrate(
+    tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    one = serve()
+    served_tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
+    before = one.sql(served_tables)
+    one.stop()
+    one.sql("DROP SCHEMA public CASCADE")
+    one.sql("CREATE SCHEMA public")
+    servers = []
+    for name in ("a", "b"):
+        env = one.env | {
+            "SIGNALBOX_DATA_DIR": str(tmp_path / name),
+            "SIGNALBOX_BIND": f"127.0.0.1:{free_port()}",
+        }
+        servers.append((subprocess.Popen([sys.executable, "manage.py", "serve"], cwd=ROOT, env=env), env))
+    try:
+        for _process, env in servers:
+            assert answer_of(f"http://{env['SIGNALBOX_BIND']}/health").status_code == 200
+    finally:
+        for process, _env in servers:
+            process.terminate()
+            assert process.wait(10) == 0
+    assert one.sql(served_tables) == before

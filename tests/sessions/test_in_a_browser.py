@@ -1,0 +1,344 @@
+"""A person follows a session in a real browser, against the served program with two workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser import PHONE, Watch
+from tests.served import Served, Template, running
+
+pytestmark = [pytest.mark.browser, pytest.mark.served]
+PersonAt = Callable[..., tuple[Page, Watch]]
+BEGAN = datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def served(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests here: each has a session of its own."""
+    with running(served_template, tmp_path_factory.mktemp("timelines") / "server") as server:
+        yield server
+
+
+class Agent:
+    """An agent at work in one session: reports over HTTP, as executors do."""
+
+    def __init__(self, served: Served, session_id: str) -> None:
+        self.served, self.session_id = served, session_id
+        self.http = served.client("runner")
+        self.count = 0
+        served.sql(
+            "INSERT INTO sessions (session_id, status, created_at, agent_name) VALUES (?, ?, ?, ?)",
+            (session_id, "running", BEGAN.isoformat(timespec="microseconds"), "builder"),
+        )
+
+    @property
+    def page(self) -> str:
+        return f"/ui/sessions/{self.session_id}/"
+
+    def report(self, event_type: str, **fields: Any) -> None:
+        self.count += 1
+        when = (BEGAN + timedelta(seconds=self.count)).isoformat()
+        body = {"event_type": event_type, "session_id": self.session_id, "timestamp": when, **fields}
+        answer = self.http.post(f"/sessions/{self.session_id}/events", json=body)
+        assert answer.status_code == 201, answer.text
+
+    def say(self, text: str, role: str = "assistant") -> None:
+        self.report("message", role=role, content=[{"type": "text", "text": text}])
+
+    def call(self, tool: str, given: dict[str, Any]) -> None:
+        self.report("pre_tool", tool_name=tool, tool_input=given)
+
+    def result(self, tool: str, given: dict[str, Any], came: Any = None, error: str | None = None) -> None:
+        self.report("post_tool", tool_name=tool, tool_input=given, tool_output=came, error=error)
+
+
+@pytest.fixture
+def agent(served: Served, request: pytest.FixtureRequest) -> Agent:
+    """An agent with a running session, named after the test."""
+    return Agent(served, "ses_" + re.sub(r"\W+", "_", request.node.name)[-40:])
+
+
+def live(page: Page) -> None:
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+
+def test_rows_arrive_while_a_person_reads(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    expect(page.get_by_text("Nothing has happened yet")).to_be_visible()
+    agent.say("Hello, I have begun", role="user")
+    expect(page.get_by_text("Hello, I have begun")).to_be_visible(timeout=3000)
+    expect(page.get_by_text("Nothing has happened yet")).to_have_count(0)
+    for number in range(20):
+        agent.say(f"step {number} of it")
+    expect(page.locator(".entry.message")).to_have_count(21)
+    texts = page.locator(".entry.message .prose").all_text_contents()
+    assert [text.strip() for text in texts[1:]] == [f"step {number} of it" for number in range(20)]
+
+
+def test_a_call_fills_in_when_its_result_comes(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.call("Bash", {"command": "make test"})
+    page.goto(agent.page)
+    live(page)
+    row = page.locator(".entry.call")
+    expect(row.get_by_text("Running")).to_be_visible()
+    agent.result("Bash", {"command": "make test"}, {"stdout": "all green", "stderr": ""})
+    expect(row.get_by_text("Running")).to_have_count(0)
+    expect(row).to_have_count(1)
+    row.locator("summary").click()
+    expect(row.locator("pre", has_text="all green")).to_be_visible()
+
+
+def test_what_was_opened_stays_open(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.call("Bash", {"command": "make test"})
+    page.goto(agent.page)
+    live(page)
+    page.locator(".entry.call summary").click()
+    agent.result("Bash", {"command": "make test"}, "all green")
+    expect(page.locator(".entry.call pre", has_text="all green")).to_be_visible()
+
+
+def test_paused_news_are_counted_and_shown_on_resume(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    page.locator("#live").click()
+    for number in range(3):
+        agent.say(f"unseen {number}")
+    expect(page.locator("#live [data-live-count]")).to_have_text("3 new")
+    assert page.get_by_text("unseen 1").count() == 0
+    page.locator("#live").click()
+    expect(page.get_by_text("unseen 2")).to_be_visible()
+
+
+def test_a_hidden_tab_catches_up_when_it_is_shown(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    hide(page, hidden=True)
+    agent.say("while you were away")
+    agent.call("Read", {"file_path": "/a"})
+    hide(page, hidden=False)
+    expect(page.get_by_text("while you were away")).to_be_visible()
+    expect(page.locator(".entry.call")).to_have_count(1)
+
+
+def hide(page: Page, *, hidden: bool) -> None:
+    """Make the page believe that its tab is hidden, or shown again."""
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+            const state = hidden ? 'hidden' : 'visible';
+            Object.defineProperty(document, 'visibilityState', { configurable: true, get: () => state });
+            document.dispatchEvent(new Event('visibilitychange'));
+        }""",
+        hidden,
+    )
+
+
+def test_who_has_scrolled_up_is_told_how_much_is_new(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    for number in range(60):
+        agent.say(f"line {number}")
+    page.goto(agent.page)
+    live(page)
+    page.evaluate("window.scrollTo(0, 0)")
+    agent.say("something new")
+    expect(page.locator("#unseen")).to_contain_text("1 new")
+    assert page.evaluate("window.scrollY") == 0
+    page.locator("#unseen").click()
+    expect(page.get_by_text("something new")).to_be_in_viewport()
+    expect(page.locator("#unseen")).to_be_hidden()
+
+
+def test_the_end_is_followed_by_who_stands_there(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    for number in range(60):
+        agent.say(f"line {number}")
+    page.goto(agent.page)
+    live(page)
+    agent.say("the very newest")
+    expect(page.get_by_text("the very newest")).to_be_in_viewport()
+
+
+def test_a_permalink_opens_its_window_and_marks_the_event(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    for number in range(250):
+        agent.say(f"line {number} of many")
+    ((event_id,),) = served.sql(
+        "SELECT id FROM events WHERE session_id = ? ORDER BY id LIMIT 1 OFFSET 30", (agent.session_id,)
+    )
+    page.goto(f"{agent.page}#event-{event_id}")
+    expect(page.get_by_text("line 30 of many")).to_be_in_viewport()
+    assert page.locator(f"#event-{event_id}:target").count() == 1
+    assert page.locator("[data-place]").count() <= 200
+
+
+def test_reading_on_loads_later_and_earlier_rows(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    for number in range(250):
+        agent.say(f"line {number} of many")
+    page.goto(f"{agent.page}?from=start")
+    page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    expect(page.get_by_text("line 199 of many")).to_have_count(1)
+    page.goto(f"{agent.page}?from=end")
+    page.locator("#older").click()
+    expect(page.get_by_text("line 60 of many")).to_have_count(1)
+    texts = page.locator(".entry.message .prose").all_text_contents()
+    assert [text.strip() for text in texts] == [f"line {number} of many" for number in range(50, 250)]
+
+
+def test_filters_stand_in_the_url_and_back_works(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.say("words")
+    agent.call("Bash", {"command": "false"})
+    agent.result("Bash", {"command": "false"}, error="exit 1")
+    page.goto(agent.page)
+    page.get_by_role("link", name="Errors 1").click()
+    page.wait_for_url("**/?errors=1")
+    expect(page.locator("#entries > [data-place]")).to_have_count(1)
+    page.go_back()
+    expect(page.locator("#entries > [data-place]")).to_have_count(2)
+    page.go_forward()
+    expect(page.locator("#entries > [data-place]")).to_have_count(1)
+
+
+def test_the_failing_call_is_one_key_away_and_has_a_link(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    for number in range(120):
+        agent.say(f"line {number}")
+    agent.call("Bash", {"command": "false"})
+    agent.result("Bash", {"command": "false"}, error="it broke")
+    for number in range(120):
+        agent.say(f"more {number}")
+    page.goto(f"{agent.page}?from=start")
+    page.keyboard.press("n")
+    page.wait_for_url(re.compile(r"event=\d+#event-\d+$"))
+    expect(page.locator(".entry.failed")).to_be_in_viewport()
+    expect(page.get_by_text("it broke").first).to_be_visible()
+
+
+def test_stopping_from_the_page(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "approver")
+    page.goto(agent.page)
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Yes, do it").click()
+    expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()
+    assert served.sql("SELECT status FROM sessions WHERE session_id = ?", (agent.session_id,)) == [
+        ("stopped",)
+    ]
+
+
+def test_the_status_changes_under_the_readers_eyes(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    agent.report("session_stop", exit_code=0, reason="completed")
+    expect(page.get_by_text("Session ended · completed")).to_be_visible()
+    expect(page.locator("#session-head").get_by_text("Finished")).to_be_visible(timeout=8000)
+
+
+def test_the_list_tells_of_changes_without_moving(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto("/ui/sessions/")
+    live(page)
+    before = page.locator("[data-session-row]").evaluate_all(
+        "rows => rows.map(row => row.dataset.sessionRow)"
+    )
+    Agent(served, agent.session_id + "_next")
+    expect(page.locator("#arrivals")).to_contain_text("1 new")
+    agent.report("session_stop", exit_code=0, reason="completed")
+    row = page.locator(f'[data-session-row="{agent.session_id}"]')
+    expect(row.get_by_text("Finished")).to_be_visible()
+    after = page.locator("[data-session-row]").evaluate_all("rows => rows.map(row => row.dataset.sessionRow)")
+    assert after == before
+
+
+@pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=["desk", "phone", "dark"])
+def test_no_page_complains_or_is_too_wide(
+    served: Served, person_at: PersonAt, agent: Agent, options: dict[str, Any]
+) -> None:
+    page, _ = person_at(served, "admin", **options)
+    for status in ("finished", "error", "stopped", "stopping", "a status of another program"):
+        served.sql(
+            "INSERT INTO sessions (session_id, status, created_at) VALUES (?, ?, ?)",
+            (f"{agent.session_id}_{status}", status, BEGAN.isoformat()),
+        )
+    agent.say("long " * 400 + "unbroken" * 200, role="user")
+    agent.call("Edit", {"file_path": "/a" * 90, "old_string": "a\n" * 80, "new_string": "b" * 900})
+    agent.result(
+        "Edit", {"file_path": "/a" * 90, "old_string": "a\n" * 80, "new_string": "b" * 900}, error="x" * 500
+    )
+    places = (
+        agent.page,
+        f"{agent.page}-/print/",
+        f"{agent.page}-/delete/",
+        f"{agent.page}-/resume/",
+        "/ui/sessions/",
+    )
+    for place in (*places, "/ui/search/?q=long", "/ui/runs/", "/ui/runs/new/", "/ui/runners/"):
+        answer = page.goto(place)
+        assert answer is not None
+        assert answer.status == 200, place
+        page.wait_for_load_state("load")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
+
+
+def bar_of(page: Page, number: int) -> Any:
+    return page.locator("#waterfall [data-bar]").nth(number)
+
+
+def test_the_waterfall_is_walked_by_keyboard(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    for number in range(4):
+        agent.say(f"step {number}")
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    page.keyboard.press("w")
+    expect(page.locator("#waterfall [data-bar]:focus")).to_have_count(1)
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    expect(bar_of(page, 1)).to_be_focused()
+    expect(bar_of(page, 1)).to_have_accessible_name("assistant")
+    expect(page.locator("#waterfall [data-bar][tabindex='0']")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator(".entry").nth(1).locator("[data-open]")).to_be_focused()
+
+
+def test_on_a_phone_the_waterfall_is_shown_and_hidden(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    agent.say("hello")
+    page, _ = person_at(served, "viewer", **PHONE)
+    page.goto(agent.page)
+    expect(page.locator("#waterfall")).to_be_hidden()
+    page.get_by_role("link", name="Waterfall").tap()
+    expect(bar_of(page, 0)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#waterfall")).to_be_hidden()
+    expect(page.get_by_role("link", name="Waterfall")).to_be_focused()
+
+
+def test_the_list_counts_events_as_they_arrive(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(f"/ui/sessions/?q={agent.session_id}")
+    live(page)
+    agent.say("one")
+    agent.say("two")
+    expect(page.locator(f"#session-{agent.session_id} td[data-label=Events]")).to_have_text("2")

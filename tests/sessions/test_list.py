@@ -1,0 +1,221 @@
+"""The list of sessions: what it says of each, what its filters let through, and what it costs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from coordinator.feed import Change
+from coordinator.models import PermissionContext, PermissionRequest, Run
+from coordinator.session_facts import facts_of
+from dashboard.session_rows import row_fragments
+from tests.timelines import BEGAN, add_events, called, make_session, said
+
+pytestmark = pytest.mark.django_db
+
+
+def listed(client, query=""):
+    return [row.session.pk for row in client.get(f"/ui/sessions/{query}").context["rows"]]
+
+
+def ask(session, status="pending"):
+    request = PermissionRequest.objects.create(
+        request_id=f"req-{session.pk}-{status}",
+        created_at=BEGAN,
+        plugin_id="p",
+        permission_type="t",
+        justification="j",
+        status=status,
+    )
+    PermissionContext.objects.create(
+        request=request, requested_by="key:x", session_id=session.pk, subject_key=request.request_id
+    )
+
+
+def test_an_empty_list_says_what_to_do(viewer):
+    assert "No sessions yet" in viewer.get("/ui/sessions/").content.decode()
+
+
+def test_newest_first_and_children_folded_into_their_parents(viewer):
+    old = make_session("ses_old", created_at=BEGAN - timedelta(days=1))
+    make_session("ses_new")
+    make_session("ses_child", parent_session_id=old.pk)
+    assert listed(viewer) == ["ses_new", "ses_old"]
+    body = viewer.get("/ui/sessions/ses_old/-/children/").content.decode()
+    assert 'data-child-of="ses_old"' in body
+
+
+def test_facts_say_how_much_there_is_and_what_it_is_about():
+    session, child = make_session("ses_a"), make_session("ses_b", parent_session_id="ses_a")
+    add_events(
+        session,
+        [
+            said("assistant", "hello"),
+            said("user", "Fix  the\nbuild"),
+            *called("Bash", {"c": 1}, error="no", at=9),
+        ],
+    )
+    ask(session)
+    ask(session, "denied")
+    facts = facts_of(["ses_a", "ses_b"])
+    assert (facts["ses_a"].about, facts["ses_a"].events, facts["ses_a"].errors) == ("Fix the build", 4, 1)
+    assert (facts["ses_a"].children, facts["ses_a"].waiting) == (1, 1)
+    assert facts["ses_a"].last == BEGAN + timedelta(seconds=9)
+    assert facts[child.pk].events == 0
+
+
+def test_without_a_message_the_first_prompt_says_what_it_is_about():
+    session = make_session("ses_a")
+    Run.objects.create(
+        run_id="run_2",
+        session=session,
+        type="resume_session",
+        prompt="and then",
+        created_at=BEGAN + timedelta(1),
+    )
+    Run.objects.create(
+        run_id="run_1", session=session, type="start_session", prompt="Do this", created_at=BEGAN
+    )
+    assert facts_of(["ses_a"])["ses_a"].about == "Do this"
+
+
+def test_a_message_too_long_to_decode_still_gives_its_beginning():
+    session = make_session("ses_a")
+    add_events(session, [said("user", "Read this: " + "x" * 9000)])
+    assert facts_of(["ses_a"])["ses_a"].about.startswith("Read this: xxx")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("?status=running", ["ses_run"]),
+        ("?agent=builder", ["ses_run"]),
+        ("?host=elsewhere", ["ses_run"]),
+        ("?dir=app", ["ses_run"]),
+        ("?q=BUILDER+app", ["ses_run"]),
+        ("?q=ses_err", ["ses_err"]),
+        ("?q=nothing", []),
+        ("?errors=true", ["ses_err"]),
+        ("?waiting=true", ["ses_ask"]),
+        ("?parent=ses_err", ["ses_kid"]),
+        ("?since=2026-11-21", ["ses_run"]),
+        ("?until=2026-11-19", []),
+        ("?host=build-7&since=2026-11-20&until=2026-11-20", ["ses_kid", "ses_err", "ses_ask"]),
+        ("?status=none", []),
+    ],
+)
+def test_filters(viewer, query, expected):
+    make_session(
+        "ses_run",
+        status="running",
+        agent_name="builder",
+        hostname="elsewhere",
+        project_dir="/srv/App",
+        created_at=BEGAN + timedelta(days=1),
+    )
+    add_events(make_session("ses_err"), called("Bash", {"c": 1}, error="boom"))
+    ask(make_session("ses_ask"))
+    make_session("ses_kid", parent_session_id="ses_err")
+    assert listed(viewer, query) == expected
+
+
+def test_dates_are_compared_as_instants_in_whatever_form_they_stand(viewer):
+    texts = {
+        "ses_far": "2026-11-01T12:00:00Z",
+        "ses_before": "2026-11-20T00:30:00+01:00",
+        "ses_in": "2026-11-19 23:59:59",
+        "ses_on": "2026-11-20T23:59:59.999999+00:00",
+        "ses_after": "2026-11-20T23:30:00-01:00",
+        "ses_odd": "yesterday",
+    }
+    with connection.cursor() as cursor:
+        for name, text in texts.items():
+            cursor.execute(
+                "INSERT INTO sessions (session_id, status, created_at) VALUES (%s, 'x', %s)", [name, text]
+            )
+    assert set(listed(viewer, "?since=2026-11-20")) == {"ses_on", "ses_after"}
+    assert set(listed(viewer, "?until=2026-11-19")) == {"ses_far", "ses_before", "ses_in"}
+    assert set(listed(viewer, "?since=2026-11-19&until=2026-11-20")) == {"ses_before", "ses_in", "ses_on"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?page=x",
+        "?page=999",
+        "?sort=nothing",
+        "?since=when",
+        "?errors=maybe",
+        "?until=9999-12-31",
+        "?since=0001-01-01",
+        "?parent=a/b",
+    ],
+)
+def test_an_odd_query_is_no_error(viewer, query):
+    make_session()
+    assert viewer.get(f"/ui/sessions/{query}").status_code == 200
+
+
+def test_sorting_by_agent(viewer):
+    make_session("ses_b", agent_name="beta")
+    make_session("ses_a", agent_name="alpha")
+    assert listed(viewer, "?sort=agent") == ["ses_a", "ses_b"]
+
+
+def queries_for(client):
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        client.get("/ui/sessions/")
+    return len(seen)
+
+
+def test_no_query_is_asked_per_row(viewer):
+    make_session("ses_0")
+    few = queries_for(viewer)
+    for number in range(1, 20):
+        add_events(make_session(f"ses_{number}"), [said("user", "x"), *called("Bash", {"c": 1}, error="no")])
+    assert queries_for(viewer) == few
+
+
+def test_a_changed_session_is_told_to_every_list_that_shows_it():
+    session = make_session('ses_"odd]')
+    (fragment,) = row_fragments(Change(1, 0, "sessions", session.pk, None, "update"))
+    assert fragment.target == '[data-session-row="ses_\\22 odd]"]'
+    assert "ses_&quot;odd]" in fragment.html
+
+
+def test_new_and_deleted_sessions_move_nothing():
+    session = make_session()
+    assert row_fragments(Change(1, 0, "sessions", session.pk, None, "insert")) == []
+    assert row_fragments(Change(1, 0, "sessions", "gone", None, "update")) == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "?x", "ü", 'ses "quoted"'])
+def test_any_id_is_listed_and_linked(viewer, name):
+    make_session(name)
+    assert listed(viewer) == [name]
+
+
+def test_the_choices_are_what_the_column_holds_in_order_and_once(viewer):
+    for number, host in enumerate(("zeta", "alpha", None, "zeta")):
+        make_session(f"ses_{number}", hostname=host, agent_name=None)
+    context = viewer.get("/ui/sessions/").context
+    assert (context["hosts"], context["agents"]) == (["alpha", "zeta"], [])
+
+
+def test_the_list_listens_to_the_events_of_what_runs(viewer):
+    for name, status in (("ses_run", "running"), ("ses_over", "finished"), ("with blank", "running")):
+        make_session(name, status=status)
+    assert viewer.get("/ui/sessions/").context["followed"] == ["ses_run"]
+
+
+def test_rows_are_told_as_they_are_now(viewer):
+    add_events(make_session("ses_a"), [said("user", "x"), *called("Bash", {"c": 1}, error="no")])
+    make_session("ses_b")
+    body = viewer.get("/ui/sessions/-/rows/?id=ses_a&id=gone").content.decode()
+    assert 'data-label="Events">3<' in body
+    assert "ses_b" not in body

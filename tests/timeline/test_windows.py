@@ -1,0 +1,167 @@
+"""Windows of a timeline: every event once, in order, from any place, in both directions."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from coordinator.models import EventContext
+from coordinator.timeline import Filters, Place, Timeline
+from tests.timelines import add_events, called, make_session, said
+
+pytestmark = pytest.mark.django_db
+
+
+def ids_of(window):
+    return [event.id for event in window.events]
+
+
+def walk_forward(timeline, step):
+    window, found = timeline.first(step), []
+    while True:
+        found += ids_of(window)
+        if not window.newer:
+            return found
+        window = timeline.after(window.events[-1].place, step)
+
+
+def walk_back(timeline, step):
+    window, found = timeline.last(step), []
+    while True:
+        found = ids_of(window) + found
+        if not window.older:
+            return found
+        window = timeline.before(window.events[0].place, step)
+
+
+@pytest.fixture
+def session():
+    return make_session()
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_both_directions_see_every_event_once_in_order(session, adopted):
+    rows = add_events(session, [said("user", str(n), at=n // 3) for n in range(23)], context=adopted)
+    expected = [row.id for row in rows]
+    assert walk_forward(Timeline(session.pk), 5) == expected
+    assert walk_back(Timeline(session.pk), 5) == expected
+
+
+def test_order_is_by_instant_whatever_zone_the_text_is_in(session):
+    late, early, middle = add_events(
+        session,
+        [
+            said("user", "late", at="2026-11-20T12:00:00+02:00"),
+            said("user", "early", at="2026-11-20T09:30:00Z"),
+            said("user", "middle", at="2026-11-20 09:45:00"),
+        ],
+    )
+    assert walk_forward(Timeline(session.pk), 10) == [early.id, middle.id, late.id]
+
+
+def test_an_event_without_context_stands_where_its_time_says(session):
+    first, _, last = rows = add_events(session, [said("user", str(n)) for n in range(3)])
+    EventContext.objects.filter(event_id=rows[1].id).delete()
+    assert walk_forward(Timeline(session.pk), 2) == [first.id, rows[1].id, last.id]
+    assert walk_back(Timeline(session.pk), 2) == [first.id, rows[1].id, last.id]
+
+
+def test_an_unreadable_time_without_context_comes_last(session):
+    odd, plain = add_events(
+        session, [said("user", "odd", at="yesterday"), said("user", "plain")], context=False
+    )
+    assert walk_forward(Timeline(session.pk), 1) == [plain.id, odd.id]
+
+
+def test_other_sessions_stay_out(session):
+    other = make_session("ses_000000000002")
+    add_events(other, [said("user", "not here")])
+    assert Timeline(session.pk).first(10).events == []
+
+
+def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
+    rows = add_events(session, [said("user", str(n)) for n in range(30)])
+    timeline = Timeline(session.pk)
+    place = timeline.place_of(rows[15].id)
+    assert place is not None
+    window = timeline.around(place, 9)
+    assert ids_of(window) == [row.id for row in rows[12:21]]
+    assert window.older
+    assert window.newer
+
+
+def test_the_last_event_has_nothing_newer(session):
+    rows = add_events(session, [said("user", str(n)) for n in range(4)])
+    window = Timeline(session.pk).after(Place(0, 0), 4)
+    assert ids_of(window) == [row.id for row in rows]
+    assert not window.newer
+    assert not window.older
+
+
+def test_place_of_knows_no_event_of_another_session(session):
+    other = make_session("ses_000000000002")
+    (row,) = add_events(other, [said("user", "there")])
+    assert Timeline(session.pk).place_of(row.id) is None
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (Filters(kinds=("messages",)), {"message"}),
+        (Filters(kinds=("calls",)), {"pre_tool", "post_tool"}),
+        (Filters(kinds=("lifecycle",)), {"session_start"}),
+        (Filters(kinds=("other",)), {"compaction"}),
+        (Filters(kinds=("messages", "other")), {"message", "compaction"}),
+        (Filters(errors=True), {"post_tool"}),
+        (Filters(tool="Bash"), {"pre_tool", "post_tool"}),
+    ],
+)
+def test_filters_let_through_what_they_name(session, filters, expected, adopted):
+    events = [{"event_type": "session_start"}, said("user", "go"), *called("Read", {"path": "/a"})]
+    events += [*called("Bash", {"command": "x"}, error="boom"), {"event_type": "compaction"}]
+    add_events(session, events, context=adopted)
+    found = Timeline(session.pk, filters).first(20).events
+    assert {event.event_type for event in found} == expected
+    if filters.tool:
+        assert {event.tool_name for event in found} == {"Bash"}
+
+
+def test_next_place_finds_the_errors_one_after_the_other(session):
+    events = [
+        event for n in range(6) for event in called("Bash", {"n": n}, error="no" if n in (2, 4) else None)
+    ]
+    add_events(session, events)
+    errors = Timeline(session.pk, Filters(errors=True))
+    first = errors.next_place(Place(0, 0))
+    assert first is not None
+    second = errors.next_place(first)
+    assert second is not None
+    assert errors.next_place(second) is None
+    assert errors.next_place(second, backwards=True) == first
+
+
+def test_a_long_value_is_read_whole_and_a_huge_one_from_its_beginning(session):
+    long, huge = "x" * 50_000, "é" * 3_000_000
+    add_events(session, [*called("Read", {"path": "/a"}, long), *called("Read", {"path": "/b"}, huge)])
+    outputs = [event.tool_output for event in Timeline(session.pk).first(10).events if event.tool_output]
+    assert (outputs[0].value, outputs[0].whole) == (long, True)
+    assert not outputs[1].whole
+    assert huge.startswith(outputs[1].value)
+    assert outputs[1].size > 6_000_000
+
+
+def test_broken_json_is_shown_as_its_text(session):
+    (row,) = add_events(session, [said("user", "x")])
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE events SET content = %s WHERE id = %s", ["{not json", row.pk])
+    (event,) = Timeline(session.pk).first(5).events
+    assert event.content is not None
+    assert event.content.value == "{not json"
+
+
+def test_a_page_of_a_timeline_is_a_fixed_number_of_queries(session, django_assert_num_queries):
+    add_events(session, [said("user", str(n)) for n in range(300)])
+    timeline = Timeline(session.pk)
+    with django_assert_num_queries(3):  # two counts, one window
+        timeline.first(100)
