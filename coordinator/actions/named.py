@@ -1,0 +1,97 @@
+"""What clients make under a name of their own choosing, blueprints and capabilities: found, made and edited alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from django.db import IntegrityError, transaction
+
+from coordinator.actions import audit
+from coordinator.actors import Actor
+from coordinator.errors import BadRequest, Conflict, NotFound
+from coordinator.models import Blueprint, Capability
+
+MAX_NAME = 60
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*", re.ASCII)
+
+Row = TypeVar("Row", Blueprint, Capability)
+
+
+@dataclass(frozen=True)
+class Named(Generic[Row]):
+    """One kind of named rows.
+
+    `noun` is what clients read in refusals, `event` begins the audit's event types. An edit that gives one of the
+    `removable` fields an empty value takes it away; other lists stay, empty.
+    """
+
+    model: type[Row]
+    noun: str
+    event: str
+    removable: tuple[str, ...]
+
+    def find(self, name: str) -> Row:
+        """Return the row of that name. Raises NotFound."""
+        row = self.model._default_manager.filter(pk=name).first()
+        if row is None:
+            raise NotFound(f"{self.noun} not found: {name}")
+        return row
+
+    def locked(self, name: str) -> Row:
+        """Return the row of that name, locked until the transaction ends. Raises NotFound."""
+        self.find(name)
+        return self.model._default_manager.select_for_update().get(pk=name)
+
+    def create(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+        """Add a row. Raises BadRequest for a bad name, Conflict for one that exists."""
+        self._check_name(name)
+        given = _given(fields)
+        values = {key: value for key, value in given.items() if value or key not in self.removable}
+        try:
+            with transaction.atomic():
+                row = self.model._default_manager.create(name=name, created_at=now, modified_at=now, **values)
+                audit.record(f"{self.event}_CREATED", actor=by, target=name, result="success", now=now)
+        except IntegrityError:
+            raise Conflict(f"{self.noun} already exists: {name}") from None
+        return row
+
+    def edit(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+        """Change the given fields: None leaves one as it is, an empty value takes it away. Raises NotFound."""
+        given = _given(fields)
+        changes: dict[str, Any] = {
+            key: (value or None) if key in self.removable else value for key, value in given.items()
+        }
+        with transaction.atomic():
+            row = self.locked(name)
+            before = {key: getattr(row, key) for key in changes}
+            for key, value in changes.items():
+                setattr(row, key, value)
+            row.modified_at = now
+            row.save(update_fields=[*changes, "modified_at"])
+            audit.record(
+                f"{self.event}_EDITED",
+                actor=by,
+                target=name,
+                result="success",
+                metadata={"before": before, "after": changes},
+                now=now,
+            )
+        return row
+
+    def _check_name(self, name: str) -> None:
+        """Raise BadRequest for a name that could not stand in a path or a file name."""
+        if len(name) > MAX_NAME:
+            raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")
+        if not _NAME.fullmatch(name):
+            raise BadRequest(
+                f"{self.noun} name must start with letter/number and contain only alphanumeric characters, "
+                "hyphens, and underscores"
+            )
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
