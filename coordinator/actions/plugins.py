@@ -1,13 +1,14 @@
-"""Plugins: made known, switched on and off, set up, forgotten. What they may do is in plugin_permissions."""
+"""Plugins: made known, switched on and off, forgotten.
+
+What they may do is in plugin_permissions, what is stored for them in plugin_values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from coordinator import versions
 from coordinator.actions import audit, columns
@@ -15,7 +16,6 @@ from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.models import AgentPlugin, PluginConfig, PluginData, PluginSetting
 from coordinator.models.plugins import PluginPermission
-from coordinator.secrets import MASK, is_kept, looks_secret
 
 VERSIONED = ("plugin_id", "is_active", "allowed_permissions")
 
@@ -162,140 +162,3 @@ def delete(plugin_id: str, *, by: Actor, reason: str | None = None, now: datetim
             metadata={"before": before, "taken_along": taken},
             now=now,
         )
-
-
-# --- configuration and stored values ----------------------------------------------------------------------
-
-
-def config_version(value: str | None) -> str:
-    """Return the version of one configuration or stored value."""
-    return versions.of_values([value])
-
-
-def add_config(
-    plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
-) -> PluginConfig:
-    """Add one configuration value. Raises Invalid for an empty key, Conflict for one that is there."""
-    _require_new_value(key, value)
-    row = PluginConfig(plugin_id=plugin_id, config_key=key, config_value=value)
-    _insert(row, f"{plugin_id} has a configuration value {key!r} already.", "CONFIG_UPDATED", by, now)
-    return row
-
-
-def change_config(
-    plugin_id: str,
-    key: str,
-    value: str | None,
-    *,
-    by: Actor,
-    seen: str | None = None,
-    now: datetime | None = None,
-) -> PluginConfig:
-    """Change one configuration value; the mask of a secret keeps what is stored. Raises NotFound, Conflict."""
-    with transaction.atomic():
-        row: PluginConfig = _locked_value(PluginConfig, plugin_id, key, seen)
-        if row.config_value != value and not is_kept(key, row.config_value, value or ""):
-            row.config_value = value
-            row.save(update_fields=["config_value"])
-            _tell("CONFIG_UPDATED", row, by, now)
-    return row
-
-
-def delete_config(
-    plugin_id: str, key: str, *, by: Actor, seen: str | None = None, now: datetime | None = None
-) -> None:
-    """Remove one configuration value. Raises NotFound, or Conflict where it is not as it was `seen`."""
-    _remove(PluginConfig, plugin_id, key, "CONFIG_DELETED", by=by, seen=seen, now=now)
-
-
-def add_data(
-    plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
-) -> PluginData:
-    """Add one stored value. Raises Invalid for an empty key, Conflict for one that is there."""
-    _require_new_value(key, value)
-    row = PluginData(plugin_id=plugin_id, key=key, value=value, updated_at=now or timezone.now())
-    _insert(row, f"{plugin_id} has a stored value {key!r} already.", "PLUGIN_DATA_UPDATED", by, now)
-    return row
-
-
-def change_data(
-    plugin_id: str,
-    key: str,
-    value: str | None,
-    *,
-    by: Actor,
-    seen: str | None = None,
-    now: datetime | None = None,
-) -> PluginData:
-    """Change one stored value; the mask of a secret keeps what is stored. Raises NotFound, Conflict."""
-    with transaction.atomic():
-        row: PluginData = _locked_value(PluginData, plugin_id, key, seen)
-        if row.value != value and not is_kept(key, row.value, value or ""):
-            row.value, row.updated_at = value, now or timezone.now()
-            row.save(update_fields=["value", "updated_at"])
-            _tell("PLUGIN_DATA_UPDATED", row, by, now)
-    return row
-
-
-def delete_data(
-    plugin_id: str, key: str, *, by: Actor, seen: str | None = None, now: datetime | None = None
-) -> None:
-    """Remove one stored value. Raises NotFound, or Conflict where it is not as it was `seen`."""
-    _remove(PluginData, plugin_id, key, "PLUGIN_DATA_DELETED", by=by, seen=seen, now=now)
-
-
-def _require_new_value(key: str, value: str | None) -> None:
-    columns.require_id(key, "A value")
-    if value == MASK and looks_secret(key):
-        raise Invalid(f"{MASK} stands for a stored secret, and none is stored for {key!r} yet.")
-
-
-def _key_and_value(row: PluginConfig | PluginData) -> tuple[str, str | None]:
-    return (row.config_key, row.config_value) if isinstance(row, PluginConfig) else (row.key, row.value)
-
-
-def _tell(event: str, row: PluginConfig | PluginData, by: Actor, now: datetime | None) -> None:
-    """Write the audit row: the key and how long the value is, never the value, whatever it is."""
-    key, value = _key_and_value(row)
-    audit.record(
-        event,
-        actor=by,
-        target=row.plugin_id,
-        result="success",
-        metadata={"key": key, "value_length": len(value or "")},
-        now=now,
-    )
-
-
-def _insert(row: PluginConfig | PluginData, taken: str, event: str, by: Actor, now: datetime | None) -> None:
-    try:
-        with transaction.atomic():
-            row.save(force_insert=True)
-            _tell(event, row, by, now)
-    except IntegrityError:
-        raise Conflict(taken) from None
-
-
-def _locked_value(model: type[Any], plugin_id: str, key: str, seen: str | None) -> Any:
-    row = model.objects.select_for_update().filter(pk=(plugin_id, key)).first()
-    if row is None:
-        raise NotFound(f"{plugin_id} has no value {key!r} any more: reload the page.")
-    _, value = _key_and_value(row)
-    versions.require_unchanged(config_version(value), seen, f"The value {key!r} of {plugin_id}")
-    return row
-
-
-def _remove(
-    model: type[Any],
-    plugin_id: str,
-    key: str,
-    event: str,
-    *,
-    by: Actor,
-    seen: str | None,
-    now: datetime | None,
-) -> None:
-    with transaction.atomic():
-        row = _locked_value(model, plugin_id, key, seen)
-        _tell(event, row, by, now)
-        row.delete()

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 
-from coordinator.actions import plugin_permissions, plugins
+from coordinator.actions import plugin_permissions, plugin_values, plugins
 from coordinator.actors import Actor
-from coordinator.models import PluginConfig, PluginData, PluginSetting, RuntimePlugin
+from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin
 from coordinator.models.fields import OddText
 from coordinator.models.plugins import PluginPermission
 from coordinator.secrets import MASK, looks_secret, masked
@@ -80,7 +80,11 @@ class ValueRows(Rows):
 
     form = ValueForm
     owner_name = "plugin_id"
-    value_name = ""
+
+    def __init__(self, values: plugin_values.Values[Any], *, prefix: str, title: str, hint: str = "") -> None:
+        self.values = values
+        self.model, self.key_name, self.value_name = values.model, values.key_name, values.value_name
+        self.prefix, self.title, self.hint = prefix, title, hint
 
     def value_of(self, row: Any) -> str | None:
         """Return the stored value."""
@@ -88,7 +92,7 @@ class ValueRows(Rows):
         return value
 
     def version_of(self, row: Any) -> str:
-        return plugins.config_version(self.value_of(row))
+        return plugin_values.version_of(self.value_of(row))
 
     def values_of(self, row: Any) -> dict[str, Any]:
         value = self.value_of(row)
@@ -115,50 +119,29 @@ class ValueRows(Rows):
             return True
         crlf = typed.replace("\n", "\r\n")
         shown = [typed, crlf] if typed else [typed, None]
-        if form.seen in {plugins.config_version(value) for value in shown}:
+        if form.seen in {plugin_values.version_of(value) for value in shown}:
             return True
         # Line breaks of both kinds in one value: no typed form of it has its version.
         unchanged = form.row is not None and form.seen == self.version_of(form.row)
         return unchanged and one_line_breaks(now or "") == typed
 
-
-class ConfigRows(ValueRows):
-    """A plugin's configuration."""
-
-    prefix = "configs"
-    title = "Configuration"
-    model = PluginConfig
-    key_name = "config_key"
-    value_name = "config_value"
-
     def add(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.add_config(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
+        self.values.add(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
 
     def change(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.change_config(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
+        self.values.change(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
 
     def delete(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.delete_config(owner.pk, form.stored_key, by=by, seen=form.seen)
+        self.values.delete(owner.pk, form.stored_key, by=by, seen=form.seen)
 
 
-class DataRows(ValueRows):
-    """What a plugin keeps for itself."""
-
-    prefix = "data"
-    title = "Stored values"
-    hint = "What the plugin keeps for itself. It may overwrite these at any time."
-    model = PluginData
-    key_name = "key"
-    value_name = "value"
-
-    def add(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.add_data(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
-
-    def change(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.change_data(owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen)
-
-    def delete(self, owner: Any, form: Any, by: Actor) -> None:
-        plugins.delete_data(owner.pk, form.stored_key, by=by, seen=form.seen)
+CONFIG_ROWS = ValueRows(plugin_values.CONFIG, prefix="configs", title="Configuration")
+DATA_ROWS = ValueRows(
+    plugin_values.DATA,
+    prefix="data",
+    title="Stored values",
+    hint="What the plugin keeps for itself. It may overwrite these at any time.",
+)
 
 
 @admin.display(description="allowed permissions")
@@ -190,7 +173,7 @@ class PluginAdmin(WithRows):
     """A plugin, its permissions, its configuration and what it keeps."""
 
     form = PluginForm
-    row_kinds = (ConfigRows(), DataRows())
+    row_kinds = (CONFIG_ROWS, DATA_ROWS)
     list_display = (columns.code("plugin_id"), columns.flag("is_active", label="state"), permissions_cell)
     list_filter = ("is_active",)
     search_fields = ("plugin_id", "allowed_permissions")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.actions import agents, plugins
+from coordinator.actions import agents, plugin_values, plugins
 from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.models import AgentPlugin, AuditLog, PluginConfig, PluginData, PluginSetting
@@ -27,9 +27,9 @@ def config(key: str) -> str | None:
 
 
 def test_the_audit_log_holds_key_and_length_but_never_the_value() -> None:
-    plugins.add_config("tool.x", "API_KEY", "s3cret-value", by=BY)
-    plugins.change_config("tool.x", "API_KEY", "an0ther-value!", by=BY)
-    plugins.delete_config("tool.x", "API_KEY", by=BY)
+    plugin_values.CONFIG.add("tool.x", "API_KEY", "s3cret-value", by=BY)
+    plugin_values.CONFIG.change("tool.x", "API_KEY", "an0ther-value!", by=BY)
+    plugin_values.CONFIG.delete("tool.x", "API_KEY", by=BY)
     told = list(
         AuditLog.objects.filter(target_id="tool.x").exclude(event_type="PLUGIN_REGISTERED").order_by("id")
     )
@@ -41,49 +41,49 @@ def test_the_audit_log_holds_key_and_length_but_never_the_value() -> None:
 
 
 def test_the_mask_keeps_a_secret() -> None:
-    plugins.add_config("tool.x", "API_KEY", "s3cret", by=BY)
-    plugins.change_config("tool.x", "API_KEY", MASK, by=BY)
+    plugin_values.CONFIG.add("tool.x", "API_KEY", "s3cret", by=BY)
+    plugin_values.CONFIG.change("tool.x", "API_KEY", MASK, by=BY)
     assert config("API_KEY") == "s3cret"
 
 
 def test_the_mask_is_no_first_value_of_a_secret() -> None:
     with pytest.raises(Invalid, match="none is stored"):
-        plugins.add_config("tool.x", "API_KEY", MASK, by=BY)
+        plugin_values.CONFIG.add("tool.x", "API_KEY", MASK, by=BY)
 
 
 def test_a_value_that_moved_on_is_not_overwritten() -> None:
-    plugins.add_config("tool.x", "model", "a", by=BY)
-    seen = plugins.config_version("a")
-    plugins.change_config("tool.x", "model", "b", by=BY, seen=seen)
+    plugin_values.CONFIG.add("tool.x", "model", "a", by=BY)
+    seen = plugin_values.version_of("a")
+    plugin_values.CONFIG.change("tool.x", "model", "b", by=BY, seen=seen)
     with pytest.raises(Conflict):
-        plugins.change_config("tool.x", "model", "c", by=BY, seen=seen)
+        plugin_values.CONFIG.change("tool.x", "model", "c", by=BY, seen=seen)
     with pytest.raises(Conflict):
-        plugins.delete_config("tool.x", "model", by=BY, seen=seen)
+        plugin_values.CONFIG.delete("tool.x", "model", by=BY, seen=seen)
     assert config("model") == "b"
 
 
 def test_a_key_is_added_once() -> None:
-    plugins.add_config("tool.x", "model", "a", by=BY)
+    plugin_values.CONFIG.add("tool.x", "model", "a", by=BY)
     with pytest.raises(Conflict, match="already"):
-        plugins.add_config("tool.x", "model", "b", by=BY)
+        plugin_values.CONFIG.add("tool.x", "model", "b", by=BY)
     assert config("model") == "a"
 
 
 def test_a_value_that_is_gone() -> None:
     with pytest.raises(NotFound, match="reload"):
-        plugins.change_config("tool.x", "nothing", "b", by=BY)
+        plugin_values.CONFIG.change("tool.x", "nothing", "b", by=BY)
 
 
 def test_stored_values_are_dated() -> None:
-    plugins.add_data("tool.x", "n", "1", by=BY, now=NOW)
+    plugin_values.DATA.add("tool.x", "n", "1", by=BY, now=NOW)
     assert PluginData.objects.get(pk=("tool.x", "n")).updated_at == NOW
 
 
 def test_deleting_takes_what_is_the_plugins_own() -> None:
     plugins.register("tool.y", by=BY)
     for plugin_id in ("tool.x", "tool.y"):
-        plugins.add_config(plugin_id, "model", "a", by=BY)
-        plugins.add_data(plugin_id, "n", "1", by=BY)
+        plugin_values.CONFIG.add(plugin_id, "model", "a", by=BY)
+        plugin_values.DATA.add(plugin_id, "n", "1", by=BY)
         agents.assign_plugin(agents.DEFAULT_AGENT, plugin_id, by=BY)
     plugins.delete("tool.x", by=BY)
     for model in (PluginSetting, PluginConfig, PluginData, AgentPlugin):

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from coordinator.actions import approvals, plugin_permissions, plugins
+from coordinator.actions import approvals, plugin_permissions, plugin_values, plugins
 from coordinator.actors import Actor
 from coordinator.approvals import Subject
 from coordinator.models import AuditLog, PluginConfig, PluginData, PluginSetting, RuntimePlugin
@@ -92,9 +92,9 @@ def test_viewers_look_and_approvers_do_not_switch():
 
 
 def test_secrets_are_masked_and_others_are_shown():
-    plugins.add_config("mind.test", "api_key", "sk-very-secret", by=BY)
-    plugins.add_config("mind.test", "timeout", "30", by=BY)
-    plugins.add_data("mind.test", "auth_token", "t0p-secret", by=BY)
+    plugin_values.CONFIG.add("mind.test", "api_key", "sk-very-secret", by=BY)
+    plugin_values.CONFIG.add("mind.test", "timeout", "30", by=BY)
+    plugin_values.DATA.add("mind.test", "auth_token", "t0p-secret", by=BY)
     page = body(signed_in("admin").get(PAGE))
     assert "30" in page
     assert "sk-very-secret" not in page

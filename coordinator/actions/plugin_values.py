@@ -1,0 +1,119 @@
+"""What is stored for a plugin by key: its configuration, and what it keeps for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator import versions
+from coordinator.actions import audit, columns
+from coordinator.actors import Actor
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.models import PluginConfig, PluginData
+from coordinator.secrets import MASK, is_kept, looks_secret
+
+Row = TypeVar("Row", PluginConfig, PluginData)
+
+
+def version_of(value: str | None) -> str:
+    """Return the version of one value, by which an editor's save is known to be based on it."""
+    return versions.of_values([value])
+
+
+@dataclass(frozen=True)
+class Values(Generic[Row]):
+    """One kind of values: which table and columns hold it, and what it is called in refusals and the audit log."""
+
+    model: type[Row]
+    key_name: str
+    value_name: str
+    noun: str
+    changed: str
+    deleted: str
+    dated: bool = False
+
+    def add(
+        self, plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
+    ) -> Row:
+        """Add a value. Raises Invalid for an empty key or the mask of no secret, Conflict for one that is there."""
+        columns.require_id(key, "A value")
+        if value == MASK and looks_secret(key):
+            raise Invalid(f"{MASK} stands for a stored secret, and none is stored for {key!r} yet.")
+        row = self.model(plugin_id=plugin_id, **{self.key_name: key}, **self._columns(value, now))
+        try:
+            with transaction.atomic():
+                row.save(force_insert=True)
+                self._tell(self.changed, row, by, now)
+        except IntegrityError:
+            raise Conflict(f"{plugin_id} has a {self.noun} {key!r} already.") from None
+        return row
+
+    def change(
+        self,
+        plugin_id: str,
+        key: str,
+        value: str | None,
+        *,
+        by: Actor,
+        seen: str | None = None,
+        now: datetime | None = None,
+    ) -> Row:
+        """Change a value; the mask of a secret keeps what is stored.
+
+        Raises NotFound, or Conflict where it is not as it was `seen`.
+        """
+        with transaction.atomic():
+            row = self._locked(plugin_id, key, seen)
+            stored = getattr(row, self.value_name)
+            if stored != value and not is_kept(key, stored, value or ""):
+                changes = self._columns(value, now)
+                for name, new in changes.items():
+                    setattr(row, name, new)
+                row.save(update_fields=list(changes))
+                self._tell(self.changed, row, by, now)
+        return row
+
+    def delete(
+        self, plugin_id: str, key: str, *, by: Actor, seen: str | None = None, now: datetime | None = None
+    ) -> None:
+        """Remove a value. Raises NotFound, or Conflict where it is not as it was `seen`."""
+        with transaction.atomic():
+            row = self._locked(plugin_id, key, seen)
+            self._tell(self.deleted, row, by, now)
+            row.delete()
+
+    def _columns(self, value: str | None, now: datetime | None) -> dict[str, Any]:
+        dates = {"updated_at": now or timezone.now()} if self.dated else {}
+        return {self.value_name: value, **dates}
+
+    def _locked(self, plugin_id: str, key: str, seen: str | None) -> Row:
+        row = self.model._default_manager.select_for_update().filter(pk=(plugin_id, key)).first()
+        if row is None:
+            raise NotFound(f"{plugin_id} has no value {key!r} any more: reload the page.")
+        version = version_of(getattr(row, self.value_name))
+        versions.require_unchanged(version, seen, f"The value {key!r} of {plugin_id}")
+        return row
+
+    def _tell(self, event: str, row: Row, by: Actor, now: datetime | None) -> None:
+        """Write the audit row: the key and how long the value is, never the value, whatever it is."""
+        length = len(getattr(row, self.value_name) or "")
+        audit.record(
+            event,
+            actor=by,
+            target=row.plugin_id,
+            result="success",
+            metadata={"key": getattr(row, self.key_name), "value_length": length},
+            now=now,
+        )
+
+
+CONFIG = Values(
+    PluginConfig, "config_key", "config_value", "configuration value", "CONFIG_UPDATED", "CONFIG_DELETED"
+)
+DATA = Values(
+    PluginData, "key", "value", "stored value", "PLUGIN_DATA_UPDATED", "PLUGIN_DATA_DELETED", dated=True
+)
