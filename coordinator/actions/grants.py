@@ -239,17 +239,22 @@ def _says_so_already(edit: Edit, standing: list[Grant]) -> bool:
 
 
 def _insert(edit: Edit, by: Actor, now: datetime) -> Grant:
-    return Grant.objects.create(
-        entry_type=edit.entry_type,
-        agent_id=edit.agent_id,
-        server_id=edit.server_id,
-        tool_name=edit.tool_name,
-        permission=edit.permission,
-        granted_by=str(by),
-        granted_at=now,
-        expires_at=edit.expires_at,
-        justification=edit.justification,
-    )
+    return Grant.objects.create(**_columns(edit, by, now))
+
+
+def _columns(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:
+    """Return what the row that `edit` makes holds."""
+    return {
+        "entry_type": edit.entry_type,
+        "agent_id": edit.agent_id,
+        "server_id": edit.server_id,
+        "tool_name": edit.tool_name,
+        "permission": edit.permission,
+        "granted_by": str(by),
+        "granted_at": now,
+        "expires_at": edit.expires_at,
+        "justification": edit.justification,
+    }
 
 
 def _end(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Grant | None) -> None:
@@ -452,20 +457,5 @@ def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datet
         tools = slots.setdefault((edit.agent_id, edit.server_id), {})
         tools.pop(edit.tool_name, None)
         if edit.permission != INHERIT:
-            tools[edit.tool_name] = [_row_to_be(edit, by, now)]
+            tools[edit.tool_name] = [GrantRow(id=0, **_columns(edit, by, now))]
     return Policy(policy.servers, slots, policy.changed)
-
-
-def _row_to_be(edit: Edit, by: Actor, now: datetime) -> GrantRow:
-    return GrantRow(
-        id=0,
-        entry_type=edit.entry_type,
-        agent_id=edit.agent_id,
-        server_id=edit.server_id,
-        tool_name=edit.tool_name,
-        permission=edit.permission,
-        granted_by=str(by),
-        granted_at=now,
-        expires_at=edit.expires_at,
-        justification=edit.justification,
-    )
