@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -14,6 +14,7 @@ from coordinator.actions import agent_power, agents
 from coordinator.actors import person
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.models import Agent, PluginSetting
+from dashboard import refusals
 from dashboard.agent_forms import AgentForm, NewAgentForm, PasswordForm
 from dashboard.guards import admin, approver
 from dashboard.htmx import HtmxHttpRequest
@@ -121,7 +122,7 @@ def _reason(request: HtmxHttpRequest) -> str | None:
 def power(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Switch an agent on or off."""
     on = request.POST.get("on") == "yes"
-    try:
+    with refusals.as_message(request, missing_is_404=True):
         agent = agent_power.switch(
             agent_id,
             on,
@@ -129,9 +130,6 @@ def power(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
             password=request.POST.get("password") or None,
             now=timezone.now(),
         )
-    except SignalboxError as refusal:
-        _complain(request, refusal)
-    else:
         messages.success(request, f"{agent.name} is switched {'on' if on else 'off'}.")
     return redirect("agents:detail", agent_id)
 
@@ -161,11 +159,8 @@ def password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 def assign(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Give an agent a plugin."""
     plugin_id = request.POST.get("plugin", "").strip()
-    try:
+    with refusals.as_message(request, missing_is_404=True):
         agents.assign_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        _complain(request, refusal)
-    else:
         messages.success(request, f"The agent uses {plugin_id} now.")
     return redirect("agents:detail", agent_id)
 
@@ -175,16 +170,7 @@ def assign(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 def withdraw(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Take a plugin from an agent."""
     plugin_id = request.POST.get("plugin", "")
-    try:
+    with refusals.as_message(request, missing_is_404=True):
         agents.withdraw_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        _complain(request, refusal)
-    else:
         messages.success(request, f"The agent does not use {plugin_id} any more.")
     return redirect("agents:detail", agent_id)
-
-
-def _complain(request: HtmxHttpRequest, refusal: SignalboxError) -> None:
-    if refusal.status == 404:
-        raise Http404(str(refusal.detail)) from None
-    messages.error(request, str(refusal.detail))

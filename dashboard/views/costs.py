@@ -15,9 +15,9 @@ from django.views.decorators.http import require_GET, require_POST
 from coordinator import usage
 from coordinator.actions import prices
 from coordinator.actors import person
-from coordinator.errors import SignalboxError
 from coordinator.models import ModelPrice
 from coordinator.usage import KINDS
+from dashboard import refusals
 from dashboard.guards import admin, viewer
 from dashboard.htmx import HtmxHttpRequest
 
@@ -62,11 +62,8 @@ def save_prices(request: HtmxHttpRequest) -> HttpResponse:
         return _page(request, forms_, status=422)
     rows = [form.cleaned_data for form in forms_ if form.cleaned_data.get("model")]
     wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
-    try:
+    with refusals.as_message(request):
         prices.save(wanted, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, "Saved. Costs are worked out with these prices.")
     return redirect("claude_code:costs")
 

@@ -17,6 +17,7 @@ from coordinator.actors import person
 from coordinator.errors import SignalboxError
 from coordinator.models import Agent, ApiKey
 from coordinator.models.keys import SCOPES
+from dashboard import refusals
 from dashboard.guards import admin
 from dashboard.htmx import HtmxHttpRequest
 
@@ -87,10 +88,7 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
 @admin
 def revoke(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
     """Refuse a key from now on, for ever."""
-    try:
+    with refusals.as_message(request):
         row = keys.revoke(key_id, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, f"The key {row.name} is refused from now on.")
     return redirect("keys:list")

@@ -25,6 +25,7 @@ from coordinator.errors import Invalid, SignalboxError
 from coordinator.models import Grant, McpServer, McpTool
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import masked_arguments
+from dashboard import refusals
 from dashboard.guards import admin, approver, viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
 
@@ -302,14 +303,11 @@ def paste(request: HtmxHttpRequest, name: str) -> HttpResponse:
 def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server for a moment and take over the tools that it lists."""
     server = server_or_404(name)
-    try:
+    with refusals.as_message(request):
         if not isinstance(server.args, list):
             raise Invalid("The server's arguments are no list: edit them first.")
         listing = discovery.ask(server.command, [str(arg) for arg in server.args])
         taken = tool_actions.take(name, listing, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, _told(taken))
     return redirect("mcp:server", name)
 
@@ -344,11 +342,8 @@ def tool_detail(request: HtmxHttpRequest) -> HttpResponse:
 def accept(request: HtmxHttpRequest) -> HttpResponse:
     """Accept a changed definition, as it was looked at."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
-    try:
+    with refusals.as_message(request):
         seen = request.POST.get("seen") or None
         tool_actions.accept(server, [tool], by=person(request.user), now=timezone.now(), seen=seen)
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, f"The definition of {tool} is accepted as it is now.")
     return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

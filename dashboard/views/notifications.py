@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.models import Notification, NotificationTarget
+from dashboard import refusals
 from dashboard.guards import approver
 from dashboard.htmx import HtmxHttpRequest
 
@@ -53,11 +54,8 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
 @approver
 def remove(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Remove one of the person's addresses."""
-    try:
+    with refusals.as_message(request):
         notifications.remove(target_id, by=_user(request))
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, "Removed. Nothing is sent there any more.")
     return redirect("approvals:notifications")
 
@@ -66,11 +64,8 @@ def remove(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
 @approver
 def test(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Send a test to one of the person's addresses."""
-    try:
+    with refusals.as_message(request):
         notifications.send_test(target_id, by=_user(request))
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, "A test is on its way. The log below says what became of it.")
     return redirect("approvals:notifications")
 

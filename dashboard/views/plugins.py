@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions import plugin_permissions, plugins
 from coordinator.actors import person
-from coordinator.errors import SignalboxError
+from dashboard import refusals
 from dashboard.guards import admin, approver, viewer
 from dashboard.htmx import HtmxHttpRequest
 from dashboard.markdown import colour
@@ -107,15 +107,12 @@ def register(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 
 def _done(request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]) -> HttpResponse:
     """Act on the version the person has seen, say what came of it, and go back to the plugin."""
-    try:
+    with refusals.as_message(request):
         said = act(
             by=person(request.user),
             seen=request.POST.get("version") or None,
             reason=request.POST.get("reason", "").strip()[:500] or None,
             now=timezone.now(),
         )
-    except SignalboxError as refusal:
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, said)
     return redirect("plugins:detail", plugin_id)

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -20,6 +20,7 @@ from coordinator.actors import person
 from coordinator.errors import SignalboxError
 from coordinator.models import Run, Session
 from coordinator.run_waits import Queue
+from dashboard import refusals
 from dashboard.guards import approver, viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.run_forms import DemandsForm, ResumeForm, StartForm
@@ -133,12 +134,7 @@ def _order(request: HtmxHttpRequest, form: DemandsForm, **order: Any) -> Run | N
 def stop(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     """Stop a run."""
     assert request.user.is_authenticated
-    try:
+    with refusals.as_message(request, missing_is_404=True):
         stopped = runs.stop(run_id, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        if refusal.status == 404:
-            raise Http404(str(refusal.detail)) from None
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
     return redirect("runs:list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
@@ -12,6 +12,7 @@ from coordinator.actions import runs, sessions
 from coordinator.actors import person
 from coordinator.errors import SignalboxError
 from coordinator.models import Session
+from dashboard import refusals
 from dashboard.guards import admin, approver
 from dashboard.htmx import HtmxHttpRequest
 
@@ -21,13 +22,8 @@ from dashboard.htmx import HtmxHttpRequest
 def stop(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Stop whatever a session does."""
     assert request.user.is_authenticated
-    try:
+    with refusals.as_message(request, missing_is_404=True):
         stopped = runs.stop_session(session_id, by=person(request.user), now=timezone.now())
-    except SignalboxError as refusal:
-        if refusal.status == 404:
-            raise Http404(str(refusal.detail)) from None
-        messages.error(request, str(refusal.detail))
-    else:
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)
 
