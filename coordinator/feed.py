@@ -61,11 +61,6 @@ def changes_after(after: int, *, upto: int, limit: int = BATCH) -> list[Change]:
         return [Change(*row) for row in cursor.fetchall()]
 
 
-def newest_id() -> int:
-    """Return the id of the newest change, 0 before the first."""
-    return _ends()[1]
-
-
 def can_replay(after: int) -> bool:
     """Say whether everything after `after` is still kept; if not, a client must load afresh (`reset`)."""
     oldest, newest = _ends()
