@@ -10,6 +10,7 @@ from django.db.models import Count, Min, QuerySet
 
 from coordinator import usage
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
+from coordinator.session_facts import abouts_of
 from coordinator.usage import Usage
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -27,6 +28,14 @@ DECIDED = (PermissionRequest.Status.APPROVED, PermissionRequest.Status.DENIED)
 
 
 @dataclass(frozen=True, slots=True)
+class RecentSession:
+    """A session and what it is about; nothing where nobody has said anything yet."""
+
+    session: Session
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """One look at everything. Lists are short and ready to be drawn."""
 
@@ -41,7 +50,7 @@ class Overview:
     runners_online: int
     events_last_hour: int
     events_last_day: int
-    recent_sessions: list[Session]
+    recent_sessions: list[RecentSession]
     spent: Usage
 
     @property
@@ -79,7 +88,7 @@ def look(now: datetime, *, rows: int = 8) -> Overview:
         runners_online=sum(is_online(runner, now) for runner in runners),
         events_last_hour=last_hour,
         events_last_day=last_day,
-        recent_sessions=list(Session.objects.order_by("-created_at", "-pk")[:rows]),
+        recent_sessions=_recent_sessions(rows),
         spent=usage.total(usage.since(now - DAY)[0]),
     )
 
@@ -87,6 +96,12 @@ def look(now: datetime, *, rows: int = 8) -> Overview:
 def is_online(runner: Runner, now: datetime) -> bool:
     """Say whether a runner has given a sign of life lately."""
     return runner.gone_at is None and runner.silence(now) < timedelta(seconds=settings.RUNNER_STALE_AFTER)
+
+
+def _recent_sessions(rows: int) -> list[RecentSession]:
+    sessions = list(Session.objects.order_by("-created_at", "-pk")[:rows])
+    abouts = abouts_of([session.pk for session in sessions])
+    return [RecentSession(session, abouts.get(session.pk, "")) for session in sessions]
 
 
 def _sessions_by_status() -> dict[str, int]:

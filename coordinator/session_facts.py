@@ -57,7 +57,7 @@ def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
         facts[session_id].last = _moment(last_us)
     for session_id, spent in usage.of_sessions(ids).items():
         facts[session_id].usage = spent
-    for session_id, text in _abouts(ids):
+    for session_id, text in abouts_of(ids).items():
         facts[session_id].about = text
     return facts
 
@@ -74,16 +74,18 @@ def _moment(at_us: int | None) -> datetime | None:
         return None
 
 
-def _abouts(ids: list[str]) -> Iterable[tuple[str, str]]:
-    """Yield what each session is about: the prompts first, so that a person's own words replace them."""
+def abouts_of(ids: list[str]) -> dict[str, str]:
+    """Return what each session is about, on one line: a person's own words, else the first run's prompt."""
+    abouts = {}
     runs = Run.objects.filter(session_id__in=ids).order_by("-created_at", "-run_id")
     for session_id, prompt in runs.annotate(head=Substr("prompt", 1, ABOUT_CHARACTERS)).values_list(
         "session_id", "head"
     ):
-        yield session_id, " ".join((prompt or "").split())
+        abouts[session_id] = " ".join((prompt or "").split())
     for session_id, message in _first_words(ids):
         if text := _first_text(message):
-            yield session_id, text
+            abouts[session_id] = text
+    return abouts
 
 
 # By hand, because the ORM's way to say so makes PostgreSQL walk the whole table. Naming all columns of the index

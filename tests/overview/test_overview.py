@@ -115,7 +115,7 @@ def test_lists_are_short_and_newest_sessions_come_first() -> None:
     for number in range(12):
         session(number, age=timedelta(minutes=number))
     recent = look(NOW).recent_sessions
-    assert [row.session_id for row in recent] == [f"ses_{number:012x}" for number in range(8)]
+    assert [row.session.session_id for row in recent] == [f"ses_{number:012x}" for number in range(8)]
 
 
 def test_a_new_install_says_what_to_do_next() -> None:
@@ -131,6 +131,24 @@ def test_the_page_shows_the_counts() -> None:
     assert "Nothing has happened here yet" not in html
     assert "ses_000000000001" in html
     assert "FileWrite" in html
+
+
+def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
+    said = session(1)
+    words = [{"type": "text", "text": "Mend the flaky\ntest"}]
+    event = Event.objects.create(
+        session=said, event_type="message", role="user", timestamp="x", content=words
+    )
+    EventContext.objects.create(event=event, session_id=said.pk, instant_us=0, received_at=NOW)
+    Run.objects.create(
+        run_id="run_1", session=session(2), type="start_session", prompt="Say hello", created_at=NOW
+    )
+    session(3)
+    assert {recent.session.pk: recent.about for recent in look(NOW).recent_sessions} == {
+        "ses_000000000001": "Mend the flaky test",
+        "ses_000000000002": "Say hello",
+        "ses_000000000003": "",
+    }
 
 
 def test_text_of_agents_is_escaped() -> None:
@@ -162,5 +180,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         session(number)
         ask(number)
         runner(number, 1)
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(17):
         client.get("/ui/")
