@@ -12,9 +12,12 @@ from django.db import transaction
 from coordinator.actions.events import NewEvent
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.models import MessagePart, Session
+from coordinator.models.sessions import SessionStatus
 
 PROFILE = "claude-code"
 TURN_END = "turn_end"
+# How the message begins that stands for a prompt of which telemetry told no more than that there was one.
+UNTOLD_PROMPT = "(A prompt"
 
 
 class Known(NamedTuple):
@@ -33,26 +36,37 @@ class Whereabouts(NamedTuple):
     profile: str = PROFILE
 
 
-def session_for(claude_id: str, where: Whereabouts, now: datetime) -> Known:
-    """Return the session with this executor's id; made if nobody has heard of it. Safe in many processes at once."""
+def session_for(
+    claude_id: str, where: Whereabouts, now: datetime, status: SessionStatus = SessionStatus.RUNNING
+) -> Known:
+    """Return the session with this executor's id; made, with `status`, if nobody has heard of it.
+
+    Safe in many processes at once.
+    """
     with transaction.atomic():
-        session = _find(claude_id) or _make(claude_id, where, now)
+        session = _find(claude_id) or _make(claude_id, where, now, status)
         _fill_in(session, where)
     return Known(session.session_id, bool(session.hostname and session.project_dir))
+
+
+def found(claude_id: str) -> str | None:
+    """Return the id of the session with this executor's id, if there is one."""
+    session = _find(claude_id)
+    return session.session_id if session else None
 
 
 def _find(claude_id: str) -> Session | None:
     return Session.objects.filter(executor_session_id=claude_id).order_by("created_at").first()
 
 
-def _make(claude_id: str, where: Whereabouts, now: datetime) -> Session:
+def _make(claude_id: str, where: Whereabouts, now: datetime, status: SessionStatus) -> Session:
     """Make the session under an id that follows from Claude's, so that two who make it at once make one."""
     for attempt in range(10):
         name = hashlib.sha256(f"claude-code\n{attempt}\n{claude_id}".encode()).hexdigest()[:12]
         session, _ = Session.objects.get_or_create(
             session_id=f"ses_{name}",
             defaults={
-                "status": Session.Status.RUNNING,
+                "status": status,
                 "created_at": now,
                 "executor_session_id": claude_id,
                 "executor_profile": where.profile,

@@ -76,13 +76,15 @@ class ToldEvent(NewEvent, kw_only=True):
     """An event that its teller may tell twice: one with the same `origin` is written once.
 
     The origin is free again after `origin_for` milliseconds (None: never). `claims` are origins that are taken
-    with it, by which others are then left out. `extra` is what was said beside all that has a column.
+    with it, by which others are then left out. `extra` is what was said beside all that has a column. One that is
+    told `late` counts as received when it happened, so that what is summed up by day stands on its own day.
     """
 
     origin: str
     origin_for: int | None = None
     claims: tuple[str, ...] = ()
     extra: dict[str, Any] | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +238,11 @@ def _event_row(item: NewEvent) -> list[Any]:
 def _context_row(item: NewEvent, now: datetime) -> list[Any]:
     received = instants.to_us(now)
     instant = instants.parse(item.timestamp)
+    happened = received if instant is None else instants.to_us(instant)
+    if isinstance(item, ToldEvent) and item.late:
+        received = min(received, happened)
     return [
-        item.session_id, received if instant is None else instants.to_us(instant), received // 1000,
+        item.session_id, happened, received // 1000,
         item.run_id, item.tool_use_id, item.subagent, item.prompt_id, item.duration_ms, item.model,
         item.input_tokens, item.output_tokens, item.cache_read_tokens, item.cache_write_tokens, item.source,
         _json(item.extra) if isinstance(item, ToldEvent) else None,

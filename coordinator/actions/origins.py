@@ -5,7 +5,7 @@ Called by actions.events within the transaction that writes the events, so a cla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -62,6 +62,19 @@ def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
             " ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, until = excluded.until"
             " WHERE event_origins.until <= %s RETURNING key",
             [packed, at],
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def known(keys: Iterable[str], now: datetime) -> set[str]:
+    """Return those of the origins that are taken. Only reads."""
+    packed = msgspec.json.encode(list(keys)).decode()
+    given = "json_each(%s)" if connection.vendor == "sqlite" else "jsonb_array_elements_text(%s::jsonb)"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT key FROM event_origins WHERE key IN (SELECT value FROM {given})"  # noqa: S608 # constants
+            " AND (until IS NULL OR until > %s)",
+            [packed, instants.to_us(now) // 1000],
         )
         return {row[0] for row in cursor.fetchall()}
 

@@ -79,7 +79,7 @@ class Hook:
 
 def hook_of(body: bytes, at: str) -> Hook:
     """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
-    value = _decoded(body)
+    value = decoded(body)
     if not isinstance(value, dict):
         raise Invalid("A hook is a JSON object.")
     session = value.get("session_id")
@@ -89,7 +89,8 @@ def hook_of(body: bytes, at: str) -> Hook:
     return Hook(name.strip() if isinstance(name, str) and name.strip() else "hook", session, value, at)
 
 
-def _decoded(body: bytes) -> Any:
+def decoded(body: bytes) -> Any:
+    """Return what a JSON text says, without what no database can hold. Raises Invalid."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

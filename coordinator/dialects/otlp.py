@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coordinator import instants
-from coordinator.actions.claude_code import PROFILE, Whereabouts
+from coordinator.actions.claude_code import PROFILE, UNTOLD_PROMPT, Whereabouts
 from coordinator.actions.events import ToldEvent
 from coordinator.dialects.claude_code import as_object, mended, origin, result_origin, said, words_origin_of
 
@@ -236,7 +236,11 @@ def _prompt(record: _Record, make: _Maker) -> ToldEvent | None:
     text, prompt_id = record.text("prompt"), record.text("prompt.id")
     if text is None or text in HIDDEN:
         size = record.number("prompt_length")
-        text = f"(A prompt of {size} characters, not told.)" if size is not None else "(A prompt, not told.)"
+        text = (
+            f"{UNTOLD_PROMPT} of {size} characters, not told.)"
+            if size is not None
+            else f"{UNTOLD_PROMPT}, not told.)"
+        )
     key = origin(make.session, "prompt", prompt_id) if prompt_id else make.origin
     return make.event("message", role="user", content=[said(text)], origin=key)
 

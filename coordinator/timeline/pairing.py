@@ -27,8 +27,10 @@ class Pairs:
     start_of: dict[int, TimelineEvent] = field(default_factory=dict)
 
     def add(self, start: TimelineEvent, end: TimelineEvent) -> None:
-        """Note a pair."""
-        self.end_of[start.id] = end
+        """Note a pair. Of two ends of one call that which says what came of it is shown."""
+        before = self.end_of.get(start.id)
+        if before is None or end.error is not None or end.tool_output is not None:
+            self.end_of[start.id] = end
         self.start_of[end.id] = start
 
 

@@ -97,7 +97,7 @@ class EventContextAdmin(ViewOnlyAdmin):
         columns.text("source", sortable=False),
         columns.moment("received_at", sortable=False),
     )
-    list_filter = (words("source", ("executor", "claude-code", "otlp")),)
+    list_filter = (words("source", ("executor", "claude-code", "telemetry", "transcript", "other")),)
     search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
     search_help_text = "A session's, tool use's, run's or prompt's id, written out in full."
     sortable_by = ("event_id",)

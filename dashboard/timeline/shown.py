@@ -6,7 +6,7 @@ A row is the same for every viewer, so that page, htmx and stream may share it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from coordinator import instants
+from coordinator.actions.transcripts import READ_FROM
 from coordinator.models import Session
 from coordinator.timeline import (
     ApprovalRow,
@@ -237,16 +238,33 @@ def _said(text: str) -> Block:
 _MILESTONES = {
     "session_start": ("play", "Session started", "busy"),
     "run_start": ("play", "Run started", "busy"),
+    "compaction": ("st-info", "Conversation compacted", "calm"),
+    "api_error": ("st-warning", "The model did not answer", "bad"),
+}
+
+
+def _read_from(facts: Stored | None) -> str:
+    """Return where a history comes from, in words: with Claude Code's version and the branch."""
+    held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
+    version, branch = held.get("version"), held.get("gitBranch")
+    words = ["Read from a transcript", f"Claude Code {version}" if version else "", str(branch or "")]
+    return " · ".join(word for word in words if word)
+
+
+# Icon, words, and tone where it does not follow from whether it failed.
+_WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
+    "turn_end": ("st-check", lambda _: "Turn ended", ""),
+    "model_request": ("st-dot", lambda event: f"Asked {event.model or 'a model'}", ""),
+    "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
+    READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
 }
 
 
 def _milestone(event: TimelineEvent) -> tuple[str, str, str]:
-    if event.event_type == "turn_end":
-        return "st-check", "Turn ended", "bad" if event.error else "calm"
-    if event.event_type == "model_request":
-        return "st-dot", f"Asked {event.model or 'a model'}", "bad" if event.error else "calm"
-    if event.event_type == "permission_request":
-        return "approvals", f"Asked for permission: {event.tool_name}", "warn"
+    spoken = _WORDS.get(event.event_type)
+    if spoken is not None:
+        icon, word, tone = spoken
+        return icon, word(event), tone or ("bad" if event.error else "calm")
     if event.event_type in _MILESTONES:
         return _MILESTONES[event.event_type]
     if event.event_type not in {"session_stop", "run_completed"}:

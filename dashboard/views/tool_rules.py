@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator import tool_rules as policy
-from coordinator.actions import tool_rules
+from coordinator.actions import tool_rules, transcripts
 from coordinator.actors import person
 from coordinator.dialects.claude_code import SOURCE, subject_text
 from coordinator.errors import SignalboxError
@@ -29,6 +29,7 @@ from dashboard.htmx import HtmxHttpRequest
 MOST_TRIED = 500  # recorded calls that rules are tried out on
 LOOKED_THROUGH = 50_000  # latest events among which those are looked for
 SHOWN = 60
+SOURCES = (SOURCE, transcripts.SOURCE)
 SHORT = 160
 
 
@@ -152,7 +153,10 @@ def _try(saved: Sequence[Rule], wanted: Sequence[Rule]) -> list[Tried]:
 def _recorded() -> Any:
     latest = Event.objects.aggregate(last=Max("id"))["last"] or 0
     calls = Event.objects.filter(
-        id__gt=latest - LOOKED_THROUGH, event_type="pre_tool", context__source=SOURCE, tool_name__isnull=False
+        id__gt=latest - LOOKED_THROUGH,
+        event_type="pre_tool",
+        context__source__in=SOURCES,
+        tool_name__isnull=False,
     )
     rows = calls.order_by("-id").values_list("tool_name", "tool_input", "session_id", "session__agent_name")
     return rows[:MOST_TRIED]

@@ -1,0 +1,348 @@
+"""Brings transcripts of coding agents into the sessions, and leaves what is there already as it is.
+
+Lines come translated (dialects.claude_transcripts) and are written in batches, each in one transaction, so that an
+import that is broken off, or repeated, goes on where it was. A session may have been recorded while it ran. What
+was told with an id then (a call, a prompt, a request to the model) is known by it; what was told without one, by
+who said the same at about the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from coordinator import instants
+from coordinator.actions import audit, claude_code, origins
+from coordinator.actions.claude_code import UNTOLD_PROMPT, Whereabouts
+from coordinator.actions.events import Recorded, ToldEvent, record_events
+from coordinator.actors import Actor
+from coordinator.models import Event
+from coordinator.models.sessions import SessionStatus
+
+SOURCE = "transcript"
+READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
+BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
+# Hooks are stamped when they are received, lines when they are written; clocks of two machines differ.
+ABOUT_THE_SAME_TIME = timedelta(minutes=5) // instants.MICROSECOND
+COMPACTIONS = frozenset({"compaction", "PreCompact", "PostCompact"})
+MOST_LISTED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An event of a line, and the other origins under which somebody may have told it (`also`)."""
+
+    event: ToldEvent
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a line tells: of which of Claude's sessions, under which origin of its own, when, and as which events.
+
+    `facts` are what the line says of its surroundings: `cwd`, `version`, `gitBranch`.
+    """
+
+    session: str
+    key: str
+    at: str
+    facts: Mapping[str, str]
+    events: list[Said]
+
+
+@dataclass
+class Outcome:
+    """What an import brought: events, those that were known, sessions, tokens; and what could not be kept."""
+
+    added: int = 0
+    known: int = 0
+    messages: int = 0
+    calls: int = 0
+    sessions_made: int = 0
+    sessions_added_to: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session of the import: its id with us, None while nobody needs one, and whether it was here before."""
+
+    session_id: str | None
+    before: bool
+    added: bool = False
+
+
+class Import:
+    """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
+
+    def __init__(self, *, now: datetime, write: bool, agent_name: str, hostname: str | None) -> None:
+        self.now, self.write = now, write
+        self.agent_name, self.hostname = agent_name, hostname
+        self.outcome = Outcome()
+        self._batch: list[tuple[Told, str]] = []
+        self._events = self._bytes = 0
+        self._sessions: dict[str, _Session] = {}
+        self._live: _Live | None = None
+        self._would_write: set[bytes] = set()
+
+    def take(self, told: Iterable[Told], place: str, size: int) -> None:
+        """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
+        for one in told:
+            self._batch.append((one, place))
+            self._events += len(one.events)
+        self._bytes += size
+        if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
+            self.flush()
+
+    def close(self, target: str, files: int, *, by: Actor) -> Outcome:
+        """Write what is left and the import's audit row; return what came of it."""
+        self.flush()
+        outcome = self.outcome
+        if self.write:
+            audit.record(
+                "TRANSCRIPTS_IMPORTED",
+                actor=by,
+                target=target,
+                result="success",
+                metadata={
+                    "files": files,
+                    "events_added": outcome.added,
+                    "events_known": outcome.known,
+                    "sessions_made": outcome.sessions_made,
+                    "sessions_added_to": outcome.sessions_added_to,
+                    "refused": len(outcome.refused),
+                },
+                now=self.now,
+            )
+        return outcome
+
+    def flush(self) -> None:
+        """Write what was taken, in one transaction. What is looked up is looked up before it begins."""
+        batch, self._batch, self._events, self._bytes = self._batch, [], 0, 0
+        if not batch:
+            return
+        taken = self._taken(batch)
+        new: list[tuple[Said, Told, str]] = []
+        for told, place in batch:
+            fresh = (
+                []
+                if told.key in taken
+                else [one for one in told.events if not self._is_known(one, told, taken)]
+            )
+            self.outcome.known += len(told.events) - len(fresh)
+            taken.add(told.key)
+            for one in fresh:
+                taken.update(one.event.claims)
+                new.append((one, told, place))
+        if new:
+            self._write(new)
+
+    # --- what is known ------------------------------------------------------------------------------------
+
+    def _taken(self, batch: list[tuple[Told, str]]) -> set[str]:
+        wanted = {told.key for told, _ in batch}
+        for told, _ in batch:
+            for one in told.events:
+                wanted.update((one.event.origin, *one.also))
+        return origins.known(wanted, self.now) | {key for key in wanted if _short(key) in self._would_write}
+
+    def _is_known(self, one: Said, told: Told, taken: set[str]) -> bool:
+        live = self._live_of(told.session)
+        if live is not None and live.is_thin(one.event):
+            return False
+        if one.event.origin in taken or any(key in taken for key in one.also):
+            return True
+        return live is not None and live.told(one.event)
+
+    def _live_of(self, claude_id: str) -> _Live | None:
+        """Return what was recorded of the session while it ran; kept for one session at a time."""
+        session = self._session(claude_id)
+        if not session.before or session.session_id is None:
+            return None
+        if self._live is None or self._live.session_id != session.session_id:
+            self._live = _Live(session.session_id)
+        return self._live
+
+    def _session(self, claude_id: str) -> _Session:
+        if claude_id not in self._sessions:
+            session_id = claude_code.found(claude_id)
+            self._sessions[claude_id] = _Session(session_id, session_id is not None)
+        return self._sessions[claude_id]
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def _write(self, new: list[tuple[Said, Told, str]]) -> None:
+        events: list[tuple[ToldEvent, str]] = []
+        with transaction.atomic():
+            for one, told, place in new:
+                session = self._session(told.session)
+                if not session.added:
+                    session.added = True
+                    self._begin(session, told)
+                    events.append((_beginning(told, place), place))
+                events.append((one.event, place))
+                if self.write:
+                    for event, _ in events[-2:]:
+                        event.session_id = event.session_id or str(session.session_id)
+            if self.write:
+                outcomes = record_events([event for event, _ in events], self.now)
+            else:
+                outcomes = [Recorded(0)] * len(events)
+                self._would_write.update(
+                    _short(key)
+                    for one, told, _ in new
+                    for key in (told.key, one.event.origin, *one.event.claims)
+                )
+        for (event, place), outcome in zip(events, outcomes, strict=True):
+            self._count(event, outcome, place)
+
+    def _begin(self, session: _Session, told: Told) -> None:
+        """Note a session that something comes into; make it where it is not here."""
+        self.outcome.sessions_added_to += session.before
+        self.outcome.sessions_made += not session.before
+        if self.write and session.session_id is None:
+            where = Whereabouts(told.facts.get("cwd"), self.hostname, self.agent_name)
+            began = instants.parse(told.at) or self.now
+            made = claude_code.session_for(told.session, where, began, SessionStatus.FINISHED)
+            session.session_id = made.session_id
+
+    def _count(self, event: ToldEvent, outcome: Any, place: str) -> None:
+        if not isinstance(outcome, Recorded):
+            if len(self.outcome.refused) < MOST_LISTED:
+                self.outcome.refused.append(f"{place}: {outcome.detail}")
+            return
+        if event.event_type == READ_FROM:
+            return
+        if outcome.event_id is None:
+            self.outcome.known += 1
+            return
+        self.outcome.added += 1
+        self.outcome.messages += event.event_type == "message"
+        self.outcome.calls += event.event_type == "pre_tool"
+        self.outcome.input_tokens += event.input_tokens or 0
+        self.outcome.output_tokens += event.output_tokens or 0
+
+
+def _short(key: str) -> bytes:
+    return hashlib.blake2b(key.encode(), digest_size=8).digest()
+
+
+def _beginning(told: Told, place: str) -> ToldEvent:
+    """Return the milestone before the first line that comes into a session; a session has one."""
+    return ToldEvent(
+        event_type=READ_FROM,
+        session_id="",
+        timestamp=told.at,
+        tool_input={"file": place.rpartition(":")[0], **told.facts},
+        source=SOURCE,
+        late=True,
+        origin=f"transcript:{hashlib.sha256(told.session.encode()).hexdigest()[:40]}",
+    )
+
+
+# --- what was recorded live -------------------------------------------------------------------------------
+
+
+class _Live:
+    """What others than transcripts told of a session: under digests, with when it was, to be met once each."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self._moments: dict[bytes, list[int]] = defaultdict(list)
+        self._thin: set[bytes] = set()
+        self._untold_prompts: set[str] = set()
+        for event in _recorded(session_id):
+            digest = _digest(event)
+            if event["prompt_id"] and _words(event["content"]).startswith(UNTOLD_PROMPT):
+                self._untold_prompts.add(event["prompt_id"])
+            if digest is None:
+                continue
+            if event["is_thin"]:
+                self._thin.add(digest)
+            else:
+                self._moments[digest].append(event["at_us"])
+                self._thin.discard(digest)
+
+    def is_thin(self, event: ToldEvent) -> bool:
+        """Say whether telemetry told that this happened, but not what: then the transcript tells it."""
+        if event.role == "user" and event.prompt_id in self._untold_prompts:
+            return True
+        if not self._thin:
+            return False
+        digest = _digest(_as_row(event))
+        return digest is not None and digest in self._thin and digest not in self._moments
+
+    def told(self, event: ToldEvent) -> bool:
+        """Say whether somebody told this; each telling stands for one event."""
+        row = _as_row(event)
+        nearest = self._take(_digest(row), row["at_us"], whenever=bool(row["tool_use_id"]))
+        if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
+            nearest = self._take(_digest(row | {"tool_use_id": None}), row["at_us"])
+        return nearest is not None
+
+    def _take(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
+        """Return the moment of the nearest telling alike, which is then used up."""
+        moments = self._moments.get(digest) if digest is not None else None
+        if not moments:
+            return None
+        nearest = min(moments, key=lambda at: abs(at - at_us))
+        if not whenever and abs(nearest - at_us) > ABOUT_THE_SAME_TIME:
+            return None
+        moments.remove(nearest)
+        return nearest
+
+
+_COLUMNS = ("event_type", "role", "content", "tool_name", "tool_input")
+
+
+def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
+    """Yield what a session's live events hold, one at a time."""
+    rows = Event.objects.filter(session_id=session_id).exclude(context__source=SOURCE).order_by("id")
+    context = ("tool_use_id", "prompt_id", "instant_us", "source")
+    names = (*_COLUMNS, "tool_output", "error", *(f"context__{name}" for name in context))
+    for values in rows.values_list(*names).iterator(chunk_size=200):
+        row = dict(zip(_COLUMNS, values, strict=False))
+        output, error, call_id, prompt_id, at_us, source = values[len(_COLUMNS) :]
+        row |= {"tool_use_id": call_id, "prompt_id": prompt_id, "at_us": at_us or 0}
+        ended = row["event_type"] == "post_tool" and call_id
+        row["is_thin"] = bool(source == "telemetry" and ended and output is None and error is None)
+        yield row
+
+
+def _as_row(event: ToldEvent) -> dict[str, Any]:
+    moment = instants.parse(event.timestamp)
+    row = {name: getattr(event, name) for name in _COLUMNS}
+    return row | {"tool_use_id": event.tool_use_id, "at_us": instants.to_us(moment) if moment else 0}
+
+
+def _digest(row: Mapping[str, Any]) -> bytes | None:
+    """Return what two tellings of the same share; None for what only one of them would tell."""
+    kind = row["event_type"]
+    if kind == "message":
+        words = _words(row["content"])
+        parts: tuple[Any, ...] = (kind, row["role"], " ".join(words.split())) if words.strip() else ()
+    elif kind in {"pre_tool", "post_tool"}:
+        parts = (
+            (kind, row["tool_use_id"]) if row["tool_use_id"] else (kind, row["tool_name"], row["tool_input"])
+        )
+    else:
+        parts = ("compaction",) if kind in COMPACTIONS else ()
+    if not parts:
+        return None
+    packed = json.dumps(parts, sort_keys=True, default=str).encode("utf-8", "replace")
+    return hashlib.blake2b(packed, digest_size=16).digest()
+
+
+def _words(content: Any) -> str:
+    blocks = content if isinstance(content, list) else []
+    texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+    return "\n\n".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,407 @@
+"""What the lines of Claude Code's transcripts say, as events of ours. Pure translation: no clock, no database.
+
+The format is Claude Code's own affair and changes with its releases, so a line is read for what it holds and
+nothing is taken for granted: what has no meaning here is named by its type and left out. Each event names, beside
+its line, the origins under which hooks or telemetry may have told the same, as the other two dialects name them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from coordinator import instants
+from coordinator.actions.events import ToldEvent
+from coordinator.actions.transcripts import SOURCE, Said, Told
+from coordinator.dialects.claude_code import (
+    as_object,
+    decoded,
+    in_words,
+    origin,
+    result_origin,
+    said,
+    words_origin_of,
+)
+from coordinator.dialects.otlp import MODEL_REQUEST
+from coordinator.errors import Invalid
+
+BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
+# What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
+BOOKKEEPING = frozenset({
+    "summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "ai-title", "agent-name",
+    "agent-setting", "agent-color", "tag", "last-prompt", "permission-mode", "mode", "pr-link", "worktree-state",
+    "content-replacement", "attribution-snapshot", "speculation-accept", "marble-origami-commit",
+})  # fmt: skip
+QUIET_SYSTEM = frozenset({"turn_duration", "stop_hook_summary", "file_snapshot", "memory_saved"})
+ENVELOPE = frozenset({
+    "parentUuid", "logicalParentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "type",
+    "message", "toolUseResult", "uuid", "timestamp", "requestId", "agentId", "slug", "promptId", "isMeta", "entrypoint",
+    "sourceToolAssistantUUID", "sourceToolUseID", "isVisibleInTranscriptOnly", "todos", "permissionMode", "content",
+    "subtype", "attachment", "imagePasteIds", "thinkingMetadata",
+})  # fmt: skip
+SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code wrote itself
+REJECTED = "User rejected tool use"
+INTERRUPTED = "[Request interrupted by user"
+# A request whose answer is still being written has not all its tokens yet; after so long it has ended all the same.
+ANSWERED_WITHIN = timedelta(minutes=10)
+
+_COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_SHELL = re.compile(r"\s*<bash-input>(.*?)</bash-input>\s*", re.DOTALL)
+_FAILED = re.compile(r"\s*<tool_use_error>(.*)</tool_use_error>\s*", re.DOTALL)
+_PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
+
+
+class NotUnderstood(Exception):
+    """A line that says nothing to us; its argument is what kind of line it is."""
+
+
+@dataclass(slots=True)
+class _Request:
+    """What a model was asked, as far as its lines have told it: each repeats the tokens, the last ones are right."""
+
+    message_id: str
+    line: _Line
+    tokens: dict[str, int]
+    model: str | None
+    done: bool
+
+
+class _Begun(NamedTuple):
+    """A call that has no result yet: its tool and input, and which kind of sub-agent it starts."""
+
+    tool: str
+    given: dict[str, Any] | None
+    starts: str | None
+
+
+NOT_BEGUN = _Begun("tool", None, None)
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one file's lines in order. `agents` is shared by all files: sub-agents' kinds, by their ids."""
+
+    session: str
+    agent: str | None
+    agents: dict[str, str]
+    changed: datetime
+    prompt_id: str | None = None
+    at: str = ""
+    requests: dict[str | None, _Request] = field(default_factory=dict)
+    calls: dict[str, _Begun] = field(default_factory=dict)
+
+    def read(self, body: bytes) -> list[Told]:
+        """Return what a line tells; nothing for bookkeeping. Raises NotUnderstood."""
+        try:
+            fields = decoded(body)
+        except Invalid:
+            raise NotUnderstood(BROKEN) from None
+        if not isinstance(fields, dict):
+            raise NotUnderstood("no object")
+        line = _Line(fields, self, hashlib.sha256(body.strip()).hexdigest())
+        kind = line.text("type")
+        if kind in BOOKKEEPING:
+            return []
+        meaning = _MEANINGS.get(kind or "")
+        if meaning is None:
+            raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
+        self.at = line.at or self.at
+        finished = list(self._note_request(line)) if kind == "assistant" else []
+        return [*finished, *([line.told(events)] if (events := list(meaning(line))) else [])]
+
+    def rest(self, now: datetime) -> list[Told]:
+        """Return what is left at the file's end: the last requests, unless their answers are still being written."""
+        old = now - self.changed > ANSWERED_WITHIN
+        return [_usage(one) for one in self.requests.values() if one.done or old]
+
+    def _note_request(self, line: _Line) -> Iterator[Told]:
+        """Note the tokens that a line tells; yield the request before it, which has all of its own now."""
+        usage, message_id = line.message.get("usage"), line.message.get("id")
+        if not isinstance(usage, dict) or not isinstance(message_id, str) or line.model is None:
+            return
+        before = self.requests.get(line.subagent)
+        tokens = {name: _number(usage.get(theirs)) for name, theirs in _TOKENS.items()}
+        if before is not None and before.message_id == message_id:
+            tokens = {name: max(number, before.tokens[name]) for name, number in tokens.items()}
+        elif before is not None:
+            yield _usage(before)
+        done = line.message.get("stop_reason") is not None
+        self.requests[line.subagent] = _Request(message_id, line, tokens, line.model, done)
+
+
+_TOKENS = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_write_tokens": "cache_creation_input_tokens",
+}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line that is understood; makes events of it."""
+
+    fields: dict[str, Any]
+    reader: Reader
+    digest: str
+
+    def text(self, name: str) -> str | None:
+        """Return a field that is a text with something in it, else None."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) and value.strip() else None
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message of the Messages API that the line wraps."""
+        found = self.fields.get("message")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def session(self) -> str:
+        """Claude's id of the session."""
+        return self.text("sessionId") or self.reader.session
+
+    @property
+    def at(self) -> str:
+        """When it happened, in the one form we write; as it stands where that cannot be read."""
+        text = self.text("timestamp") or self.reader.at
+        moment = instants.parse(text)
+        return instants.canonical(moment) if moment else text
+
+    @property
+    def subagent(self) -> str | None:
+        """Which sub-agent speaks, named as hooks name it; the lines of older versions do not say which."""
+        agent = self.text("agentId") or self.reader.agent
+        if agent is None:
+            return "sub-agent" if self.fields.get("isSidechain") is True else None
+        kind = self.reader.agents.get(agent)
+        return f"{kind} {agent}" if kind else agent
+
+    @property
+    def model(self) -> str | None:
+        """The model that wrote the message, if one did."""
+        model = self.message.get("model")
+        return model if isinstance(model, str) and model.strip() and model != SYNTHETIC else None
+
+    @property
+    def key(self) -> str:
+        """The origin of the whole line; a copy of it in another session's file has the same."""
+        return origin("line", self.text("uuid") or self.digest)
+
+    def told(self, events: list[Said]) -> Told:
+        """Return the line with its events."""
+        facts = {name: self.text(name) for name in ("version", "gitBranch", "cwd", "permissionMode")}
+        return Told(
+            self.session, self.key, self.at, {name: one for name, one in facts.items() if one}, events
+        )
+
+    def event(self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any) -> Said:
+        """Return the line's event `number`; `also` are the origins under which others tell the same."""
+        left = {
+            name: one
+            for name, one in self.fields.items()
+            if name not in ENVELOPE and one not in (None, False)
+        }
+        values.setdefault("origin", origin(self.key, number))
+        values.setdefault("subagent", self.subagent)
+        event = ToldEvent(
+            event_type=event_type,
+            session_id="",
+            timestamp=self.at,
+            prompt_id=self.text("promptId") or self.reader.prompt_id,
+            source=SOURCE,
+            late=True,
+            extra={"uuid": self.text("uuid")} | left,
+            **values,
+        )
+        return Said(event, also)
+
+    def message_of(self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()) -> Said:
+        """Return what somebody said."""
+        shown = [block if isinstance(block, dict) else said(str(block)) for block in content]
+        model = self.model if role == "assistant" else None
+        return self.event("message", number, also=also, role=role, content=shown, model=model)
+
+
+def _usage(request: _Request) -> Told:
+    """Return a request to the model as the last of its lines tells it."""
+    line, name = request.line, request.line.text("requestId") or request.message_id
+    also = (origin(line.session, "request", name), origin("request", request.message_id))
+    event = line.event(
+        MODEL_REQUEST,
+        0,
+        also=also,
+        origin=also[1],
+        claims=also[:1],
+        model=request.model,
+        **request.tokens,
+    )
+    return Told(line.session, also[1], line.at, {}, [event])
+
+
+# --- who says what ----------------------------------------------------------------------------------------
+
+
+def _assistant(line: _Line) -> Iterator[Said]:
+    content = line.message.get("content")
+    for number, block in enumerate(content if isinstance(content, list) else [content]):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
+            yield _call(line, block, number)
+        elif isinstance(kind, str) and kind.endswith("tool_result"):
+            yield _result(line, block, number)
+        elif (text := _text_of(block)) is not None:
+            if not text.strip():
+                continue
+            if line.fields.get("isApiErrorMessage") is True:
+                yield line.event("api_error", number, error=text)
+                continue
+            prompt_id = line.text("promptId") or line.reader.prompt_id
+            words = words_origin_of(line.session, line.subagent, prompt_id, text)
+            yield line.message_of("assistant", [said(text)], number, (words,))
+        elif isinstance(block, dict) and not _says_nothing(block):
+            yield line.message_of("assistant", [block], number)
+
+
+def _says_nothing(block: dict[str, Any]) -> bool:
+    """Say whether a block holds thoughts that nobody may read."""
+    return block.get("type") == "redacted_thinking" or (
+        block.get("type") == "thinking" and not str(block.get("thinking") or "").strip()
+    )
+
+
+def _text_of(block: Any) -> str | None:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+        return str(block["text"])
+    return None
+
+
+def _call(line: _Line, block: dict[str, Any], number: int) -> Said:
+    call_id, tool, given = block.get("id"), str(block.get("name") or "tool"), as_object(block.get("input"))
+    if not isinstance(call_id, str):
+        return line.event("pre_tool", number, tool_name=tool, tool_input=given)
+    kind = given.get("subagent_type") if given else None
+    line.reader.calls[call_id] = _Begun(tool, given, kind if isinstance(kind, str) else None)
+    begins = origin(line.session, "PreToolUse", call_id)
+    return line.event(
+        "pre_tool",
+        number,
+        also=(begins,),
+        claims=(begins,),
+        tool_use_id=call_id,
+        tool_name=tool,
+        tool_input=given,
+    )
+
+
+def _user(line: _Line) -> Iterator[Said]:
+    if line.text("promptId") and line.subagent is None:
+        line.reader.prompt_id = line.text("promptId")
+    content = line.message.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    for number, block in enumerate(blocks):
+        if isinstance(block, dict) and block.get("type") == "tool_result":
+            yield _result(line, block, number)
+        elif (text := _text_of(block)) is not None:
+            yield from _words(line, text, number)
+        elif isinstance(block, dict):
+            yield line.message_of("user", [block], number)
+
+
+def _words(line: _Line, text: str, number: int) -> Iterator[Said]:
+    """Yield what a person said, or what Claude Code put in their place, which is the system's."""
+    if command := _COMMAND.search(text):
+        arguments = _ARGUMENTS.search(text)
+        text = f"{command[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
+    elif shell := _SHELL.fullmatch(text):
+        text = f"! {shell[1].strip()}"
+    elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):
+        text = _PRINTED.sub("", text).strip()
+        if text:
+            yield line.message_of("system", [said(text)], number)
+        return
+    elif line.fields.get("isCompactSummary") is True:
+        yield line.message_of("system", [said(text)], number)
+        return
+    if text.strip():
+        prompt_id = line.text("promptId")
+        known = (origin(line.session, "prompt", prompt_id),) if prompt_id and line.subagent is None else ()
+        yield line.message_of("user", [said(text)], number, known)
+
+
+def _result(line: _Line, block: dict[str, Any], number: int) -> Said:
+    call_id, told = block.get("tool_use_id"), line.fields.get("toolUseResult")
+    begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
+    values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.given}
+    if isinstance(call_id, str):
+        ends = result_origin(line.session, call_id)
+        values |= {"tool_use_id": call_id, "claims": (ends,), "also": (ends,)}
+    structured = told if isinstance(told, dict | list) else None
+    if isinstance(structured, dict):
+        agent, took = (
+            structured.get("agentId"),
+            structured.get("totalDurationMs", structured.get("durationMs")),
+        )
+        if begun.starts and isinstance(agent, str):
+            line.reader.agents[agent] = begun.starts
+        values["duration_ms"] = _number(took) or None
+    content = block.get("content")
+    if block.get("is_error") is True:
+        values["error"] = _error(content, told)
+    else:
+        values["tool_output"] = content if structured is None else structured
+    return line.event("post_tool", number, **values)
+
+
+def _error(content: Any, told: Any) -> str:
+    blocks = content if isinstance(content, list) else [content]
+    words = "\n".join(text for block in blocks if (text := _text_of(block))) or in_words(content)
+    words = _FAILED.sub(r"\1", words)
+    if told == REJECTED:
+        return f"Rejected in the terminal. {words}".strip()
+    return words or in_words(told) or "The call failed."
+
+
+def _attachment(line: _Line) -> Iterator[Said]:
+    """Of what Claude Code attached for the model, only what a person typed while it worked."""
+    held = line.fields.get("attachment")
+    if not isinstance(held, dict) or held.get("type") != "queued_command":
+        return
+    prompt = held.get("prompt")
+    if held.get("commandMode") in (None, "prompt"):
+        for number, block in enumerate(prompt if isinstance(prompt, list) else [prompt]):
+            if (text := _text_of(block)) is not None:
+                yield from _words(line, text, number)
+            elif isinstance(block, dict):
+                yield line.message_of("user", [block], number)
+
+
+def _system(line: _Line) -> Iterator[Said]:
+    kind = line.text("subtype")
+    if kind in QUIET_SYSTEM:
+        return
+    if kind in {"compact_boundary", "microcompact_boundary"}:
+        about = line.fields.get("compactMetadata") or line.fields.get("microcompactMetadata")
+        yield line.event("compaction", 0, tool_input=as_object(about))
+    elif kind == "api_error":
+        why = in_words(line.fields.get("error")) or line.text("content") or "The model could not be asked."
+        yield line.event("api_error", 0, error=why)
+    elif text := line.text("content"):
+        if line.fields.get("level") == "error":
+            yield line.event(kind or "error", 0, error=text)
+        else:
+            yield from _words(line, text, 0)
+
+
+_MEANINGS = {"assistant": _assistant, "user": _user, "system": _system, "attachment": _attachment}
