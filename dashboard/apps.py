@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
 from django.apps import AppConfig
@@ -14,8 +15,12 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
 
     def ready(self) -> None:
-        """Tell the live stream how rows look."""
-        register = import_module("coordinator.edge.fragments").register
+        """Tell the live stream how rows and the rail's numbers look."""
+        fragments, rail = import_module("coordinator.edge.fragments"), import_module("dashboard.rail")
+        register = fragments.register
+        for entry in rail.ENTRIES:
+            if entry.badge:
+                fragments.register_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
         register("chat_messages", import_module("dashboard.chat_messages").message_fragments)
         register("sessions", import_module("dashboard.session_rows").row_fragments)
 

@@ -13,6 +13,7 @@ import nh3
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer
@@ -36,6 +37,8 @@ _ATTRIBUTES = {
     "code": {"class"},
     "pre": {"class"},
     "ol": {"start"},
+    "th": {"align"},
+    "td": {"align"},
 }
 _SPECIAL = re.compile(r"[*_`#\[\]<>|~&\\]|^\s*(?:[-+=]|\d+[.)]\s)|^(?: {4}|\t)|://| {2}$", re.MULTILINE)
 _formatter = HtmlFormatter(nowrap=True, classprefix="hl-")
@@ -71,7 +74,17 @@ def _render(text: str) -> SafeString:
 def _parser() -> MarkdownIt:
     # An image would tell a foreign server who reads what; the policy refuses it anyway: show its link.
     options = {"html": False, "linkify": False, "highlight": _highlight_fence}
-    return MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
+    parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
+    parser.core.ruler.push("aligned_cells", _align_cells)
+    return parser
+
+
+def _align_cells(state: StateCore) -> None:
+    """Say a column's alignment as an attribute: a style would be dropped."""
+    for token in state.tokens:
+        style = token.attrGet("style") if token.type in ("th_open", "td_open") else None
+        if isinstance(style, str) and style.startswith("text-align:"):
+            token.attrs = {"align": style.removeprefix("text-align:")}
 
 
 def _highlight_fence(code: str, language: str, _attributes: str) -> str:

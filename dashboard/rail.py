@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
+from coordinator.edge.fragments import Fragment
 from coordinator.models import PermissionRequest
 from coordinator.roles import ADMIN, VIEWER
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A small number beside a label. `count` runs on every page: one indexed query. `topic` makes it live."""
+    """A small number beside a label. `count` runs on every page: one indexed query. Changes of `topic` send it anew."""
 
     count: Callable[[], int]
     topic: str
@@ -71,3 +73,11 @@ def url_of(entry: Entry) -> str | None:
 def entry_of(key: str) -> Entry | None:
     """Return the entry with this key, or None."""
     return next((entry for entry in ENTRIES if entry.key == key), None)
+
+
+def badge_fragments(entry: Entry) -> list[Fragment]:
+    """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
+    if entry.badge is None:
+        return []
+    html = render_to_string("components/_rail_badge.html", {"item": entry, "count": entry.badge.count()})
+    return [Fragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]

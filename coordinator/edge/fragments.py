@@ -10,6 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import DatabaseError
 
@@ -32,6 +33,9 @@ class Fragment:
 # What a change of the topic does to pages; called in a thread, may query. Nothing to show: an empty list.
 Renderer = Callable[[Change], Sequence[Fragment]]
 _renderers: dict[str, list[Renderer]] = {}
+# How something looks that sums a topic up, such as a number beside a label, as it stands now; called in a thread.
+Summary = Callable[[], Sequence[Fragment]]
+_summaries: dict[str, list[Summary]] = {}
 
 
 def register(topic: str, render: Renderer) -> None:
@@ -39,9 +43,14 @@ def register(topic: str, render: Renderer) -> None:
     _renderers.setdefault(topic, []).append(render)
 
 
+def register_summary(topic: str, render: Summary) -> None:
+    """Have `render` called once for all changes of `topic` that pages are told of together."""
+    _summaries.setdefault(topic, []).append(render)
+
+
 def topics() -> frozenset[str]:
     """Return the topics that have fragments."""
-    return frozenset(_renderers)
+    return frozenset(_renderers) | frozenset(_summaries)
 
 
 class Fragments:
@@ -49,10 +58,24 @@ class Fragments:
 
     def __init__(self) -> None:
         self._made: OrderedDict[int, list[Fragment]] = OrderedDict()
+        self._summed: dict[str, tuple[int, list[Fragment]]] = {}
 
     def of(self, changes: Iterable[Change]) -> dict[int, list[Fragment]]:
-        """Return the fragments of those changes that have any, by change id."""
-        return {change.id: made for change in changes if (made := self._of(change))}
+        """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""
+        changes = list(changes)
+        made = {change.id: own for change in changes if (own := self._of(change))}
+        for topic, change_id in {change.topic: change.id for change in changes}.items():
+            if topic in _summaries:
+                made[change_id] = [*made.get(change_id, ()), *self._sum_up(topic, change_id)]
+        return made
+
+    def _sum_up(self, topic: str, change_id: int) -> list[Fragment]:
+        """Return the topic's summaries as they stood at that change or, which is as right, at a later one."""
+        upto, made = self._summed.get(topic, (-1, []))
+        if upto < change_id:
+            made = [fragment for render in _summaries[topic] for fragment in _rendered(render)]
+            self._summed[topic] = (change_id, made)
+        return made
 
     def _of(self, change: Change) -> list[Fragment]:
         renderers = _renderers.get(change.topic)
@@ -60,18 +83,18 @@ class Fragments:
             return []
         made = self._made.get(change.id)
         if made is None:
-            made = [fragment for render in renderers for fragment in _rendered(render, change)]
+            made = [fragment for render in renderers for fragment in _rendered(partial(render, change))]
             self._made[change.id] = made
             while len(self._made) > REMEMBERED:
                 self._made.popitem(last=False)
         return made
 
 
-def _rendered(render: Renderer, change: Change) -> Sequence[Fragment]:
+def _rendered(render: Summary) -> Sequence[Fragment]:
     try:
-        return render(change)
+        return render()
     except DatabaseError:
         raise  # the channel tries again
     except Exception:  # the signal still goes out, and the page can ask for itself
-        log.exception("A fragment of %s could not be rendered", change.topic)
+        log.exception("A fragment could not be rendered")
         return []

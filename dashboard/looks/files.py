@@ -23,6 +23,7 @@ from dashboard.looks.parts import (
     text_part,
 )
 
+SPAN = ("offset", "limit")
 PATHS = ("file_path", "path", "notebook_path", "filename", "target_file")
 DiffLine = tuple[str, str]
 # Comparing is quadratic at worst; beyond this an edit is shown as what went and what came.
@@ -48,7 +49,7 @@ def read(name: str, given: dict[str, Any], came: Any) -> Look | None:
         title=path,
         mono=True,
         note=span or (lines_of(text) if isinstance(text, str) else ""),
-        inputs=rest(given, *PATHS),
+        inputs=rest(given, *PATHS, *(SPAN if span else ())),
         outputs=outputs,
     )
 
@@ -72,7 +73,6 @@ def write(name: str, given: dict[str, Any], came: Any) -> Look | None:
         name,
         title=path,
         mono=True,
-        note=lines_of(text),
         added=len(text.splitlines()),
         inputs=inputs + rest(given, *PATHS, "content", "contents", "text"),
         outputs=_said(came),
@@ -186,16 +186,13 @@ def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
         return None
     where = string(given, "path", "target_directory", "directory")
     names = came.get("filenames") if isinstance(came, dict) else None
+    content = string(came, "content") if isinstance(came, dict) else ""
     text = text_of(came)
-    if isinstance(names, list):
-        found = [str(line) for line in names]
-        content = string(came, "content")
-        outputs = (
-            [text_part(content or "\n".join(found), label="Found")]
-            if content or found
-            else [Part("text", "", label="Nothing found")]
-        )
-        note = f"{len(found):,} file{'' if len(found) == 1 else 's'}"
+    if isinstance(names, list) or content:
+        files = [str(line) for line in names] if isinstance(names, list) else []
+        found = content or "\n".join(files)
+        outputs = [text_part(found, label="Found") if found else Part("text", "", label="Nothing found")]
+        note = lines_of(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"
     else:
         outputs = output_parts(came, "Found")
         note = lines_of(text) if text else ""
@@ -206,7 +203,7 @@ def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
         title=title,
         mono=True,
         note=note,
-        inputs=rest(given, "pattern", "query", "path"),
+        inputs=rest(given, "pattern", "query", "path", "output_mode"),
         outputs=outputs,
     )
 

@@ -122,10 +122,19 @@ def output_parts(value: Any, label: str = "Output", **options: Any) -> list[Part
             if text.strip()
             else [Part("text", "", label=f"{label}: empty")]
         )
-    blocks = value.get("content") if isinstance(value, dict) else value
-    if isinstance(blocks, list) and any(isinstance(block, dict) and "type" in block for block in blocks):
+    blocks = blocks_of(value)
+    if any(isinstance(block, dict) and "type" in block for block in blocks):
         return list(_block_parts(blocks, label))
     return value_parts(value, label)
+
+
+def blocks_of(value: Any) -> list[Any]:
+    """Return a value's content blocks, if it has any; a picture that was read as a file is one."""
+    file = value.get("file") if isinstance(value, dict) else None
+    if isinstance(file, dict) and value.get("type") == "image" and isinstance(file.get("base64"), str):
+        return [{"type": "image", "data": file["base64"]}]
+    blocks = value.get("content") if isinstance(value, dict) else value
+    return blocks if isinstance(blocks, list) else []
 
 
 def _block_parts(blocks: Iterable[Any], label: str) -> Iterator[Part]:
@@ -153,7 +162,7 @@ def without_base64(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             key: f"({len(inner):,} characters)"
-            if key in {"data", "blob", "signature"} and isinstance(inner, str) and len(inner) > 200
+            if key in {"data", "blob", "base64", "signature"} and isinstance(inner, str) and len(inner) > 200
             else without_base64(inner)
             for key, inner in value.items()
         }
@@ -168,6 +177,7 @@ def value_parts(value: Any, label: str = "Input") -> list[Part]:
         return [text_part(value, label="Not valid JSON" if isinstance(value, OddText) else label)]
     if not isinstance(value, dict) or not all(_is_flat(inner) for inner in value.values()):
         return [json_part(value, label)]
+    value = without_base64(value)
     long = {
         key: text
         for key, text in value.items()

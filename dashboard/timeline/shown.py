@@ -154,6 +154,11 @@ class Shown:
             return 1
         return max(1, min(BAR_WIDTH, round(BAR_WIDTH * math.log(ms / 10) / math.log(BAR_FULL_MS / 10))))
 
+    @property
+    def took_ms(self) -> float:
+        """How long a child's session went on, in milliseconds."""
+        return (self.row.ends_us - self.row.place.at_us) / 1000
+
     # --- approvals ------------------------------------------------------------------------------------------
 
     @property

@@ -19,6 +19,7 @@ ROW = 9  # pixels from one bar to the next
 TOP = 20
 FOLD_SHARE = 0.06  # of the busy time: how much an idle stretch may take
 LEAST_FOLD_US = 2_000_000
+MOST_FOLDS = 20  # with more, their lines are a grey that hides the bars
 LEAST_WIDTH = 0.6  # percent: a call of a millisecond must still be seen and pressed
 
 
@@ -119,6 +120,7 @@ def waterfall_of(rows: Iterable[Shown], now_us: int) -> Waterfall | None:
     folds = [
         Fold(round(100 * offset / scale.total, 2), f"{length(timedelta(microseconds=gap))} without events")
         for offset, gap in scale.folded
+        if len(scale.folded) <= MOST_FOLDS
     ]
     whole = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
     return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, length(whole))

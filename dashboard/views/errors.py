@@ -13,6 +13,8 @@ from coordinator import trace
 
 logger = logging.getLogger(__name__)
 
+# What get_object_or_404 says. It names a class and a query; the page's own words say what may have happened.
+DJANGOS_OWN = "matches the given query."
 PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something broke here</h1><p>Trace {}</p>"
 
 
@@ -43,6 +45,8 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not for_people(request):
         return _detail(404)
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
+    if reason.endswith(DJANGOS_OWN):
+        reason = ""
     return render(request, "errors/404.html", {"reason": reason}, status=404)
 
 

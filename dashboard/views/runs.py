@@ -18,7 +18,7 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.actions import runs
 from coordinator.actors import person
 from coordinator.errors import SignalboxError
-from coordinator.models import Run, Session
+from coordinator.models import Run, Runner, Session
 from coordinator.run_waits import Queue
 from dashboard import refusals
 from dashboard.guards import approver, viewer
@@ -33,10 +33,11 @@ STATUSES = ("pending", "claimed", "running", "stopping", "completed", "failed", 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run, and why it waits if it does."""
+    """A run, why it waits if it does, and the host of the runner that has it."""
 
     run: Run
     why: str
+    host: str
 
     @property
     def is_open(self) -> bool:
@@ -57,10 +58,18 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     table.order_by = request.GET.get("sort") or "-created"
     page = Paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
     queue = Queue.at(timezone.now())
+    hosts = dict(
+        Runner.objects.filter(pk__in={run.runner_id for run in page.object_list}).values_list(
+            "pk", "hostname"
+        )
+    )
     context: dict[str, Any] = {
         "table": table,
         "page": page,
-        "rows": [RunRow(run, queue.why(run)) for run in page.object_list],
+        "rows": [
+            RunRow(run, queue.why(run), hosts.get(run.runner_id, run.runner_id or ""))
+            for run in page.object_list
+        ],
         "statuses": _facets(request),
         "filtered": any(request.GET.get(name) for name in ("status", "runner", "session")),
         "online": len(queue.runners),

@@ -16,7 +16,7 @@ from coordinator.models import Event, Session
 from coordinator.timeline import CallRow, MessageRow, Stored, Timeline, TimelineEvent
 from dashboard.guards import viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.looks.parts import Part, is_image, json_part, whole
+from dashboard.looks.parts import Part, blocks_of, is_image, json_part, whole
 from dashboard.timeline.shown import Shown
 
 TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
@@ -109,9 +109,8 @@ def image(request: HtmxHttpRequest, session_id: str, event_id: int, column: str,
     """Return the picture in one content block. Only what is a picture by its bytes is answered."""
     if column not in TITLES:
         raise Http404
-    held = getattr(find_event(session_id, event_id), column)
-    blocks = held.get("content") if isinstance(held, dict) else held
-    if not isinstance(blocks, list) or number >= len(blocks) or not is_image(blocks[number]):
+    blocks = blocks_of(getattr(find_event(session_id, event_id), column))
+    if number >= len(blocks) or not is_image(blocks[number]):
         raise Http404
     data = _bytes_of(blocks[number])
     kind = next((kind for signature, kind in SIGNATURES.items() if data.startswith(signature)), "")

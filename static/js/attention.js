@@ -19,7 +19,7 @@ function heard(now) {
   showTitle();
   if (!more) return;
   if (isOn("sound")) play();
-  if (isOn("notify") && !document.hasFocus() && window.Notification?.permission === "granted") notify();
+  if (isOn("notify") && (document.hidden || !document.hasFocus()) && window.Notification?.permission === "granted") notify();
 }
 
 function notify() {

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
+from coordinator.edge.fragments import Fragments
+from coordinator.feed import Change
 from coordinator.models import PermissionRequest
 from dashboard.context import rail
 from dashboard.rail import ENTRIES, Badge, Entry
@@ -75,3 +77,31 @@ def test_the_approvals_badge_counts_what_waits() -> None:
             status=status,
         )
     assert entry.badge.count() == before + 1
+
+
+def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
+    django_assert_num_queries,
+) -> None:
+    changes = [Change(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
+    fragments = Fragments()
+    with django_assert_num_queries(1):
+        made = fragments.of(changes)
+        again = fragments.of(changes[:2])  # another page's channel, a moment later
+    assert [*made] == [5]
+    [fragment] = made[5]
+    assert (fragment.target, fragment.swap) == ("#rail-badge-approvals", "outerHTML")
+    assert "data-badge=" in fragment.html
+    assert again == {4: [fragment]}
+
+
+def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) -> None:
+    fragments = Fragments()
+    with django_assert_num_queries(2):
+        for number in (1, 2):
+            fragments.of([Change(number, 0, "permission_requests", "1", "p", "update")])
+
+
+def test_pages_do_not_ask_for_the_badge_on_every_change() -> None:
+    html = signed_in("viewer").get("/ui/").content.decode()
+    badge = html[html.index('id="rail-badge-approvals"') :].partition(">")[0]
+    assert 'hx-trigger="live:reset from:body"' in badge

@@ -23,6 +23,7 @@ def look(tool, given, came=None, error=None):
         ("Read", {"file_path": "/a.py", "offset": 5, "limit": 10}, "x", "/a.py", "lines 5 to 14"),
         ("read_file", {"path": "/a.py"}, "x\ny", "/a.py", "2 lines"),
         ("Grep", {"pattern": "x", "path": "src"}, {"filenames": ["a", "b"]}, "x in src", "2 files"),
+        ("Grep", {"pattern": "x"}, {"mode": "content", "filenames": [], "content": "a:1:x\nb:2:x"}, "x", "2 lines"),
         ("WebFetch", {"url": "https://x.example/"}, {"code": 200, "codeText": "OK", "result": "r"},
          "https://x.example/", "200 OK"),
         ("Task", {"prompt": "p", "description": "d"}, {"totalToolUseCount": 3, "content": []}, "d", "3 calls"),
@@ -40,6 +41,17 @@ def test_an_error_comes_first():
     seen = look("Bash", {"command": "x"}, {"stdout": "out"}, error="It broke\nbadly")
     assert seen.note == "It broke"
     assert [part.kind for part in seen.outputs] == ["error", "text"]
+
+
+def test_hits_in_files_are_shown_without_what_asked_for_them():
+    seen = look("Grep", {"pattern": "x", "output_mode": "content"}, {"mode": "content", "content": "a:1:x"})
+    assert (seen.inputs, [part.value for part in seen.outputs]) == ([], ["a:1:x"])
+
+
+def test_a_picture_that_was_read_is_a_picture():
+    came = {"type": "image", "file": {"base64": "iVBORw0KGgo" * 100, "type": "image/png"}}
+    assert [part.kind for part in look("Read", {"file_path": "/a.png"}, came).outputs] == ["image"]
+    assert "iVBORw0KGgo" not in repr(look("Odd", {}, {"file": {"base64": "iVBORw0KGgo" * 100}}).outputs)
 
 
 def test_an_edit_is_a_diff():
@@ -73,6 +85,7 @@ def test_an_mcp_tool_names_its_server():
         ("one <b> tag", "<p>one &lt;b&gt; tag</p>"),
         ("```python\nx = 1\n```", '<pre><code class="language-python"><span class="hl-n">x</span>'),
         ("[a](https://x.example)", 'rel="noopener noreferrer nofollow"'),
+        ("|a|b|\n|--|-:|\n|1|2|", '<td align="right">2</td>'),
     ],
 )
 def test_markdown(text, html):

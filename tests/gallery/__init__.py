@@ -1,0 +1,1 @@
+"""Every state of the pages for people, made by a script and photographed: `python -m tests.gallery FOLDER`."""
