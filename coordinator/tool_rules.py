@@ -13,12 +13,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import re2
 
-from coordinator.access import UNKNOWN_SERVER, Verdict
+from coordinator import access
+from coordinator.access import UNKNOWN_SERVER, Policy, Verdict
 from coordinator.errors import Invalid
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
@@ -185,3 +187,28 @@ def known_verdict(verdicts: Mapping[str, Verdict], server: str) -> Verdict | Non
         if verdict is not None and verdict.source != UNKNOWN_SERVER:
             return verdict
     return None
+
+
+# --- for pages that tell what would happen ----------------------------------------------------------------
+
+
+def policy_for(calls: Iterable[tuple[str, str]], now: datetime) -> Policy:
+    """Return the grants that speak of these tools and agents, read at once."""
+    named = [(agent_id, place[0]) for tool, agent_id in calls if (place := mcp_tool(tool))]
+    servers = {name for _, server in named for name in server_names(server)}
+    return access.load({agent_id for agent_id, _ in named}, servers, now) if named else Policy()
+
+
+def verdict_on(policy: Policy, tool: str, agent_id: str, now: datetime) -> Verdict | None:
+    """Return what the grants say of a call, or None where they say nothing: a built-in tool, an unknown server."""
+    place = mcp_tool(tool)
+    if place is None:
+        return None
+    server, name = place
+    verdicts = {one: policy.verdict(agent_id, one, name, now) for one in server_names(server)}
+    return known_verdict(verdicts, server)
+
+
+def together(ruling: Ruling, verdict: Verdict | None) -> Ruling:
+    """Return the stricter of what the rules and the grants say, as the door does."""
+    return stricter(ruling, by_access(verdict) if verdict else NO_OPINION)

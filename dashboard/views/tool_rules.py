@@ -16,11 +16,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator import tool_rules as policy
+from coordinator.access import Verdict
 from coordinator.actions import tool_rules, transcripts
 from coordinator.actors import person
-from coordinator.dialects.claude_code import SOURCE, subject_text
+from coordinator.calls import PREFIX, spoken
+from coordinator.dialects.claude_code import SOURCE, SUBJECTS, subject_text
 from coordinator.errors import SignalboxError
-from coordinator.models import Agent, Event
+from coordinator.models import Agent, Event, McpTool
 from coordinator.models.rules import RuleVerdict
 from coordinator.tool_rules import Rule, Ruling
 from dashboard.guards import approver, viewer
@@ -31,6 +33,7 @@ LOOKED_THROUGH = 50_000  # latest events among which those are looked for
 SHOWN = 60
 SOURCES = (SOURCE, transcripts.SOURCE)
 SHORT = 160
+MOST_OFFERED = 300
 
 
 class RuleForm(forms.Form):
@@ -80,13 +83,42 @@ class Tried:
         return self.before.decision != self.after.decision
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that somebody asks about, and what would happen to it by the saved rules and the grants in force."""
+
+    tool: str
+    about: str
+    agent: str
+    rules: Ruling
+    place: tuple[str, str] | None
+    verdict: Verdict | None
+    ruling: Ruling
+
+    @property
+    def server(self) -> str:
+        """The MCP server that the grants are looked up under."""
+        return self.verdict.server_id if self.verdict else self.place[0] if self.place else ""
+
+
 @require_GET
 @never_cache
 @viewer
 def rules(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the rules."""
+    """Show the rules, and what would happen to a call that the address names."""
     saved = policy.saved()
-    return _page(request, _forms_of(saved), policy.version(saved), _try(saved, saved))
+    asked = _asked(request, saved)
+    return _page(request, _forms_of(saved), policy.version(saved), _try(saved, saved), asked=asked)
+
+
+def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> Asked | None:
+    tool, about, agent = (request.GET.get(name, "").strip()[:2_000] for name in ("tool", "about", "agent"))
+    if not tool:
+        return None
+    now = timezone.now()
+    ruling = policy.by_rules(saved, tool, about, agent or None)
+    verdict = policy.verdict_on(policy.policy_for([(tool, agent)], now), tool, agent, now)
+    return Asked(tool, about, agent, ruling, policy.mcp_tool(tool), verdict, policy.together(ruling, verdict))
 
 
 @require_POST
@@ -142,10 +174,16 @@ def _wanted(forms_: Any) -> list[Rule]:
 def _try(saved: Sequence[Rule], wanted: Sequence[Rule]) -> list[Tried]:
     """Return the latest recorded calls, each kind once, those first for which the edit makes a difference."""
     found: dict[tuple[str, str, str], Tried] = {}
-    for tool, tool_input, session_id, agent in _recorded():
+    now, recorded = timezone.now(), list(_recorded())
+    grants = policy.policy_for([(tool, agent or "") for tool, _, _, agent in recorded], now)
+    for tool, tool_input, session_id, agent in recorded:
         about = subject_text(tool, tool_input)
         if (tool, about, agent) not in found:
-            before, after = (policy.by_rules(rules, tool, about, agent) for rules in (saved, wanted))
+            verdict = policy.verdict_on(grants, tool, agent or "", now)
+            before, after = (
+                policy.together(policy.by_rules(rules, tool, about, agent), verdict)
+                for rules in (saved, wanted)
+            )
             found[tool, about, agent] = Tried(tool, about[:SHORT], session_id, agent, before, after)
     return sorted(found.values(), key=lambda tried: not tried.changed)
 
@@ -162,6 +200,12 @@ def _recorded() -> Any:
     return rows[:MOST_TRIED]
 
 
+def _mcp_tools() -> list[str]:
+    """Return the known tools of MCP servers as Claude Code calls them."""
+    known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
+    return [f"{PREFIX}{spoken(server)}__{name}" for server, name in known[:MOST_OFFERED]]
+
+
 def _page(
     request: HtmxHttpRequest,
     forms_: Any,
@@ -170,9 +214,13 @@ def _page(
     *,
     tried: bool = False,
     problem: str = "",
+    asked: Asked | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
+        "asked": asked,
+        "agents": Agent.objects.order_by("name").values_list("id", "name"),
+        "tools": [*SUBJECTS, *_mcp_tools()],
         "forms": forms_,
         "version": version,
         "found": (found or [])[:SHOWN],

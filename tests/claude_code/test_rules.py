@@ -10,10 +10,12 @@ import pytest
 from django.test import Client
 
 from coordinator import tool_rules as policy
-from coordinator.actions import tool_rules
+from coordinator.actions import claude_code, tool_rules
+from coordinator.actions.claude_code import Whereabouts
+from coordinator.actions.events import NewEvent, record_events
 from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid
-from coordinator.models import AuditLog, ToolRule
+from coordinator.models import Agent, AuditLog, Grant, McpServer, ToolRule
 from coordinator.tool_rules import Rule
 from tests.people import signed_in
 
@@ -140,3 +142,58 @@ def test_viewers_look_and_approvers_edit() -> None:
     assert viewer.post("/ui/claude-code/rules/save/", form()).status_code == 403
     assert viewer.post("/ui/claude-code/key/", {"name": "x"}).status_code == 403
     assert Client().get("/ui/claude-code/").status_code == 302
+
+
+def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> None:
+    tool_rules.save(
+        [Rule(1, "mcp__shopdb__drop", "deny", reason="Never.")], seen=policy.version([]), by=ANN, now=NOW
+    )
+    client = signed_in("viewer")
+
+    def answer(tool: str, agent: str = agent_with_a_grant) -> str:
+        page = client.get(
+            "/ui/claude-code/rules/", {"tool": tool, "about": "x", "agent": agent}
+        ).content.decode()
+        return " ".join(page.partition('id="asked"')[2].partition("</section>")[0].split())
+
+    read = answer("mcp__shopdb__read")
+    assert "Allowed for this tool by user:ann: For the report." in read
+    assert "It runs without a question." in read
+    assert "Rule 1: Never." in answer("mcp__shopdb__drop")
+    assert "default policy (opt-in) denies" in answer("mcp__shopdb__read", "")
+    assert "No server elsewhere is managed here" in answer("mcp__elsewhere__read")
+    assert "Not an MCP tool" in answer("Bash")
+
+
+def test_trying_rules_out_counts_the_grants_in(agent_with_a_grant: str) -> None:
+    record_calls(agent_with_a_grant, "mcp__shopdb__read", "mcp__shopdb__write")
+    data = form({"tool": "mcp__shopdb__*", "verdict": "allow"}, do="try")
+    page = signed_in("approver").post("/ui/claude-code/rules/save/", data)
+    found = {one.tool: (one.before.decision, one.after.decision) for one in page.context["found"]}
+    # The one is granted already, and no rule opens what the grants keep shut.
+    assert found == {"mcp__shopdb__read": ("allow", "allow"), "mcp__shopdb__write": ("deny", "deny")}
+
+
+def record_calls(agent: str, *tools: str) -> None:
+    made = claude_code.session_for("made-up", Whereabouts(agent_name=agent), NOW).session_id
+    calls = [
+        NewEvent(
+            event_type="pre_tool", session_id=made, timestamp="", tool_name=tool, tool_input={}, source=source
+        )
+        for tool, source in zip(tools, ("claude-code", "transcript"), strict=True)
+    ]
+    record_events(calls, NOW)
+
+
+@pytest.fixture
+def agent_with_a_grant() -> str:
+    """An agent that may read, and nothing else, on a server that denies what is not granted."""
+    row = Agent.objects.create(
+        id="agent.shop", name="Shop", description="", status="online", default_engine_id="e", metadata={}
+    )
+    McpServer.objects.create(name="shopdb", command="x", args=[], default_policy="opt-in", created_at=NOW)
+    Grant.objects.create(
+        entry_type="tool_grant", agent_id=row.pk, server_id="shopdb", tool_name="read", permission="allow",
+        granted_by="user:ann", granted_at=NOW, justification="For the report.",
+    )  # fmt: skip
+    return row.pk
