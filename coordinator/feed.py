@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -15,6 +16,8 @@ from typing import NamedTuple, Protocol
 from django.db import Error as DatabaseError
 from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from coordinator import meters
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +123,7 @@ class SqliteEar:
         while not feed.stopping:
             woken = feed.woken.wait(WATCHED_EVERY if feed.watchers else QUIET_EVERY)
             feed.woken.clear()
+            feed.looked_at = time.monotonic()
             version = self._look()
             if woken or version != self.version:
                 self.version = version
@@ -154,6 +158,7 @@ class Feed:
         self.position = 0
         self.watchers = 0
         self.stopping = False
+        self.looked_at = 0.0  # on time.monotonic's clock
         self.woken = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -206,7 +211,12 @@ class Feed:
             if len(batch) < BATCH:
                 ear.listen(self)
 
+    def silent_for(self) -> float:
+        """Return for how many seconds the thread has not looked; infinity where it is gone."""
+        return time.monotonic() - self.looked_at if self._thread.is_alive() else float("inf")
+
     def _read(self, wrapper: BaseDatabaseWrapper) -> list[Change]:
+        self.looked_at = time.monotonic()
         with wrapper.cursor() as cursor:
             cursor.execute(
                 "SELECT id, at, topic, key, parent, op FROM changes WHERE id > %s ORDER BY id LIMIT %s",
@@ -215,6 +225,8 @@ class Feed:
             return [Change(*row) for row in cursor.fetchall()]
 
     def _tell(self, batch: Sequence[Change]) -> None:
+        # Another machine's clock (PostgreSQL) may be a little ahead.
+        meters.FEED_LAG.observe(max(time.time() - batch[0].at / 1000, 0.0))
         for listener in list(self.listeners):
             try:
                 listener(batch)

@@ -15,19 +15,17 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class TraceId:
-    """Gives each request a trace id (header X-Request-ID, the caller's if well formed) and answers with it."""
+    """Takes over the id that the edge gave the request and answers with (edge/observing.py)."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        trace_id = trace.begin(request.headers.get("X-Request-ID"))
+        trace.begin(request.META.get("signalbox.trace_id"))
         try:
-            response = self.get_response(request)
+            return self.get_response(request)
         finally:
             trace.end()
-        response.headers["X-Request-ID"] = trace_id
-        return response
 
 
 class LivePosition:

@@ -99,7 +99,7 @@ def kept_secret_key(folder: Path) -> str:
     """Return the key kept in `folder`, made on first use and readable by its owner alone."""
     path = folder / "secret_key"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -365,11 +365,21 @@ DEFAULT_FROM_EMAIL = env_str("SIGNALBOX_MAIL_FROM", "signalbox@localhost")
 
 # --- logs -------------------------------------------------------------------------------------------------
 
+LOG_FORMAT = env_str("SIGNALBOX_LOG_FORMAT", "text").lower()
+if LOG_FORMAT not in {"text", "json"}:
+    raise ImproperlyConfigured(f"SIGNALBOX_LOG_FORMAT must be text or json, not {LOG_FORMAT!r}.")
+# Which requests get a line: `slow` means answers of 500 and more, and those that took longer than a second.
+ACCESS_LOG = env_str("SIGNALBOX_ACCESS_LOG", "slow").lower()
+if ACCESS_LOG not in {"off", "slow", "all"}:
+    raise ImproperlyConfigured(f"SIGNALBOX_ACCESS_LOG must be off, slow or all, not {ACCESS_LOG!r}.")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "text": {"()": "coordinator.logs.Readable"},
+        "json": {"()": "coordinator.logs.Json"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},
     "loggers": {"django": {"level": "INFO"}, "django.server": {"level": "WARNING"}},
 }

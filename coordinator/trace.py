@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
 from contextvars import ContextVar
 
 _current: ContextVar[str | None] = ContextVar("signalbox_trace_id", default=None)
@@ -17,7 +17,7 @@ def current() -> str | None:
 
 def begin(offered: str | None = None) -> str:
     """Start a trace for one request: the caller's own id where it is well formed, else a new one."""
-    trace_id = offered if offered and _ACCEPTED.fullmatch(offered) else uuid.uuid4().hex
+    trace_id = offered if offered and _ACCEPTED.fullmatch(offered) else os.urandom(16).hex()
     _current.set(trace_id)
     return trace_id
 

@@ -19,7 +19,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, connections, transaction
 from django.utils import timezone
 
-from coordinator import approvals, outbox
+from coordinator import approvals, meters, outbox
 from coordinator.actions import audit
 from coordinator.actors import person as person_actor
 from coordinator.errors import Conflict, Invalid, NotFound
@@ -155,6 +155,7 @@ def _close(message: Notification, state: str, outcome: str, sent_at: datetime | 
     Notification.objects.filter(pk=message.pk).update(
         state=state, attempts=message.attempts + 1, next_at=None, outcome=outcome, sent_at=sent_at
     )
+    meters.MESSAGES.add(message.target.kind, state)
 
 
 def prune(now: datetime | None = None) -> int:

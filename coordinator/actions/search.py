@@ -69,6 +69,12 @@ def index_gently(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is
     return done
 
 
+def behind() -> int:
+    """Return how many events are newer than the newest that is indexed, by their ids."""
+    newest = _scalar("SELECT max(id) FROM events") or 0
+    return max(newest - (_scalar(_NEWEST[connection.vendor]) or 0), 0)
+
+
 def rebuild(progress: Callable[[int], object] = lambda _done: None) -> int:
     """Empty the index and build it from all events; `progress` hears how many are done. Returns how many."""
     with transaction.atomic(), connection.cursor() as cursor:

@@ -18,6 +18,7 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.schema import DjangoGetter
 
+from coordinator import meters
 from coordinator.api import edge_doors
 from coordinator.api.auth import KeyAuth
 from coordinator.errors import Busy, Invalid, SignalboxError
@@ -104,6 +105,7 @@ class SignalboxAPI(NinjaAPI):
 
     def answer_busy_database(self, request: HttpRequest, _error: Any) -> HttpResponse:
         """A lock that did not come free in time: nothing was written, and the caller may try again."""
+        meters.BUSY.add()
         busy = Busy("The database is busy. Nothing was written; try again.", retry_after=1)
         return self.answer_error(request, busy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +14,36 @@ class Finding:
     works: bool
     says: str = ""
     ms: float | None = None
+
+
+class Level(StrEnum):
+    """How a check came out; only a failure makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: how it is, and what to do about it."""
+
+    name: str
+    level: Level
+    says: str
+    remedy: str = ""
+
+
+def ok(name: str, says: str) -> Check:
+    """Return a check that found nothing wrong."""
+    return Check(name, Level.OK, says)
+
+
+def warn(name: str, says: str, remedy: str) -> Check:
+    """Return a check that found what should be looked at some time."""
+    return Check(name, Level.WARN, says, remedy)
+
+
+def fail(name: str, says: str, remedy: str) -> Check:
+    """Return a check that found what is broken."""
+    return Check(name, Level.FAIL, says, remedy)

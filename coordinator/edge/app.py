@@ -24,10 +24,13 @@ from coordinator.edge.fragments import Fragments
 from coordinator.edge.http import Gone, headers_of, send_error
 from coordinator.edge.hub import Hub
 from coordinator.edge.ingest import Ingest
+from coordinator.edge.metrics import MetricsDoor, Reporter
+from coordinator.edge.observing import Observed
 from coordinator.edge.otlp import TelemetryDoor
 from coordinator.edge.peers import peer_of
 from coordinator.edge.policies import Policies
 from coordinator.edge.polls import Polls
+from coordinator.edge.readiness import Readiness
 from coordinator.edge.rulings import Rulings
 from coordinator.edge.streams import Opening, Streams, last_seen
 from coordinator.edge.threads import EdgeThreads
@@ -71,6 +74,15 @@ class Application:
         self.chat = ChatDoor(self.auth, self.waits, self.threads)
         self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads)
         policies = Policies(self.hub, self.threads)
+        self.readiness = Readiness(self.feed, self.writer, self.threads)
+        self.reporter = Reporter(
+            {
+                "signalbox_writer_queue_events": lambda: self.writer.waiting,
+                "signalbox_streams_open": lambda: len(self.streams),
+                "signalbox_polls_held": lambda: len(self.waits),
+            }
+        )
+        self.metrics = MetricsDoor(self.auth, self.reporter, self.threads)
         self.access = AccessDoor(self.auth, policies, self.waits, self.threads)
         self.claude_code = ClaudeCodeDoor(
             self.auth,
@@ -85,7 +97,11 @@ class Application:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            request = Observed(scope, send)
+            try:
+                await self._http(scope, receive, request.send)
+            finally:
+                request.done()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to its door; a door raises before it answers, or not at all."""
@@ -128,6 +144,8 @@ class Application:
                 "/sse/sessions": self._session_stream,
                 "/ui/live/": self._live,
                 "/runner/runs": self.polls.runner,
+                "/metrics": self.metrics.scrape,
+                "/health/ready": self.readiness.answer,
             }.get(path)
         return None
 
@@ -211,6 +229,7 @@ class Application:
         self.writer.start()
         self.streams.start()
         self.housekeeper.start()
+        self.reporter.start()
 
     def _forget_changed_callers(self, batch: Sequence[Change]) -> None:
         before = self.auth.generation
@@ -220,6 +239,7 @@ class Application:
 
     def let_go(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
+        self.readiness.stopping = True
         self.waits.close()
         self.streams.close()
 
@@ -228,6 +248,7 @@ class Application:
         self.writer.stop()
         self.housekeeper.stop()
         self.feed.stop()
+        self.reporter.stop()
         self.threads.close()
         self.django.close()
 

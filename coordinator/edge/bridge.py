@@ -264,6 +264,7 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
         "signalbox.forwarded": is_forwarded(scope),
+        "signalbox.trace_id": scope.get("signalbox.trace_id"),
     }
     believed = is_trusted_proxy(str((scope.get("client") or ("",))[0]))
     for name, value in scope["headers"]:

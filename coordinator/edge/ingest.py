@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from coordinator import meters
 from coordinator.actions import idempotency
 from coordinator.actions.events import NewEvent, Outcome, Recorded
 from coordinator.edge.auth import Authenticator
@@ -79,6 +80,7 @@ class Ingest:
             def make_answer(outcomes: Sequence[Outcome]) -> bytes:
                 return batch_answer(parsed, outcomes)
 
+            meters.BATCHES.observe(len(parsed))
             answer = await self._writer.submit(
                 [item for item in parsed if isinstance(item, NewEvent)],
                 deadline=max(deadline, time.monotonic() + 1),  # a large body may have taken its time to come

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +22,10 @@ class EdgeThreads:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="edge")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work` in a thread and return what it returns; its exceptions are raised here."""
+        """Call `work` in a thread, with the request's trace id, and return what it returns or raise what it raises."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(_call, work, *args, **kwargs))
+        context, call = contextvars.copy_context(), functools.partial(_call, work, *args, **kwargs)
+        return await loop.run_in_executor(self._pool, context.run, call)
 
     def close(self) -> None:
         """Let the threads end; what is queued is dropped."""

@@ -17,8 +17,9 @@ from datetime import datetime
 from django.db import DatabaseError, DataError, OperationalError, connection, connections, transaction
 from django.utils import timezone
 
+from coordinator import meters
 from coordinator.actions import idempotency
-from coordinator.actions.events import NewEvent, Outcome, Prepared, prepare_events, write_events
+from coordinator.actions.events import NewEvent, Outcome, Prepared, Recorded, prepare_events, write_events
 from coordinator.edge.threads import refresh_connections
 from coordinator.errors import Busy, Invalid, SignalboxError
 
@@ -49,6 +50,7 @@ class Job:
     make_answer: MakeAnswer | None = None
     prepared: list[Prepared] = field(default_factory=list)
     given_up: bool = False
+    written: int = 0  # events, as the transaction that is committed wrote them
 
 
 class GroupWriter:
@@ -62,6 +64,7 @@ class GroupWriter:
         self._bytes = 0
         self._stopping = False
         self._prepared: object = None
+        self._began: float | None = None  # when the group at hand was begun, on time.monotonic's clock
         self._some = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -75,6 +78,18 @@ class GroupWriter:
             self._stopping = True
             self._some.notify()
         self._thread.join(within)
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait to be written."""
+        return self._events
+
+    def stuck_for(self) -> float:
+        """Return how many seconds the group at hand has been worked on; infinity where the thread is gone."""
+        if not self._thread.is_alive():
+            return float("inf")
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
 
     async def submit(
         self,
@@ -117,11 +132,14 @@ class GroupWriter:
 
     def _run(self) -> None:
         while group := self._next_group():
+            self._began = time.monotonic()
             try:
                 self._write(group)
             except Exception:  # the writer must never die: whoever waits is told to try again
                 log.exception("The writer failed on a group of %d", len(group))
                 _settle((job, not_written()) for job in group)
+            finally:
+                self._began = None
         connections.close_all()
 
     def _next_group(self) -> list[Job]:
@@ -157,6 +175,9 @@ class GroupWriter:
                     return
                 results = [_refusal(problem)]
             self._wake()
+            if written := sum(job.written for job in group):
+                meters.EVENTS.add(n=written)
+                meters.GROUPS.observe(written)
             _settle(zip(group, results, strict=True))
             return
 
@@ -171,11 +192,14 @@ class GroupWriter:
             plain = [job for job in group if job.make_answer is None]
             found = iter(write_events([one for job in plain for one in job.prepared], now))
             by_job = {id(job): [next(found) for _ in job.prepared] for job in plain}
+            for job in plain:
+                job.written = _written(by_job[id(job)])
             return [by_job[id(job)] if id(job) in by_job else _batch(job, now) for job in group]
 
 
 def _batch(job: Job, now: datetime) -> Result:
     """Write one batch, or find that it was written before."""
+    job.written = 0
     if job.once is not None:
         try:
             kept = idempotency.find(job.once)
@@ -184,6 +208,7 @@ def _batch(job: Job, now: datetime) -> Result:
         if kept is not None:
             return kept
     outcomes = write_events(job.prepared, now)
+    job.written = _written(outcomes)
     result = job.make_answer(outcomes) if job.make_answer else outcomes
     if job.once is not None and isinstance(result, bytes):
         idempotency.keep(job.once, result, now)
@@ -224,8 +249,14 @@ def _refuse_late(group: Sequence[Job]) -> list[Job]:
     return [job for job in group if job.deadline > latest and not job.given_up]
 
 
+def _written(outcomes: Sequence[Outcome]) -> int:
+    """Count the events that are new; one that was told before, or refused, is none."""
+    return sum(isinstance(one, Recorded) and one.event_id is not None for one in outcomes)
+
+
 def not_written() -> Busy:
     """The refusal of events that were not written."""
+    meters.BUSY.add()
     return Busy("The database is busy or cannot be written. Nothing was written; try again.", retry_after=1)
 
 

@@ -50,7 +50,7 @@ def stranger() -> Client:
 
 def test_the_page_of_a_500_needs_no_database(stranger: Client) -> None:
     # no django_db mark: pytest-django fails any query
-    answer = stranger.get("/ui/broken/", headers={"X-Request-ID": "trace-of-a-test"})
+    answer = stranger.get("/ui/broken/", **{"signalbox.trace_id": "trace-of-a-test"})
     assert answer.status_code == 500
     assert "Something broke here" in answer.content.decode()
     assert "trace-of-a-test" in answer.content.decode()

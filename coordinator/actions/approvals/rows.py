@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 
 from coordinator import approvals as rules
+from coordinator import meters
 from coordinator.actions import audit
 from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, NotFound, SignalboxError
@@ -40,7 +41,16 @@ def swap(row: PermissionRequest, **values: Any) -> bool:
     """The compare-and-swap: change the row only if it still is as it was read; say whether it was."""
     changed = PermissionRequest.objects.filter(pk=row.pk, status="pending").update(**values)
     row.refresh_from_db()
+    if changed == 1 and "status" in values:
+        verdict, took = row.status, rules.waited(row)
+        transaction.on_commit(lambda: _count(verdict, took))
     return changed == 1
+
+
+def _count(verdict: str, took: timedelta | None) -> None:
+    meters.DECISIONS.add(verdict)
+    if took is not None:
+        meters.DECIDING.observe(took.total_seconds(), verdict)
 
 
 def close_context(row: PermissionRequest, **values: Any) -> None:

@@ -1,9 +1,12 @@
-"""`manage.py doctor SUBJECT`: tries things out and says what to do about what does not work."""
+"""`manage.py doctor [SUBJECT]`: tries things out and says what to do about what does not work."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -13,27 +16,52 @@ from django.utils import timezone
 
 from coordinator.actions import keys
 from coordinator.actors import system
-from coordinator.doctor import Finding, claude_code
+from coordinator.doctor import Check, Finding, Level, claude_code, everything
 
 DOCTOR = system("doctor")
 KEY_LASTS = timedelta(minutes=5)
 
 
 class Command(BaseCommand):
-    """One subject a subparser; each yields findings, and the command fails with the first that does not work."""
+    """Without a subject everything is looked at, and the command fails if anything does not work.
 
-    help = "Try out whether something works, step by step."
+    A subject is one thing tried out step by step, up to the first that does not work.
+    """
+
+    help = "Look at everything an operator should know of, or try out one thing step by step."
+    requires_system_checks: list[str] = []  # they are among what is looked at
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subjects."""
-        subjects = parser.add_subparsers(dest="subject", required=True)
+        parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
+        subjects = parser.add_subparsers(dest="subject")
         claude = subjects.add_parser("claude-code", help="send a hook through every hop to the browser")
         claude.add_argument("--url", help="the running server's address (default: where serve binds)")
         claude.add_argument("--key", help="the key that Claude Code uses (default: one made for the trial)")
 
-    def handle(self, *args: Any, subject: str, **options: Any) -> None:
-        """Examine one subject and print what was found."""
-        {"claude-code": self._claude_code}[subject](options)
+    def handle(self, *args: Any, subject: str | None, **options: Any) -> None:
+        """Examine one subject, or everything, and print what was found."""
+        if subject == "claude-code":
+            self._claude_code(options)
+        else:
+            self._everything(as_json=options["json"])
+
+    def _everything(self, *, as_json: bool) -> None:
+        found: list[Check] = []
+        for check in everything.examine(f"http://{settings.BIND}", timezone.now()):
+            found.append(check)
+            if not as_json:
+                self._show(check)
+        if as_json:
+            self.stdout.write(json.dumps([asdict(check) for check in found], indent=2))
+        if any(check.level is Level.FAIL for check in found):
+            sys.exit(1)
+
+    def _show(self, check: Check) -> None:
+        styles = {Level.OK: self.style.SUCCESS, Level.WARN: self.style.WARNING, Level.FAIL: self.style.ERROR}
+        mark = styles[check.level](f"{check.level:<4}")
+        remedy = f" → {check.remedy}" if check.remedy else ""
+        self.stdout.write(f"{mark}  {check.name + ':':<14} {check.says}{remedy}")
 
     def _claude_code(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"

@@ -15,10 +15,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.urls import reverse
 from django.utils import timezone
+from gunicorn import glogging
 from gunicorn.app.base import BaseApplication
 
-from coordinator import startup
+from coordinator import figures, startup
 from coordinator.actions import setup
+from coordinator.doctor.settings import unfit
 
 
 class Command(BaseCommand):
@@ -37,12 +39,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
+        for check in unfit():
+            self.stderr.write(self.style.WARNING(f"{check.says} {check.remedy}"))
         held = hold_data_folder(settings.DATA_DIR)
         refuse_taken_port(settings.BIND_HOST, settings.BIND_PORT)
         startup.prepare_database(migrate=not options["no_migrate"], say=self.stdout.write)
         startup.prepare_static_files(say=self.stdout.write)
         link = setup_link()
         settings.THREADS = options["threads"]
+        figures.forget_earlier_workers()
         workers = options["workers"] or workers_for_this_machine()
         connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
@@ -99,6 +104,16 @@ def refuse_taken_port(host: str, port: int) -> None:
             ) from None
 
 
+class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
+    """gunicorn's own lines, in the form that all others have."""
+
+    def setup(self, cfg: Any) -> None:
+        """Keep no handler of its own."""
+        super().setup(cfg)
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
+
+
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
@@ -119,6 +134,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "forwarded_allow_ips": "",  # edge/peers.py decides whose headers are believed
             "proc_name": "signalbox",
             "loglevel": "warning",
+            "logger_class": ServerLog,
             "control_socket_disable": True,
             "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }

@@ -1,0 +1,217 @@
+"""`GET /metrics`: what all workers of this machine have counted, and what the database tells, for Prometheus.
+
+Each worker writes its figures to a file of its own every second; whoever is asked adds the files up. What a worker
+that is gone has counted stays counted, what it held is gone with it. The files are forgotten when the server starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db.models import Count
+from django.utils import timezone
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coordinator import figures, meters
+from coordinator.api.auth import offered_key, refuse_others
+from coordinator.database_size import size_in_bytes
+from coordinator.edge.auth import Authenticator
+from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.http import headers_of
+from coordinator.edge.peers import is_forwarded, is_trusted_proxy
+from coordinator.edge.threads import EdgeThreads
+from coordinator.errors import SignalboxError
+from coordinator.figures import Figures
+from coordinator.models import PermissionRequest, Run, Runner, Session
+from coordinator.settings import is_loopback
+
+log = logging.getLogger(__name__)
+
+SCOPES = ("read", "operator")
+EVERY = 1.0  # seconds between two snapshots
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+Gauges = Mapping[str, Callable[[], float]]
+GAUGES = {
+    "signalbox_writer_queue_events": "Events that wait to be written",
+    "signalbox_streams_open": "Live streams that are open",
+    "signalbox_polls_held": "Long polls that are held",
+}
+MEMORY = "signalbox_worker_memory_bytes"
+
+
+class Reporter:
+    """The thread that writes this worker's figures down. `gauges` are read when it does."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+        self._stop = threading.Event()
+        self._path = figures.own_file()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write the last figures, then end the thread."""
+        self._stop.set()
+        self._thread.join(1)
+
+    def write(self) -> None:
+        """Write the figures as they are now."""
+        try:
+            figures.write(
+                self._path, {name: read() for name, read in self._gauges.items()} | {MEMORY: memory()}
+            )
+        except OSError as problem:
+            log.warning("The worker's figures cannot be written to %s: %s", self._path, problem.strerror)
+
+    def _run(self) -> None:
+        self.write()
+        while not self._stop.wait(EVERY):
+            self.write()
+        self.write()
+
+
+def memory() -> int:
+    """Return how many bytes of memory this process holds (0 where the system does not tell)."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+class MetricsDoor:
+    """Answers a scrape: with a key of scope `read` or `operator`, or without one from this very machine."""
+
+    def __init__(self, auth: Authenticator, reporter: Reporter, threads: EdgeThreads) -> None:
+        self._auth, self._reporter, self._threads = auth, reporter, threads
+
+    async def scrape(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`GET /metrics`. Raises Unauthorized or Forbidden."""
+        headers = headers_of(scope)
+        offered = offered_key(
+            headers.get(b"authorization", b"").decode("latin-1"),
+            headers.get(b"x-api-key", b"").decode("latin-1"),
+        )
+        if offered or not is_local(scope, headers):
+            await self._auth.program(scope, headers, *SCOPES)
+        body = await self._threads.run(self._text)
+        start = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _text(self) -> bytes:
+        self._reporter.write()
+        return exposition(figures.read())
+
+
+def is_local(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Say whether a program on this machine asks, with no proxy between that might pass others on.
+
+    A proxy on this machine that adds no header cannot be told from a program, so where TLS ends in front of us
+    or a proxy on loopback is trusted, nobody is local.
+    """
+    address = str((scope.get("client") or ("",))[0])
+    if (
+        not is_loopback(address)
+        or is_trusted_proxy(address)
+        or urlsplit(settings.PUBLIC_URL).scheme == "https"
+    ):
+        return False
+    try:
+        origin = headers.get(b"origin")
+        refuse_others(
+            headers.get(b"host", b"").decode("latin-1"),
+            origin.decode("latin-1") if origin else None,
+            is_forwarded(scope),
+        )
+    except SignalboxError:
+        return False
+    return True
+
+
+def exposition(found: Sequence[Figures]) -> bytes:
+    """Return the figures of all workers and of the database in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Figures([*_of_workers(found), *_of_database()]))
+    return generate_latest(registry)
+
+
+class _Figures(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
+def _of_workers(found: Sequence[Figures]) -> Iterator[Metric]:
+    for counter in meters.COUNTERS:
+        counted = CounterMetricFamily(counter.name, counter.says, labels=counter.labels)
+        total: dict[tuple[str, ...], float] = {} if counter.labels else {(): 0.0}
+        for labels, value in _rows(found, "counters", counter.name):
+            total[labels] = total.get(labels, 0) + value
+        for labels, value in sorted(total.items()):
+            counted.add_metric(labels, value)
+        yield counted
+    for histogram in meters.HISTOGRAMS:
+        yield _histogram(histogram, found)
+    for name, says in GAUGES.items():
+        yield GaugeMetricFamily(name, says, value=figures.held(list(found), name))
+    resident = GaugeMetricFamily(MEMORY, "Resident memory of each worker", labels=("worker",))
+    alive = [one for one in found if one["gauges"]]
+    for one in alive:
+        resident.add_metric((str(one["pid"]),), one["gauges"][MEMORY])
+    yield resident
+    yield GaugeMetricFamily("signalbox_workers", "Workers that run on this machine", value=len(alive))
+
+
+def _histogram(histogram: meters.Histogram, found: Sequence[Figures]) -> Metric:
+    family = HistogramMetricFamily(histogram.name, histogram.says, labels=histogram.labels)
+    total: dict[tuple[str, ...], list[float]] = {}
+    for labels, row in _rows(found, "histograms", histogram.name):
+        total[labels] = [a + b for a, b in zip(total[labels], row, strict=True)] if labels in total else row
+    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
+    for labels, row in sorted(total.items()):
+        buckets = list(zip(bounds, accumulate(row[:-1]), strict=True))
+        family.add_metric(labels, buckets=buckets, sum_value=row[-1])
+    return family
+
+
+def _rows(found: Sequence[Figures], kind: str, name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for one in found:
+        for labels, value in one[kind].get(name, ()):
+            yield tuple(labels), value
+
+
+def _of_database() -> Iterator[Metric]:
+    """Yield what the tables themselves tell; a few small queries, none of which reads the events."""
+    waiting = PermissionRequest.objects.waiting(timezone.now()).count()
+    yield GaugeMetricFamily("signalbox_approvals_pending", "Requests that wait for a person", value=waiting)
+    yield _by_status(
+        "signalbox_permission_requests", "Permission requests kept, by status", PermissionRequest
+    )
+    yield _by_status("signalbox_sessions", "Sessions kept, by status", Session)
+    yield _by_status("signalbox_runs", "Runs kept, by status", Run)
+    yield GaugeMetricFamily("signalbox_runners", "Runners registered", value=Runner.objects.count())
+    yield GaugeMetricFamily("signalbox_database_bytes", "Size of the database", value=size_in_bytes())
+
+
+def _by_status(name: str, says: str, model: Any) -> Metric:
+    family = GaugeMetricFamily(name, says, labels=("status",))
+    for status, count in model.objects.order_by("status").values_list("status").annotate(Count("pk")):
+        family.add_metric((str(status),), count)
+    return family

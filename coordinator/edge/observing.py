@@ -1,0 +1,104 @@
+"""Each request as the edge sees it: its id, its class, how long it took; counted, and written to the log.
+
+The id is the audit's trace id and comes back as X-Request-ID. A caller's own is taken only from one of the
+operator's proxies: anybody else could make two people's deeds look like one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from django.conf import settings
+
+from coordinator import meters, trace
+from coordinator.edge.bridge import Message, Scope, Send
+from coordinator.edge.peers import is_trusted_proxy, peer_of
+
+log = logging.getLogger("signalbox.access")
+
+SLOW = 1.0  # seconds from which an answer is worth a line even where only those are asked for
+# What is held open on purpose is never slow.
+HELD = frozenset({"stream", "poll", "hook"})
+# By prefix, the first that fits; whatever is left is the REST API.
+ROUTES = (
+    ("/ui/live/", "stream"),
+    ("/sse/", "stream"),
+    ("/ui/", "page"),
+    ("/admin/", "page"),
+    ("/static/", "static"),
+    ("/hooks/", "hook"),
+    ("/v1/", "telemetry"),
+    ("/api/access/check", "access"),
+    ("/runner/runs", "poll"),
+    ("/health", "health"),
+    ("/metrics", "metrics"),
+)
+
+
+def route_of(method: str, path: str) -> str:
+    """Return the class that a request is counted under; there are few, whatever paths callers make up."""
+    if method == "POST" and (path == "/api/events" or (path[:10] == "/sessions/" and path[-7:] == "/events")):
+        return "ingest"
+    if path[-5:] == "/wait":
+        return "poll"
+    return next((name for prefix, name in ROUTES if path.startswith(prefix)), "api")
+
+
+class Observed:
+    """One request that is being answered; its `send` stands in for the server's."""
+
+    __slots__ = ("_began", "_route", "_scope", "_send", "_status", "trace_id")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._began = time.perf_counter()
+        self._scope, self._send = scope, send
+        self._status = 0
+        self._route = route_of(scope["method"], scope["path"])
+        self.trace_id = trace.begin(_offered(scope) if settings.TRUSTED_PROXIES else None)
+        scope["signalbox.trace_id"] = self.trace_id  # for Django, in its own thread
+
+    async def send(self, message: Message) -> None:
+        """Pass a piece of the answer on, with the id in its headers."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.trace_id.encode())]
+            meters.REQUESTS.add(self._route, str(self._status))
+            meters.LATENCY.observe(time.perf_counter() - self._began, self._route)
+        await self._send(message)
+
+    def done(self) -> None:
+        """The answer has ended, or will never come: write the line that the settings ask for."""
+        took = time.perf_counter() - self._began
+        kind = settings.ACCESS_LOG
+        if kind == "all" or (kind == "slow" and self._is_remarkable(took)):
+            log.info("%s", self, extra={"fields": self._fields(took)})
+        trace.end()
+
+    def _is_remarkable(self, took: float) -> bool:
+        return self._status >= 500 or (took > SLOW and self._route not in HELD)
+
+    def _fields(self, took: float) -> dict[str, Any]:
+        # Without the query, which may carry a key.
+        return {
+            "method": self._scope["method"],
+            "path": self._scope["path"],
+            "status": self._status or None,
+            "ms": round(took * 1000, 1),
+            "route": self._route,
+            "peer": peer_of(self._scope).address,
+        }
+
+    def __str__(self) -> str:
+        fields = self._fields(time.perf_counter() - self._began)
+        return "{method} {path} {status} {ms} ms from {peer}".format(
+            **fields | {"status": fields["status"] or "unanswered"}
+        )
+
+
+def _offered(scope: Scope) -> str | None:
+    if not is_trusted_proxy(str((scope.get("client") or ("",))[0])):
+        return None
+    found = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
+    return found[0].decode("latin-1") if len(found) == 1 else None

@@ -1,0 +1,177 @@
+"""`manage.py doctor` says of each thing how it is and what to do, and exits 1 if anything is broken."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from coordinator import triggers
+from coordinator.actions import keys
+from coordinator.actors import system
+from coordinator.doctor import Check, Level, database, everything, machine, upkeep
+from coordinator.doctor import settings as fitting
+from coordinator.models import AuditLog, Lease
+from tests.served import ROOT, Served, free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_served_here(settings) -> None:
+    settings.BIND = f"127.0.0.1:{free_port()}"
+
+
+def named(name: str) -> Check:
+    """Return the check of that name, of all there are."""
+    from django.conf import settings
+
+    return next(c for c in everything.examine(f"http://{settings.BIND}", timezone.now()) if c.name == name)
+
+
+def test_a_sound_database_fails_nothing_and_each_thing_is_told_once() -> None:
+    out = io.StringIO()
+    call_command("doctor", "--json", stdout=out)
+    told = json.loads(out.getvalue())
+    assert [one["name"] for one in told if one["level"] == "fail"] == []
+    for name in (
+        "database",
+        "disk",
+        "integrity",
+        "migrations",
+        "triggers",
+        "clock",
+        "feed",
+        "keys",
+        "search",
+    ):
+        assert [one["level"] for one in told if one["name"] == name] == ["ok"], told
+    assert AuditLog.objects.filter(event_type="DOCTOR_RAN").count() == 1
+
+
+def test_a_trigger_that_was_dropped_fails_the_command() -> None:
+    stood = sorted(triggers.standing(connection))
+    with connection.cursor() as cursor:
+        on = " ON sessions" if connection.vendor == "postgresql" else ""
+        cursor.execute(f"DROP TRIGGER sbx_feed_sessions_insert{on}")
+    out = io.StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("doctor", stdout=out)
+    assert ended.value.code == 1
+    [line] = [line for line in out.getvalue().splitlines() if line.startswith("fail")]
+    assert "sbx_feed_sessions_insert" in line
+    assert "manage.py migrate" in line
+    call_command("migrate", verbosity=0)
+    assert sorted(triggers.standing(connection)) == stood
+    assert named("triggers").level is Level.OK
+
+
+def test_a_migration_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = database.startup.migrations_on_disk() | {("coordinator", "9999_later")}
+    monkeypatch.setattr(database.startup, "migrations_on_disk", lambda: known)
+    found = list(everything.examine("http://127.0.0.1:9", timezone.now()))
+    assert [c.name for c in found if c.level is Level.FAIL] == ["migrations"]
+    assert not any(check.name == "keys" for check in found)  # it might ask for a column that is not there yet
+
+
+def test_keys_about_to_expire_are_named() -> None:
+    now = timezone.now()
+    for name, days in (("soon", 3), ("late", 300)):
+        keys.create(
+            name=name, scopes=["read"], by=system("test"), now=now, expires_at=now + timedelta(days=days)
+        )
+    found = named("keys")
+    assert (found.level, "soon (in " in found.says, "late" in found.says) == (Level.WARN, True, False)
+
+
+def test_housekeeping_that_is_not_done() -> None:
+    now = timezone.now()
+    Lease.objects.create(name="job:lifecycle", holder="x:1", until=now - timedelta(minutes=20))
+    Lease.objects.create(name="job:feed:prune", holder="x:1", until=now - timedelta(minutes=1))
+    found = {c.name: c for c in upkeep.examine(now, served=True)}["housekeeping"]
+    assert (found.level, found.says) == (Level.FAIL, "Not done for long: lifecycle.")
+    assert {c.name: c for c in upkeep.examine(now, served=False)}["housekeeping"].level is Level.OK
+
+
+def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.DATA_DIR = tmp_path
+    (tmp_path / "secret_key").write_text("x")
+
+    def permissions() -> Check:
+        return list(machine.examine(0))[1]
+
+    for folder, key, level in (
+        (0o755, 0o600, Level.WARN),
+        (0o700, 0o644, Level.FAIL),
+        (0o700, 0o600, Level.OK),
+    ):
+        tmp_path.chmod(folder)
+        (tmp_path / "secret_key").chmod(key)
+        assert permissions().level is level
+
+
+def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk(free: int, database: int = 0) -> Level:
+        monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil_usage(10**12, 10**12 - free, free))
+        return next(iter(machine.examine(database))).level
+
+    shutil_usage = machine.shutil._ntuple_diskusage  # type: ignore[attr-defined]
+    assert disk(10**8) is Level.FAIL
+    assert disk(10**9) is Level.WARN
+    assert disk(10**10) is Level.OK
+    assert disk(10**10, database=10**11) is Level.WARN
+
+
+def test_https_without_a_trusted_proxy_is_told_with_its_remedy(settings) -> None:
+    settings.HTTPS, settings.TRUSTED_PROXIES = True, []
+    [found] = [check for check in fitting.unfit() if check.level is Level.FAIL]
+    assert "redirects to itself" in found.says
+    assert "SIGNALBOX_TRUSTED_PROXIES" in found.remedy
+    settings.TRUSTED_PROXIES = ["127.0.0.1"]
+    assert not [check for check in fitting.unfit() if check.level is Level.FAIL]
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    elsewhere = {
+        "DATABASE_URL": f"sqlite:///{tmp_path}/no/folder.sqlite3",
+        "SIGNALBOX_DATA_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", "doctor"],
+        cwd=ROOT,
+        env=os.environ | elsewhere | {"DJANGO_SETTINGS_MODULE": "coordinator.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("fail  database:")
+    assert not done.stderr
+
+
+@pytest.mark.served
+def test_the_served_program_is_asked_and_a_misfit_told_at_its_start(serve: Callable[..., Served]) -> None:
+    served = serve(workers=1, SIGNALBOX_PUBLIC_URL="https://box.example")
+    assert "SIGNALBOX_TRUSTED_PROXIES" in served.output()
+    done = subprocess.run(
+        [sys.executable, "manage.py", "doctor", "--json"],
+        cwd=ROOT,
+        env=served.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = {one["name"]: one["level"] for one in json.loads(done.stdout) if one["name"] != "settings"}
+    assert done.returncode == 1  # for the settings
+    for name in ("server", "writer", "streams", "housekeeping", "feed", "people"):
+        assert told[name] == "ok", done.stdout
