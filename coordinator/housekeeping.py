@@ -23,9 +23,9 @@ from coordinator.actions import (
     chat_search,
     events,
     housekeeping,
-    idempotency,
     leases,
     notifications,
+    pruning,
     search,
 )
 
@@ -52,13 +52,12 @@ JOBS: list[Job] = [
     Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
     Job("approvals:lapse", timedelta(seconds=2), approvals.lapse_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
-    Job("notifications:prune", timedelta(hours=6), notifications.prune),
+    Job("prune", timedelta(minutes=10), pruning.prune_gently),
     Job("feed:prune", timedelta(minutes=1), feed.prune),
     Job("events:adopt", timedelta(hours=1), events.adopt_all_events),
     Job("search:index", timedelta(seconds=2), search.index_gently),
     Job("chat:index", timedelta(seconds=30), chat_search.index_new),
     Job("search:forget", timedelta(hours=1), search.forget_deleted),
-    Job("idempotency:prune", timedelta(hours=1), idempotency.prune),
 ]
 
 

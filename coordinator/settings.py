@@ -353,6 +353,14 @@ if _both := sorted(set(TWO_PERSON_TYPES) & set(AUTO_APPROVE_TYPES)):
         "or of SIGNALBOX_TWO_PERSON_TYPES."
     )
 
+# --- how long things are kept, in days; 0: for ever (actions/pruning.py) -----------------------------------
+
+KEEP_SESSIONS_DAYS = env_int("SIGNALBOX_KEEP_SESSIONS_DAYS", 0)
+KEEP_EVENT_BODIES_DAYS = env_int("SIGNALBOX_KEEP_EVENT_BODIES_DAYS", 0)
+KEEP_REQUESTS_DAYS = env_int("SIGNALBOX_KEEP_REQUESTS_DAYS", 0)
+KEEP_CHAT_DAYS = env_int("SIGNALBOX_KEEP_CHAT_DAYS", 0)
+KEEP_NOTIFICATIONS_DAYS = env_int("SIGNALBOX_KEEP_NOTIFICATIONS_DAYS", 30)
+
 # --- mail -------------------------------------------------------------------------------------------------
 
 EMAIL_HOST = env_str("SIGNALBOX_SMTP_HOST", "")

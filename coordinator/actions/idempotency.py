@@ -44,9 +44,3 @@ def keep(claim: Claim, answer: bytes, now: datetime) -> None:
     IdempotencyKey.objects.create(
         key_hash=claim.key_hash, fingerprint=claim.fingerprint, answer=answer.decode(), created_at=now
     )
-
-
-def prune(now: datetime) -> int:
-    """Forget answers older than a day; return how many."""
-    deleted, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEEP_FOR).delete()
-    return deleted

@@ -37,7 +37,6 @@ BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800
 TURN = timedelta(seconds=60)
 AT_ONCE = 20
 MOST_TARGETS = 10
-KEPT_FOR = timedelta(days=30)
 
 _sending = threading.Lock()
 
@@ -156,12 +155,6 @@ def _close(message: Notification, state: str, outcome: str, sent_at: datetime | 
         state=state, attempts=message.attempts + 1, next_at=None, outcome=outcome, sent_at=sent_at
     )
     meters.MESSAGES.add(message.target.kind, state)
-
-
-def prune(now: datetime | None = None) -> int:
-    """Forget messages older than a month; return how many."""
-    old = Notification.objects.filter(created_at__lt=(now or timezone.now()) - KEPT_FOR)
-    return old.delete()[0]
 
 
 def _own(target_id: int, by: User) -> NotificationTarget:

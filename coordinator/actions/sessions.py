@@ -145,7 +145,7 @@ class Deleted:
     runs: int
 
 
-def delete(session_id: str, *, by: Actor, now: datetime) -> Deleted:
+def delete(session_id: str, *, by: Actor, now: datetime, reason: str | None = None) -> Deleted:
     """Remove a session with its events and runs; its children become sessions of their own.
 
     Raises NotFound, and Conflict while a runner has a run of it: that runner would be left with a process
@@ -165,6 +165,7 @@ def delete(session_id: str, *, by: Actor, now: datetime) -> Deleted:
             actor=by,
             target=session_id,
             result="success",
+            reason=reason,
             metadata={"events": events, "runs": gone},
             now=now,
         )

@@ -58,7 +58,7 @@ def describe(document: dict[str, Any]) -> None:
         for method, operation in methods.items():
             told = {name: value for name, value in operation.items() if name != "answers"}
             told["responses"] = {str(status): _answer(what) for status, what in operation["answers"].items()}
-            told["security"] = [{KEY: []}]
+            told["security"] = [{KEY: []}] if "x-scopes" in operation else []
             document["paths"].setdefault(path, {})[method] = told
 
 
@@ -67,6 +67,8 @@ def _answer(content: Any) -> dict[str, Any]:
         return {"description": "No content"}
     if content == "stream":
         return {"description": "Frames", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    if content == "text":
+        return {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}
     schema = {"$ref": REF.format(model=content)} if isinstance(content, str) else content
     return {"description": "", "content": {"application/json": {"schema": schema}}}
 
@@ -214,6 +216,30 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 _parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
             ],
             "answers": {200: {"type": "object"}, **PROBLEMS},
+        }
+    },
+    "/health/ready": {
+        "get": {
+            "operationId": "ready",
+            "tags": ["Health"],
+            "summary": "Say whether this worker may be sent requests",
+            "description": (
+                "503 with `reasons` while the database does not answer or lacks migrations, the feed or the writer "
+                "does not keep up, or the server stops. No key is asked for."
+            ),
+            "parameters": [],
+            "answers": {200: {"type": "object"}, 503: {"type": "object"}},
+        }
+    },
+    "/metrics": {
+        "get": {
+            "operationId": "metrics",
+            "x-scopes": ["operator", "read"],
+            "tags": ["Health"],
+            "summary": "Figures of all workers for Prometheus",
+            "description": "From this machine itself, where no proxy passes others on, no key is asked for.",
+            "parameters": [],
+            "answers": {200: "text", **PROBLEMS},
         }
     },
 }

@@ -5,7 +5,6 @@ import hmac
 import json
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -211,13 +210,6 @@ def test_the_audit_log_knows_of_an_address_but_not_the_address(alice: User) -> N
     assert "hooks.example" in told
     assert "very-secret-path" not in told
     assert target.secret not in told
-
-
-def test_messages_are_forgotten_after_a_month(alice: User) -> None:
-    hook(alice, "https://example.org/")
-    asked()
-    assert notifications.prune(NOW + timedelta(days=29)) == 0
-    assert notifications.prune(NOW + timedelta(days=31)) == 1
 
 
 def test_the_page_shows_a_webhooks_secret_once_and_what_was_sent(signed_in) -> None:

@@ -1,0 +1,336 @@
+"""Retention: what is kept for how long, and taking away the rest in steps so small that writers hardly wait.
+
+What people and agents made is kept for ever unless a setting says otherwise. Not here: the feed's `changes` (a day,
+feed.py) and the audit log (90 days, a trigger of its own table).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.sessions.models import Session as SignIn
+from django.db import transaction
+from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce, Length
+
+from coordinator.actions import audit, chat, idempotency, sessions
+from coordinator.actors import system
+from coordinator.errors import Conflict, NotFound
+from coordinator.models import (
+    ChatAttachment,
+    ChatMessage,
+    Event,
+    EventContext,
+    IdempotencyKey,
+    Notification,
+    PermissionRequest,
+    Run,
+    Session,
+)
+
+PRUNER = system("prune")
+STEP = 500  # rows a transaction
+REST_PER_WORK = 1.0  # as long as a step took, others have their turn
+GENTLE_FOR = 2.0  # seconds one call of housekeeping takes
+PRUNED = {"pruned": True}
+# What stands in a body's place: pages show it as they would any other.
+MARKS: dict[str, Any] = {
+    "tool_input": PRUNED,
+    "tool_output": PRUNED,
+    "content": [{"type": "text", "text": "(pruned)"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How much there is to take away; bytes are those of the texts, about."""
+
+    rows: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Found) -> Found:
+        return Found(self.rows + other.rows, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that is kept for `days` (0: for ever).
+
+    `pages` yields the keys of what is older than an instant, `measure` says how much a page is, and `remove`
+    takes it away, in transactions of its own, and says how many rows that were.
+    """
+
+    name: str
+    says: str
+    days: float
+    pages: Callable[[datetime], Iterator[list[Any]]]
+    measure: Callable[[list[Any]], Found]
+    remove: Callable[[list[Any], datetime], int]
+
+
+def rules(**days: float | None) -> list[Rule]:
+    """Return the rules by the settings; `days` (sessions=30) overrides them by name."""
+    standing = [
+        Rule(
+            "sessions",
+            "ended sessions, with their events and runs",
+            settings.KEEP_SESSIONS_DAYS,
+            _old_sessions,
+            _size_of_sessions,
+            _remove_sessions,
+        ),
+        Rule(
+            "event-bodies",
+            "inputs, outputs and messages of events",
+            settings.KEEP_EVENT_BODIES_DAYS,
+            _old_bodies,
+            _size_of_bodies,
+            _remove_bodies,
+        ),
+        _plain(
+            PermissionRequest,
+            "requests",
+            "permission requests that are closed and not in force",
+            settings.KEEP_REQUESTS_DAYS,
+            _old_requests,
+        ),
+        Rule(
+            "chat",
+            "chat messages, with their files",
+            settings.KEEP_CHAT_DAYS,
+            lambda before: _paged(ChatMessage.objects.filter(created_at__lt=before)),
+            _size_of_chat,
+            _remove_chat,
+        ),
+        _plain(
+            Notification,
+            "notifications",
+            "the log of webhooks and mails",
+            settings.KEEP_NOTIFICATIONS_DAYS,
+            "created_at",
+        ),
+        _plain(
+            IdempotencyKey,
+            "idempotency",
+            "answers kept for resends",
+            idempotency.KEEP_FOR / timedelta(days=1),
+            "created_at",
+        ),
+        _plain(SignIn, "sign-ins", "sign-ins that are over", 1, "expire_date"),
+    ]
+    return [_with_days(rule, days.get(rule.name.replace("-", "_"))) for rule in standing]
+
+
+def _with_days(rule: Rule, days: float | None) -> Rule:
+    if days is None:
+        return rule
+    return Rule(rule.name, rule.says, days, rule.pages, rule.measure, rule.remove)
+
+
+def prune(
+    rule: Rule,
+    now: datetime,
+    *,
+    write: bool,
+    progress: Callable[[int], object] = lambda _done: None,
+    until: float = float("inf"),
+) -> Found:
+    """Take away what a rule does not keep, or with `write=False` only say how much that is.
+
+    Stops after the page at hand when time.monotonic() has passed `until`. Audited once, with the count.
+    """
+    if not rule.days:
+        return Found()
+    horizon, found = now - timedelta(days=rule.days), Found()
+    for page in rule.pages(horizon):
+        size = rule.measure(page)
+        if write:
+            size = Found(rule.remove(page, now), size.bytes)
+        found += size
+        progress(found.rows)
+        if time.monotonic() > until:
+            break
+    if write and found.rows:
+        told = {"rows": found.rows, "bytes": found.bytes, "before": horizon.isoformat()}
+        audit.record("DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=told, now=now)
+    return found
+
+
+def prune_gently(now: datetime) -> None:
+    """Do a moment's work; housekeeping comes again until nothing is left."""
+    until = time.monotonic() + GENTLE_FOR
+    for rule in rules():
+        if time.monotonic() < until:
+            prune(rule, now, write=True, until=until)
+
+
+# --- steps ------------------------------------------------------------------------------------------------
+
+
+def _resting(work: Callable[[], int]) -> int:
+    """Do one step in a transaction, then let others have their turn."""
+    began = time.monotonic()
+    with transaction.atomic():
+        done = work()
+    time.sleep(REST_PER_WORK * (time.monotonic() - began))
+    return done
+
+
+def _paged(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[Any]]:
+    """Yield the rows' keys in order; what is taken away meanwhile changes nothing."""
+    after: Any = None
+    while page := list(
+        (rows if after is None else rows.filter(pk__gt=after))
+        .order_by("pk")
+        .values_list("pk", flat=True)[:size]
+    ):
+        yield page
+        after = page[-1]
+
+
+def _plain(
+    model: Any, name: str, says: str, days: float, old: Callable[[datetime], QuerySet[Any]] | str
+) -> Rule:
+    """Return the rule of a table whose rows simply go; what belongs to them goes by the database's cascades.
+
+    `old` gives the rows from before an instant, or names the column that says when they were made.
+    """
+
+    def pages(before: datetime) -> Iterator[list[Any]]:
+        return _paged(model.objects.filter(**{f"{old}__lt": before}) if isinstance(old, str) else old(before))
+
+    def remove(page: list[Any], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+        return _resting(lambda: model.objects.filter(pk__in=page).delete()[1].get(label, 0))
+
+    label = model._meta.label
+    return Rule(name, says, days, pages, lambda page: Found(len(page)), remove)
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+
+def _old_sessions(before: datetime) -> Iterator[list[str]]:
+    """Yield ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
+    at_work = Run.objects.filter(
+        session=OuterRef("pk"), status__in=("pending", "claimed", "running", "stopping")
+    )
+    children = Session.objects.filter(
+        parent_session=OuterRef("pk"), status__in=("pending", "running", "stopping")
+    )
+    young = EventContext.objects.filter(
+        session_id=OuterRef("pk"), instant_us__gte=int(before.timestamp() * 1_000_000)
+    )
+    ended = Session.objects.filter(
+        ~Exists(at_work),
+        ~Exists(children),
+        ~Exists(young),
+        Q(last_resumed_at__isnull=True) | Q(last_resumed_at__lt=before),
+        status__in=("finished", "stopped", "error"),
+        created_at__lt=before,
+    )
+    return _paged(ended, size=20)
+
+
+def _length_of_bodies(events: QuerySet[Event]) -> int:
+    total = sum(Coalesce(Sum(Length(column)), 0) for column in MARKS)
+    return int(events.aggregate(bytes=total)["bytes"] or 0)
+
+
+def _size_of_sessions(page: list[str]) -> Found:
+    events = Event.objects.filter(session_id__in=page)
+    return Found(len(page) + events.count(), _length_of_bodies(events))
+
+
+def _remove_sessions(page: list[str], now: datetime) -> int:
+    return sum(_remove_session(session_id, now) for session_id in page)
+
+
+def _remove_session(session_id: str, now: datetime) -> int:
+    """Remove one session, a large one's events first; one that is resumed meanwhile keeps what it has left."""
+    gone = 0
+    for events in _paged(Event.objects.filter(session_id=session_id)):
+        if len(events) < STEP:
+            break  # the rest goes with the session
+        gone += _resting(lambda ids=events: Event.objects.filter(pk__in=ids).delete()[0])  # type: ignore[misc]
+    with suppress(NotFound, Conflict):
+        reason = (
+            f"Not kept any longer; {gone} events were removed before." if gone else "Not kept any longer."
+        )
+        last = sessions.delete(session_id, by=PRUNER, now=now, reason=reason)
+        gone += last.events + 1
+    return gone
+
+
+# --- event bodies -----------------------------------------------------------------------------------------
+
+
+def _old_bodies(before: datetime) -> Iterator[list[int]]:
+    """Yield events with a body to take out, from where this process found the last one."""
+    old = EventContext.objects.filter(received_at__lt=before)
+    ends = old.aggregate(first=Min("pk"), last=Max("pk"))
+    low, last = max(ends["first"] or 0, _Walked.upto), ends["last"] or 0
+    while low <= last:
+        old_ones = Event.objects.filter(context__received_at__lt=before, pk__gte=low, pk__lt=low + STEP)
+        page = list(_with_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
+        if page:
+            yield page
+        low += STEP
+        _Walked.upto = min(low, last)
+
+
+class _Walked:
+    """How far this process has walked. Ids grow with time, so what is behind has been done."""
+
+    upto = 0
+
+
+def _with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
+    left = Q()
+    for column, mark in MARKS.items():
+        left |= Q(**{f"{column}__isnull": False}) & ~Q(**{column: mark})
+    return events.filter(left)
+
+
+def _size_of_bodies(page: list[int]) -> Found:
+    return Found(len(page), _length_of_bodies(Event.objects.filter(pk__in=page)))
+
+
+def _remove_bodies(page: list[int], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+    def work() -> int:
+        for column, mark in MARKS.items():
+            Event.objects.filter(pk__in=page, **{f"{column}__isnull": False}).update(**{column: mark})
+        return len(page)
+
+    return _resting(work)
+
+
+# --- requests and chat ------------------------------------------------------------------------------------
+
+
+def _old_requests(before: datetime) -> QuerySet[PermissionRequest]:
+    in_force = PermissionRequest.objects.in_force(before).values("pk")
+    return (
+        PermissionRequest.objects.filter(created_at__lt=before)
+        .exclude(status="pending")
+        .exclude(pk__in=in_force)
+    )
+
+
+def _size_of_chat(page: list[str]) -> Found:
+    messages = ChatMessage.objects.filter(pk__in=page).aggregate(bytes=Sum(Length("content")))["bytes"] or 0
+    files = ChatAttachment.objects.filter(message__in=page).aggregate(bytes=Sum("size_bytes"))["bytes"] or 0
+    return Found(len(page), int(messages) + int(files))
+
+
+def _remove_chat(page: Sequence[str], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+    def work() -> int:
+        chat.forget(ChatMessage.objects.filter(pk__in=page))
+        return len(page)
+
+    return _resting(work)

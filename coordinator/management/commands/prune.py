@@ -1,0 +1,54 @@
+"""`manage.py prune`: takes away what is not kept any longer, or says how much that would be."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+
+from coordinator.actions import pruning
+from coordinator.actions.pruning import Rule
+
+
+class Command(BaseCommand):
+    """Works beside a running server, in small steps. What is kept for how long is set by SIGNALBOX_KEEP_…_DAYS."""
+
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="tell what would go, and change nothing")
+        for rule in pruning.rules():
+            parser.add_argument(
+                f"--{rule.name}",
+                type=float,
+                metavar="DAYS",
+                help=f"keep {rule.says} for so many days (0: for ever)",
+            )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        write, now = not options["dry_run"], timezone.now()
+        names = [rule.name.replace("-", "_") for rule in pruning.rules()]
+        self.stdout.write(f"{'what':<15}{'kept for':>12}{'rows':>12}{'size':>12}")
+        for rule in pruning.rules(**{name: options[name] for name in names}):
+            found = pruning.prune(rule, now, write=write, progress=partial(self._show, rule))
+            self._clear()
+            kept = f"{rule.days:g} days" if rule.days else "for ever"
+            size = filesizeformat(found.bytes).replace("\xa0", " ") if found.bytes else ""
+            self.stdout.write(f"{rule.name:<15}{kept:>12}{found.rows:>12,}{size:>12}")
+            if write and rule.name == "event-bodies" and found.rows:
+                self.stdout.write("  Search still finds their words: python manage.py rebuild_search")
+        if not write:
+            self.stdout.write("Nothing was changed (--dry-run).")
+
+    def _show(self, rule: Rule, done: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{rule.name:<15}{done:>12,} rows\x1b[K")
+
+    def _clear(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")

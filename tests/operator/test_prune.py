@@ -1,0 +1,184 @@
+"""Retention takes what is old, ended and no longer in force; nothing of people's unless it is told to."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from coordinator import housekeeping
+from coordinator.actions import approvals, chat, idempotency, pruning
+from coordinator.actions.chat import Upload
+from coordinator.actions.events import NewEvent, record_events
+from coordinator.actions.pruning import Found, prune, rules
+from coordinator.models import (
+    AuditLog,
+    ChatAttachment,
+    ChatMessage,
+    Event,
+    EventContext,
+    IdempotencyKey,
+    PermissionRequest,
+    Run,
+    Session,
+)
+from tests.approvals.factories import asked, person, stored
+from tests.chat.rows import ANNA, add_agent, say
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# The audit log's own trigger compares with the database's clock.
+NOW = datetime.now(UTC).replace(microsecond=0)
+OLD = NOW - timedelta(days=40)
+
+
+@pytest.fixture(autouse=True)
+def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "REST_PER_WORK", 0)
+    monkeypatch.setattr(pruning._Walked, "upto", 0)
+
+
+def session(name: str, *, at: datetime = OLD, status: str = "finished", events: int = 2, **values) -> Session:
+    row = Session.objects.create(session_id=name, status=status, created_at=at, **values)
+    item = {"event_type": "message", "session_id": name, "timestamp": at.isoformat(), "role": "user"}
+    blocks = [{"type": "text", "text": "a long story"}]
+    record_events([NewEvent(content=blocks, **item) for _ in range(events)], at)
+    return row
+
+
+def pruned(name: str, days: float = 30, *, write: bool = True) -> Found:
+    rule = next(one for one in rules(**{name.replace("-", "_"): days}) if one.name == name)
+    return prune(rule, NOW, write=write)
+
+
+def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
+    session("ses_old")
+    stored("denied", created_at=OLD)
+    add_agent()
+    say("hello", now=OLD)
+    housekeeping.run_due(NOW)
+    pruning.prune_gently(NOW)
+    assert (Session.objects.count(), PermissionRequest.objects.count(), ChatMessage.objects.count()) == (
+        1,
+        1,
+        1,
+    )
+
+
+def test_sessions_go_once_they_are_ended_old_and_nothing_happens_in_them() -> None:
+    session("ses_gone")
+    session("ses_running", status="running")
+    session("ses_young", at=NOW)
+    session("ses_resumed", last_resumed_at=NOW)
+    session("ses_spoke_lately")
+    record_events([NewEvent(event_type="x", session_id="ses_spoke_lately", timestamp=NOW.isoformat())], NOW)
+    session("ses_parent")
+    session("ses_child", status="running", parent_session_id="ses_parent")
+    session("ses_waits")
+    Run.objects.create(
+        run_id="run_1", session_id="ses_waits", type="t", prompt="p", status="pending", created_at=OLD
+    )
+
+    before = Session.objects.count()
+    told = pruned("sessions", write=False)
+    assert Session.objects.count() == before
+    assert (told.rows, told.bytes > 50) == (3, True)
+    assert pruned("sessions") == told
+    assert before - Session.objects.count() == 1
+    assert not Session.objects.filter(pk="ses_gone").exists()
+    assert not Event.objects.filter(session_id="ses_gone").exists()
+    assert not EventContext.objects.filter(session_id="ses_gone").exists()
+    assert AuditLog.objects.get(event_type="SESSION_DELETED").actor_id == "system:prune"
+    assert AuditLog.objects.get(event_type="DATA_PRUNED").metadata["rows"] == 3
+    assert pruned("sessions") == Found()
+
+
+def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "STEP", 50)
+    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    session("ses_large", events=230)
+    deleted: list[int] = []
+    plain = pruning._resting
+    monkeypatch.setattr(pruning, "_resting", lambda work: deleted.append(plain(work)) or deleted[-1])
+    assert pruned("sessions").rows == 231
+    assert deleted == [50, 50, 50, 50]
+    assert "200 events were removed before" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
+
+
+def test_bodies_go_and_the_event_stays() -> None:
+    session("ses_a", events=3)
+    session("ses_b", at=NOW, events=1)
+    call = {
+        "event_type": "post_tool",
+        "session_id": "ses_a",
+        "timestamp": OLD.isoformat(),
+        "tool_name": "Bash",
+    }
+    record_events([NewEvent(**call, tool_input={"command": "cat /secret"}, tool_output="hush")], OLD)
+    assert pruned("event-bodies", write=False).rows == 4
+    pruning._Walked.upto = 0
+    assert pruned("event-bodies").rows == 4
+    kept = Event.objects.get(tool_name="Bash")
+    assert (kept.tool_input, kept.tool_output, kept.content) == (pruning.PRUNED, pruning.PRUNED, None)
+    assert Event.objects.filter(session_id="ses_a")[0].content == [{"type": "text", "text": "(pruned)"}]
+    assert Event.objects.get(session_id="ses_b").content[0]["text"] == "a long story"
+    pruning._Walked.upto = 0
+    assert pruned("event-bodies") == Found()
+
+
+def test_requests_that_are_in_force_or_wait_stay() -> None:
+    alice = person()
+    stored("denied", request_id="gone", created_at=OLD)
+    waiting = asked(now=OLD)
+    lasting = asked(now=OLD, target_resource="other")
+    approvals.decide(lasting.request_id, by=alice, verdict="approved", validity="until-revoked", now=OLD)
+    assert pruned("requests").rows == 1
+    left = set(PermissionRequest.objects.values_list("request_id", flat=True))
+    assert left == {waiting.request_id, lasting.request_id}
+
+
+def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
+    settings.DATA_DIR = tmp_path
+    add_agent()
+    say("new", now=NOW)
+    upload = Upload(io.BytesIO(b"x" * 200_000), "big.bin", "application/octet-stream")
+    chat.post("agent.robot", [], by=ANNA, files=[upload], now=OLD)
+    assert len(list(tmp_path.rglob("*.bin"))) == 1
+    assert pruned("chat", write=False).bytes > 200_000
+    assert pruned("chat").rows == 1
+    assert (ChatMessage.objects.count(), ChatAttachment.objects.count()) == (1, 0)
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+def test_what_only_helps_the_machine_goes_by_itself() -> None:
+    claim = idempotency.claim(caller="k", door="/", key="1", content=b"")
+    idempotency.keep(claim, b"{}", NOW - timedelta(hours=25))
+    fresh = idempotency.claim(caller="k", door="/", key="2", content=b"")
+    idempotency.keep(fresh, b"{}", NOW - timedelta(hours=23))
+    pruning.prune_gently(NOW)
+    assert IdempotencyKey.objects.count() == 1
+
+
+def test_the_command_tells_first_and_then_does() -> None:
+    session("ses_gone")
+    out = io.StringIO()
+    call_command("prune", "--sessions=30", "--dry-run", stdout=out)
+    assert "Nothing was changed" in out.getvalue()
+    assert Session.objects.count() == 1
+    call_command("prune", "--sessions=30", stdout=out)
+    assert Session.objects.count() == 0
+    [line] = [line for line in out.getvalue().splitlines()[-8:] if line.startswith("sessions ")]
+    assert line.split()[:4] == ["sessions", "30", "days", "3"]
+
+
+def test_nothing_to_prune_takes_few_looks() -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        pruning.prune_gently(NOW)
+    assert len(seen) <= 4
