@@ -43,6 +43,12 @@ class NotFound(SignalboxError):
     status = 404
 
 
+class TooSlow(SignalboxError):
+    """A request that did not arrive whole in the time there is for it."""
+
+    status = 408
+
+
 class Conflict(SignalboxError):
     """Somebody else was first, or the row has moved on since it was read."""
 

@@ -7,12 +7,13 @@ request slow. Looking it up by hash also leaks nothing through timing: an attack
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 
 from coordinator.actions import audit
 from coordinator.actions.attempts import Limit
@@ -22,6 +23,8 @@ from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthori
 from coordinator.models import ApiKey, RevokedKey
 from coordinator.models.fields import OddText
 from coordinator.models.keys import SCOPES
+
+log = logging.getLogger(__name__)
 
 PREFIX = "sbx_"
 SHOWN = 12  # characters of a key that lists may show
@@ -161,11 +164,18 @@ def note_out_of_scope(identity: KeyIdentity, wanted: Iterable[str], what: str, n
 
 
 def note_use(row: ApiKey, now: datetime) -> None:
-    """Write down that the key was used, unless that was done within the last minute."""
+    """Write down that the key was used, unless that was done within the last minute.
+
+    A database that cannot be written just now keeps nobody out: the next use is noted instead.
+    """
     last = row.last_used_at
     if isinstance(last, datetime) and now - last < USE_NOTED_EVERY:
         return
-    ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
+    try:
+        with transaction.atomic():
+            ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
+    except OperationalError as problem:
+        log.warning("The use of the key %s is not noted: %s", row.name, str(problem).strip())
 
 
 def revoke(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) -> ApiKey:

@@ -24,6 +24,7 @@ from coordinator.tool_rules import Ruling
 
 SOURCE = "claude-code"
 ASKED = "permission_request"
+LOST = "hooks_lost"
 # The same words within this time are the same hook posted twice; later they may be said anew.
 SAME_WITHIN = 5_000  # milliseconds
 DEEPEST = 100
@@ -339,14 +340,26 @@ def words_origin_of(session: str, subagent: str | None, prompt_id: str | None, t
     return origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
+def loss_of(hook: Hook, session_id: str, lost: Mapping[str, int]) -> ToldEvent:
+    """Return the milestone that says which hooks came in before this one and could not be written."""
+    return _Told(hook, session_id).event(
+        LOST, uses=hook.fields, tool_input={"hooks": dict(lost)}, origin=origin(hook.session, LOST, hook.at)
+    )
+
+
 # --- questions and answers --------------------------------------------------------------------------------
 
 Answer = dict[str, Any]
 
 
+def about(hook: Hook) -> str:
+    """Return what the hook's call is about, in one text: what rules look at."""
+    return subject_text(hook.tool, hook.tool_input)
+
+
 def call_of(hook: Hook, session_id: str, agent_id: str | None) -> AskedCall:
     """Return the call that a PreToolUse or a PermissionRequest is about."""
-    about = subject_text(hook.tool, hook.tool_input)
+    text = about(hook)
     received = instants.parse(hook.at)
     offered = hook.fields.get("permission_suggestions")
     return AskedCall(
@@ -356,10 +369,10 @@ def call_of(hook: Hook, session_id: str, agent_id: str | None) -> AskedCall:
         since_us=instants.to_us(received) if received else 0,
         tool=hook.tool,
         tool_input=as_object(hook.tool_input),
-        about=about,
+        about=text,
         subagent=hook.subagent,
         # A card shows a command in full by itself.
-        target=about if SUBJECTS.get(hook.tool, "command") != "command" else None,
+        target=text if SUBJECTS.get(hook.tool, "command") != "command" else None,
         call_id=hook.text("tool_use_id"),
         offered=tuple(one for one in offered if isinstance(one, dict)) if isinstance(offered, list) else (),
         details={"cwd": hook.text("cwd"), "permission_mode": hook.text("permission_mode")},

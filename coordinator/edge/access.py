@@ -89,12 +89,12 @@ class AccessDoor:
             return
         question = _question(Check(body.server_id or "", body.tool_name or "", body.agent_id), caller)
         (verdict,) = await self._verdicts([question], caller)
-        gone = None
         if not verdict.allowed and body.wait:
-            gone = Disconnect(receive)
-            verdict = await self._until_allowed(question, body.wait, gone)
-        if gone is None or not gone.happened:
-            await send_json(send, 200, verdict.as_answer())
+            with Disconnect(receive) as gone:
+                verdict = await self._until_allowed(question, body.wait, gone)
+            if gone.happened:
+                return
+        await send_json(send, 200, verdict.as_answer())
 
     async def _verdicts(
         self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity
@@ -111,7 +111,6 @@ class AccessDoor:
 
     async def _until_allowed(self, question: tuple[str, str, str], wait: float, gone: Disconnect) -> Verdict:
         if len(self._waits) >= MOST_WAITING:
-            gone.close()
             raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]

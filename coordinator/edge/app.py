@@ -36,7 +36,7 @@ from coordinator.edge.streams import Opening, Streams, last_seen
 from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, SignalboxError
+from coordinator.errors import BadRequest, SignalboxError, TooSlow
 from coordinator.feed import Change, Feed
 from coordinator.housekeeping import Housekeeper
 
@@ -117,8 +117,9 @@ class Application:
             await door(scope, receive, send)
         except SignalboxError as error:
             await send_error(send, error)
-        except Gone:
+        except Gone:  # or it only sent its body too slowly, and still listens
             log.debug("client went away: %s", scope["path"])
+            await send_error(send, TooSlow("The request did not arrive whole in time. Send it again."))
 
     def _door(self, scope: Scope) -> Door | None:
         method, path = scope["method"], scope["path"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
@@ -26,17 +28,19 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 2_000  # held at a time per process
 MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
 RESTARTED = "Signalbox was restarted; the terminal's own prompt stands."
+BROKEN = "Signalbox met an error; the terminal's own prompt stands."
+ANOTHER_LEFT = frozenset({GONE, RESTARTED, BROKEN})  # why a card is closed by which others may still wait
 SILENCE: Settled = {"status": "expired"}
 TERMINAL: Settled = {"status": "elsewhere"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """Whose hook waits, until when, and the line that tells that it has left."""
+    """Whose hook waits, until when, and whether it has left."""
 
     by: Actor
     deadline: datetime
-    receive: Receive
+    gone: Disconnect
 
 
 class Asker:
@@ -47,6 +51,7 @@ class Asker:
         self._threads = threads
         self._sharing: Counter[str] = Counter()  # how many wait for a request
         self._calls: Counter[str] = Counter()  # calls that somebody waits for
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def ask(
         self, asked: AskedCall, ruling: Ruling, *, by: Actor, wait: float, receive: Receive
@@ -64,7 +69,8 @@ class Asker:
         if asked.call_id:
             self._calls[asked.call_id] += 1
         try:
-            return asked, await self._asked(asked, ruling, _Waiter(by, deadline, receive))
+            with Disconnect(receive) as gone:
+                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, gone))
         finally:
             if asked.call_id:
                 self._calls -= Counter([asked.call_id])
@@ -75,6 +81,8 @@ class Asker:
             return known
         for _ in range(MOST_TRIES):
             now = timezone.now()
+            if waiter.gone.happened:
+                raise Gone
             if waiter.deadline <= now:
                 break
             try:
@@ -87,37 +95,59 @@ class Asker:
             settled = await self._wait(row, asked, waiter)
             if settled["status"] != "withdrawn":
                 return settled
-            if settled["reason"] not in {GONE, RESTARTED}:
+            if settled["reason"] not in ANOTHER_LEFT:
                 return TERMINAL
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
 
     async def _wait(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled:
-        gone = Disconnect(waiter.receive)
-        self._sharing[row.request_id] += 1
         try:
-            settled = await self._waits.wait_until(
-                functools.partial(_settled, row.request_id, asked),
-                topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
-                timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
-                gone=gone,
-            )
-        finally:
-            self._sharing -= Counter([row.request_id])
+            settled = await self._shared(row, asked, waiter)
+        except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
+            self._leave(row, waiter, GONE)
+            raise
+        except Exception:
+            self._leave(row, waiter, BROKEN)
+            raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
-        if settled is None and not gone.happened and waiter.deadline <= timezone.now():
+        gone = waiter.gone.happened
+        if settled is None and not gone and waiter.deadline <= timezone.now():
             await self._threads.run(tool_calls.lapse, timezone.now())
             return SILENCE
-        await self._leave(row, waiter, ELSEWHERE if settled else GONE if gone.happened else RESTARTED)
-        if gone.happened:
+        await self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
+        if gone:
             raise Gone
         return TERMINAL
 
-    async def _leave(self, row: PermissionRequest, waiter: _Waiter, why: str) -> None:
+    async def _shared(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled | None:
+        """Wait by the card, and be counted among those who do."""
+        self._sharing[row.request_id] += 1
+        try:
+            return await self._waits.wait_until(
+                functools.partial(_settled, row.request_id, asked),
+                topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
+                timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
+                gone=waiter.gone,
+            )
+        finally:
+            self._sharing -= Counter([row.request_id])
+
+    def _leave(self, row: PermissionRequest, waiter: _Waiter, why: str) -> asyncio.Future[None]:
+        """Have the card closed, whatever becomes of the hook meanwhile; awaited, it is."""
+        task = asyncio.ensure_future(self._close(row, waiter, why))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return asyncio.shield(task)
+
+    async def _close(self, row: PermissionRequest, waiter: _Waiter, why: str) -> None:
         """Close the card, unless somebody with the same question still waits by it."""
-        if not self._sharing[row.request_id]:
-            now = timezone.now()
+        if self._sharing[row.request_id]:
+            return
+        now = timezone.now()
+        try:
             await self._threads.run(tool_calls.withdraw, row.request_id, by=waiter.by, reason=why, now=now)
+        except DatabaseError:
+            log.exception("The card of %s could not be closed; it lapses at its deadline.", row.request_id)
 
 
 def _settled(request_id: str, asked: AskedCall) -> Settled | None:

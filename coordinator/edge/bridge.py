@@ -44,6 +44,10 @@ class ClientGone(Exception):
     """The client closed the connection; whatever was being made for it is dropped."""
 
 
+class BodyCutShort(ClientGone):
+    """The body did not arrive whole: the client is gone, or sends nothing any more."""
+
+
 class BodyTooLarge(Exception):
     """The body is over the limit; nothing was handed to Django."""
 
@@ -72,6 +76,10 @@ class DjangoBridge:
         self.queued += 1
         try:
             await self._answer(scope, receive, send)
+        except BodyCutShort:
+            await send_plain(
+                send, 408, "The request did not arrive whole in time. Send it again.", close=True
+            )
         except ClientGone:
             log.debug("client went away: %s", scope["path"])
         except BodyTooLarge:
@@ -207,7 +215,7 @@ async def _awaited(sending: Awaitable[None]) -> None:
 async def read_body(scope: Scope, receive: Receive, limit: int) -> IO[bytes]:
     """Read the whole body into a spooled file, positioned at its start.
 
-    Raises BodyTooLarge (also on a Content-Length that says so, unread) and ClientGone.
+    Raises BodyTooLarge (also on a Content-Length that says so, unread) and BodyCutShort.
     """
     if _content_length(scope) > limit:
         raise BodyTooLarge
@@ -217,7 +225,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> IO[bytes]:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise BodyCutShort
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:

@@ -47,13 +47,13 @@ class ChatDoor:
         place = await self._threads.run(_begin, caller, agent_id, query.get("after", [None])[-1])
         if len(self._waits) >= MOST_WAITING:
             raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
-        gone = Disconnect(receive)
-        answer: dict[str, Any] | None = await self._waits.wait_until(
-            functools.partial(chat.told, agent_id, place),
-            topics=[f"chat_messages:{agent_id}"],
-            timeout=timeout,
-            gone=gone,
-        )
+        with Disconnect(receive) as gone:
+            answer: dict[str, Any] | None = await self._waits.wait_until(
+                functools.partial(chat.told, agent_id, place),
+                topics=[f"chat_messages:{agent_id}"],
+                timeout=timeout,
+                gone=gone,
+            )
         if not gone.happened:
             await send_json(send, 200, answer or {"messages": [], "after": str(place)})
 

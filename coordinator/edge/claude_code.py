@@ -1,18 +1,27 @@
 """`POST /hooks/claude-code`: whatever Claude Code tells, at the rate it tells it. It never waits for us to write.
 
-Hooks are not sent again: what came in is written as soon as the database can, and the answer goes out when it is
-written, or a moment later all the same. Only a status outside 2xx would show the person an error.
+Hooks are not sent again, and Claude Code stands still while one is out. So what came in is written as soon as the
+database can, and the answer goes out when it is committed. A database that takes its time holds nobody up: after
+`ANSWER_AFTER` the answer goes out, and we go on trying for `WRITE_WITHIN`. What could not be written by then, or
+is refused before, is a line in the log, and an event in its session as soon as that can be written: a gap is seen.
+
+A hook that policy or people decide is answered in any case: a denial holds though nothing can be written, and
+anything that goes wrong here leaves the call to Claude Code's own prompt. Only a status outside 2xx would show the
+person an error; those are for what a person must mend (a key, a body that is no hook) and for what is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from django.db import OperationalError
 from django.utils import timezone
 
 from coordinator import instants
@@ -27,7 +36,7 @@ from coordinator.dialects.claude_code import Answer, Hook
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
-from coordinator.edge.http import Headers, headers_of, plain_body, read_body, send_json
+from coordinator.edge.http import Gone, Headers, headers_of, plain_body, read_body, send_json
 from coordinator.edge.polls import seconds
 from coordinator.edge.rulings import Rulings
 from coordinator.edge.threads import EdgeThreads
@@ -46,6 +55,7 @@ MOST_BYTES = 20 * 1024 * 1024
 MOST_KNOWN = 20_000  # sessions whose ids a process remembers
 ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not written yet
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
+TRY_AGAIN = 0.2  # seconds after which what found the database busy is tried again
 BEGINNINGS = frozenset({"SessionStart", "UserPromptSubmit"})
 ENDS_OF_TURN = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"})
 
@@ -69,25 +79,52 @@ class ClaudeCodeDoor:
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
         hook = dialect.hook_of(body, instants.canonical(timezone.now()))
-        known = await self._recorder.session_of(hook, where_of(hook, headers, caller))
+        asks = _Asks(caller, where_of(hook, headers, caller), wait, len(body), receive)
         if hook.name not in DECIDED or not hook.text("tool_name"):
-            await self._recorder.record(hook, known, len(body))
+            await self._recorder.observe(hook, asks.where, asks.size)
             await send_no_opinion(send)
             return
-        call = dialect.call_of(hook, known.session_id, caller.agent_id)
-        ruling = await self._rulings.on(call.tool, call.about, caller.agent_id)
-        await self._recorder.record(hook, known, len(body), ruling)
-        answer = await self._decided(hook, call, ruling, _Asks(caller, wait, receive))
+        answer = await self._decision(hook, asks)
         await (send_no_opinion(send) if answer is None else send_json(send, 200, answer))
 
-    async def _decided(self, hook: Hook, call: AskedCall, ruling: Ruling, asks: _Asks) -> Answer | None:
-        """Return the hook's answer, once it is known; None for no opinion. Raises Gone for a caller that left."""
-        answer: Answer | None = None
+    async def _decision(self, hook: Hook, asks: _Asks) -> Answer | None:
+        """Return the hook's answer, once it is known; None leaves the call to Claude Code, whatever went wrong."""
+        try:
+            ruling = await self._rulings.on(hook.tool, dialect.about(hook), asks.caller.agent_id)
+            if ruling.decision == DENY:
+                return await self._denied(hook, ruling, asks)
+            if ruling.decision in {ALLOW, ASK} or hook.name == "PermissionRequest":
+                return await self._decided(hook, ruling, asks)
+            await self._recorder.observe(hook, asks.where, asks.size, ruling)
+        except Gone:
+            log.debug("the asker of %s in %s is gone", hook.name, hook.session)
+        except SignalboxError as refusal:
+            log.warning(
+                "A hook %s of %s is left to its terminal: %s", hook.name, hook.session, refusal.detail
+            )
+        except Exception:
+            log.exception("A hook %s of %s is left to its terminal", hook.name, hook.session)
+        return None
+
+    async def _denied(self, hook: Hook, ruling: Ruling, asks: _Asks) -> Answer:
+        """Write down what policy denies; it is denied even where that fails."""
+        try:
+            await self._decided(hook, ruling, asks)
+        except Exception:
+            log.exception("A hook %s of %s is denied, but not all of it is written", hook.name, hook.session)
+        return dialect.answer_of_ruling(hook, ruling)
+
+    async def _decided(self, hook: Hook, ruling: Ruling, asks: _Asks) -> Answer | None:
+        """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
+        known = await self._recorder.session_of(hook, asks.where)
+        await self._recorder.record(hook, known, asks.size, ruling)
+        call = dialect.call_of(hook, known.session_id, asks.caller.agent_id)
+        answer: Answer | None
         if ruling.decision in {ALLOW, DENY}:
             by, now = asks.caller.actor, timezone.now()
             await self._threads.run(tool_calls.note_ruling, call, ruling, by=by, now=now)
             answer = dialect.answer_of_ruling(hook, ruling)
-        elif ruling.decision == ASK or hook.name == "PermissionRequest":
+        else:
             call, answer = await self._asked(hook, call, ruling, asks)
         if answer is not None:
             await self._recorder.write(hook, dialect.refused(hook, call.session_id, call.call_id, answer), 0)
@@ -109,10 +146,12 @@ class ClaudeCodeDoor:
 
 @dataclass(frozen=True, slots=True)
 class _Asks:
-    """Whose hook it is, how long it may wait, and its line."""
+    """Whose hook it is, from where, how long it may wait, its length in bytes, and its line."""
 
     caller: KeyIdentity
+    where: Whereabouts
     wait: float
+    size: int
     receive: Receive
 
 
@@ -139,6 +178,7 @@ class Recorder:
         self._threads = threads
         self._known: dict[str, Known] = {}
         self._writing: set[asyncio.Task[SignalboxError | None]] = set()
+        self._lost: dict[str, Counter[str]] = {}  # hooks by name, by Claude's session id
 
     async def session_of(self, hook: Hook, where: Whereabouts) -> Known:
         """Return our session for the hook's; made on its first hook, whichever that is."""
@@ -153,47 +193,76 @@ class Recorder:
             await self._threads.run(sessions.take_up, known.session_id, timezone.now())
         return known
 
-    async def record(self, hook: Hook, known: Known, size: int, ruling: Ruling = NO_OPINION) -> None:
+    async def observe(self, hook: Hook, where: Whereabouts, size: int, ruling: Ruling = NO_OPINION) -> None:
+        """Take in a hook that nobody decides; returns when it is written, or a moment later."""
+
+        async def work() -> None:
+            known = await self.session_of(hook, where)
+            await self._write(hook, await self._events(hook, known.session_id, ruling), size)
+
+        await self._soon(hook, work)
+
+    async def record(self, hook: Hook, known: Known, size: int, ruling: Ruling) -> None:
         """Have the hook's events written, with what policy says of it; returns when they are, or a moment later."""
-        events = await self._events(hook, known.session_id)
-        if ruling.by and events:
-            events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
-        await self.write(hook, events, size)
+        await self.write(hook, await self._events(hook, known.session_id, ruling), size)
 
     async def write(self, hook: Hook, events: Sequence[NewEvent], size: int) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
-        if not events:
-            return
-        task = asyncio.ensure_future(self._write(hook, list(events), size))
+        if events:
+            await self._soon(hook, functools.partial(self._write, hook, list(events), size))
+
+    async def _soon(self, hook: Hook, work: Callable[[], Awaitable[None]]) -> None:
+        """Have `work` done; returns when it is, or after `ANSWER_AFTER`. Raises what it was refused by then."""
+        task = asyncio.ensure_future(self._insisted(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         await asyncio.wait([task], timeout=ANSWER_AFTER)
         if task.done() and (refusal := task.result()) is not None:
             raise refusal
 
-    async def _write(self, hook: Hook, events: list[NewEvent], size: int) -> SignalboxError | None:
-        """Write; return what was refused, for whoever still waits for it."""
+    async def _insisted(self, hook: Hook, work: Callable[[], Awaitable[None]]) -> SignalboxError | None:
+        """Do `work`, again and again where the database is busy; return why it failed, for who still waits."""
+        until = time.monotonic() + WRITE_WITHIN
+        while True:
+            try:
+                await work()
+                return None
+            except OperationalError as problem:
+                if time.monotonic() < until:
+                    await asyncio.sleep(TRY_AGAIN)
+                    continue
+                refusal: SignalboxError = not_written()
+                log.error("A hook %s of %s is lost: %s", hook.name, hook.session, str(problem).strip())
+            except SignalboxError as problem:
+                refusal = problem
+                log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
+            except Exception:
+                refusal = not_written()
+                log.exception("A hook %s of %s is lost", hook.name, hook.session)
+            self._lost.setdefault(hook.session, Counter())[hook.name] += 1
+            return refusal
+
+    async def _write(self, hook: Hook, events: list[NewEvent], size: int) -> None:
+        """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept."""
+        if not events:
+            return
+        lost = self._lost.pop(hook.session, None)
+        if lost:
+            events = [dialect.loss_of(hook, events[0].session_id, lost), *events]
         try:
             if await self._submit(events, size):
-                return None
+                return
             # The session was deleted under us: what its agent still does is heard all the same.
             self._known.pop(hook.session, None)
-            known = await self._threads.run(
-                sessions.session_for,
-                hook.session,
-                Whereabouts(hook.text("cwd")),
-                timezone.now(),
-            )
+            where = Whereabouts(hook.text("cwd"))
+            known = await self._threads.run(sessions.session_for, hook.session, where, timezone.now())
             for event in events:
                 event.session_id = known.session_id
             await self._submit(events, size)
-        except SignalboxError as refusal:
-            log.warning("A hook %s of %s was not written: %s", hook.name, hook.session, refusal.detail)
-            return refusal
-        except Exception:
-            log.exception("A hook %s of %s was not written", hook.name, hook.session)
-            return not_written()
-        return None
+        except BaseException:
+            if lost:
+                self._lost.setdefault(hook.session, Counter()).update(lost)
+            raise
 
     async def _submit(self, events: list[NewEvent], size: int) -> bool:
         """Write; return False where the session is gone. Raises Busy, and Invalid for what cannot be kept."""
@@ -207,7 +276,7 @@ class Recorder:
             raise problems[0]
         return True
 
-    async def _events(self, hook: Hook, session_id: str) -> list[NewEvent]:
+    async def _events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         piece = dialect.piece_of(hook)
         if piece is not None:
             text = await self._threads.run(sessions.put_together, session_id, piece)
@@ -218,4 +287,7 @@ class Recorder:
             events += [
                 dialect.message_of(hook, session_id, name, text) for name, text in left.items() if text
             ]
-        return [*events, *dialect.events_of(hook, session_id)]
+        events += dialect.events_of(hook, session_id)
+        if ruling.by and events:
+            events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
+        return events

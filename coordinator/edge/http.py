@@ -103,7 +103,7 @@ async def send_error(send: Send, error: SignalboxError) -> None:
         extra.append((b"retry-after", str(error.retry_after).encode()))
     if error.status == 401:
         extra.append((b"www-authenticate", b"Bearer"))
-    if error.status == 413:
+    if error.status in {408, 413}:
         extra.append((b"connection", b"close"))  # the rest of the body is not read
     await send_json(send, error.status, _error_body(error), *extra)
 

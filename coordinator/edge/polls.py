@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
 from django.conf import settings
-from django.db import OperationalError
 from django.utils import timezone
 
 from coordinator import approvals
@@ -21,8 +19,6 @@ from coordinator.edge.http import headers_of, send_empty, send_json
 from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Busy, Invalid
-
-log = logging.getLogger(__name__)
 
 VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
 LONGEST_VERDICT_WAIT = 600.0
@@ -43,13 +39,13 @@ class Polls:
         """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length."""
         await self._auth.program(scope, headers_of(scope), "runner")
         runner_id = required(scope, "runner_id")
-        gone = Disconnect(receive)
-        answer = await self._held(
-            gone,
-            functools.partial(_poll_runner, runner_id, gone),
-            topics=runners.poll_topics(runner_id),
-            timeout=settings.RUNNER_POLL_TIMEOUT,
-        )
+        with Disconnect(receive) as gone:
+            answer = await self._held(
+                gone,
+                functools.partial(_poll_runner, runner_id, gone),
+                topics=runners.poll_topics(runner_id),
+                timeout=settings.RUNNER_POLL_TIMEOUT,
+            )
         if gone.happened:
             await self._threads.run(_runner_gone, runner_id, answer)
         elif answer is None:
@@ -67,10 +63,10 @@ class Polls:
         asked = await self._threads.run(approvals.visible, request_id, caller.agent_id)
         if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it
             timeout = min(timeout, max(0.0, (asked.expires_at - timezone.now()).total_seconds() + 0.01))
-        gone = Disconnect(receive)
         check = functools.partial(approvals.verdict, request_id)
         topics = [f"permission_requests:{asked.pk}"]
-        answer = await self._held(gone, check, topics=topics, timeout=timeout)
+        with Disconnect(receive) as gone:
+            answer = await self._held(gone, check, topics=topics, timeout=timeout)
         if not gone.happened:
             await send_json(send, 200, answer or approvals.answer(asked, timezone.now()))
 
@@ -107,13 +103,7 @@ def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
 
 
 def _poll_runner(runner_id: str, gone: Disconnect) -> dict[str, Any] | None:
-    try:
-        return None if gone.happened else runners.poll(runner_id, timezone.now())
-    except (
-        OperationalError
-    ) as problem:  # three failed polls end a real runner; one that waits on costs nothing
-        log.warning("A poll finds the database busy and waits on: %s", str(problem).strip())
-        return None
+    return None if gone.happened else runners.poll(runner_id, timezone.now())
 
 
 def _runner_gone(runner_id: str, answer: dict[str, Any] | None) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from django.db import OperationalError
 
 from coordinator.edge.bridge import Receive
 from coordinator.edge.hub import Hub, Topics
@@ -14,17 +17,30 @@ from coordinator.feed import Change
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 # A change that slipped by (a trigger dropped by hand) costs a waiter at most this many seconds.
 LOOK_ANYWAY = 15.0
+LOOK_AGAIN = 1.0  # seconds after which a look that found the database busy is repeated
 
 
 class Disconnect:
-    """Whether the client of a held request has gone away, and how to learn of it."""
+    """Whether the client of a held request has gone away. One a request, for all of it: `with Disconnect(receive)`.
+
+    Only one may listen, and only once: gunicorn's `receive` says `http.disconnect` for ever after a listener was
+    called off, though the client is still there.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self.happened = False
         self._watch = asyncio.ensure_future(self._until_gone(receive))
-        self._then: list[Callable[[], object]] = []
+        self._then: set[Callable[[], object]] = set()
+
+    def __enter__(self) -> Disconnect:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self._watch.cancel()
 
     async def _until_gone(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -33,13 +49,14 @@ class Disconnect:
         for call in self._then:
             call()
 
-    def then(self, call: Callable[[], object]) -> None:
-        """Have `call` called when it happens."""
-        self._then.append(call)
-
-    def close(self) -> None:
-        """Watch no longer."""
-        self._watch.cancel()
+    @contextlib.contextmanager
+    def then(self, call: Callable[[], object]) -> Iterator[None]:
+        """Have `call` called if it happens inside this block."""
+        self._then.add(call)
+        try:
+            yield
+        finally:
+            self._then.discard(call)
 
 
 class Waits:
@@ -66,29 +83,40 @@ class Waits:
         """Return the first answer of `check` that is not None; None after `timeout` seconds or at shutdown.
 
         `check` runs in a thread, at once and after each change of one of `topics` (`runs`, or `runs:KEY` where
-        KEY is a change's key or parent). What it raises is raised here. With `gone`, the wait also ends when
-        the client goes away; a check that runs just then is still awaited, so that its answer is not lost.
+        KEY is a change's key or parent). What it raises is raised here, but for a busy database: whoever waits
+        waits on. With `gone`, the wait also ends when the client goes away; a check that runs just then is
+        still awaited, so that its answer is not lost.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         changed = asyncio.Event()
-        if gone is not None:
-            gone.then(changed.set)
         self._waiting[changed] = Topics(topics)
         self._hub.feed.watchers += 1
         try:
-            while True:
-                changed.clear()  # before the check: what changes while it runs is looked at again
-                found = await self._threads.run(check)
-                left = deadline - asyncio.get_running_loop().time()
-                if found is not None or left <= 0 or self._closing or (gone is not None and gone.happened):
-                    return found
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), min(left, LOOK_ANYWAY))
+            with gone.then(changed.set) if gone is not None else contextlib.nullcontext():
+                while True:
+                    changed.clear()  # before the check: what changes while it runs is looked at again
+                    found, pause = await self._look(check)
+                    left = deadline - asyncio.get_running_loop().time()
+                    if (
+                        found is not None
+                        or left <= 0
+                        or self._closing
+                        or (gone is not None and gone.happened)
+                    ):
+                        return found
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), min(left, pause))
         finally:
-            if gone is not None:
-                gone.close()
             self._hub.feed.watchers -= 1
             del self._waiting[changed]
+
+    async def _look(self, check: Callable[[], T | None]) -> tuple[T | None, float]:
+        """Return what `check` finds, and for how long nobody need look again."""
+        try:
+            return await self._threads.run(check), LOOK_ANYWAY
+        except OperationalError as problem:
+            log.warning("One who waits finds the database busy and waits on: %s", str(problem).strip())
+            return None, LOOK_AGAIN
 
     def close(self) -> None:
         """Answer every waiter now, with what its check finds or None."""

@@ -1,0 +1,99 @@
+"""While the database cannot be written nobody is held up, a denial holds, and nothing is lost without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from coordinator.actions.claude_code import Known, Whereabouts
+from coordinator.actions.events import NewEvent, Recorded
+from coordinator.dialects.claude_code import Hook
+from coordinator.edge import claude_code as door
+from coordinator.edge.claude_code import Recorder
+from coordinator.errors import Busy
+from tests.claude_code.double import Claude
+from tests.claude_code.test_deciding import rules
+from tests.claude_code.test_recording import events
+from tests.served import Served, Template, postgres_url, running, with_database
+
+
+@contextlib.contextmanager
+def locked(served: Served) -> Iterator[None]:
+    """Hold the database against every writer, as a backup or another program may."""
+    if url := postgres_url():
+        with psycopg.connect(with_database(url, served.database)) as other:
+            other.execute("LOCK TABLE sessions, events, audit_logs IN EXCLUSIVE MODE")
+            yield
+            other.rollback()
+        return
+    with contextlib.closing(sqlite3.connect(served.folder / "signalbox.sqlite3", timeout=5)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.rollback()
+
+
+@pytest.mark.served
+def test_nobody_is_held_up_and_a_denial_holds(served_template: Template, tmp_path: Any) -> None:
+    with running(served_template, tmp_path / "server") as served:
+        rules(served, {"tool": "Bash", "pattern": "rm", "verdict": "deny", "reason": "Never."})
+        Claude(served).prompt("The key is known, and its use noted.")
+        claude = Claude(served)
+        with locked(served):
+            began = time.monotonic()
+            claude.prompt("First of all.")  # nobody has heard of its session yet
+            claude.before(claude.new_call("Read", {"file_path": "/x"}))
+            assert time.monotonic() - began < 2.5
+            denied = claude.before(claude.new_call("Bash", {"command": "rm -rf /"}))
+            assert denied["permissionDecision"] == "deny"
+            assert claude.asked(claude.new_call("Bash", {"command": "ls"})) == {}  # the terminal asks
+        until = time.monotonic() + 10
+        while len(found := events(served, claude)) < 2:
+            assert time.monotonic() < until, found
+        assert [event["type"] for event in found][:2] == ["message", "pre_tool"]
+
+
+class Threads:
+    """Runs what the door would have a thread do; the session is always known."""
+
+    async def run(self, work: Any, *args: Any) -> Any:
+        return Known("ses_1", True) if work is door.sessions.session_for else {}
+
+
+class Writer:
+    """A writer that fails as often as it is told to, and keeps what it has written."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.written: list[NewEvent] = []
+
+    async def submit(self, items: Sequence[NewEvent], **_how: Any) -> list[Recorded]:
+        if self.failures:
+            self.failures -= 1
+            raise Busy("The database is full.")
+        self.written += items
+        return [Recorded(1) for _ in items]
+
+
+def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
+    async def work() -> list[NewEvent]:
+        writer = Writer(failures=3)
+        recorder = Recorder(writer, Threads())  # type: ignore[arg-type]
+        for name in ("Notification", "PostToolUse", "PostToolUse", "Setup"):
+            hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
+            with contextlib.suppress(Busy):
+                await recorder.observe(hook, Whereabouts(), 10)
+        return writer.written
+
+    lost, setup = asyncio.run(work())
+    assert (lost.event_type, lost.tool_input) == (
+        "hooks_lost",
+        {"hooks": {"Notification": 1, "PostToolUse": 2}},
+    )
+    assert setup.event_type == "Setup"
