@@ -101,6 +101,8 @@ class Piece:
 
 def take_up(session_id: str, now: datetime) -> None:
     """A person speaks in a session that had ended: it runs again. (HTTP hooks alone never tell of a resume.)"""
+    if Session.objects.filter(pk=session_id, status=Session.Status.RUNNING).exists():
+        return  # nearly always: reading takes no lock
     start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
     with transaction.atomic():
         note_lifecycle_event(session_id, start, now)
@@ -131,10 +133,11 @@ def put_together(session_id: str, piece: Piece) -> str | None:
 def leftovers(session_id: str) -> dict[str, str]:
     """Return by message id, and forget, what was displayed of messages that were never finished."""
     found: dict[str, str] = {}
+    parts = MessagePart.objects.filter(session_id=session_id)
+    if not parts.exists():
+        return found
     with transaction.atomic():
-        parts = MessagePart.objects.filter(session_id=session_id)
         for part in parts.order_by("id"):
             found[part.message_id] = found.get(part.message_id, "") + part.text
-        if found:
-            parts.delete()
+        parts.delete()
     return found

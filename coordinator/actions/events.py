@@ -19,7 +19,6 @@ from coordinator import instants
 from coordinator.actions import origins, runs
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.errors import Invalid, NotFound, SignalboxError
-from coordinator.models import Session
 
 log = logging.getLogger(__name__)
 
@@ -187,12 +186,25 @@ def lock_sessions(session_ids: Iterable[str]) -> set[str]:
     return found
 
 
+# Sessions locked from child to parent, as actions.runs does; a parent's circle, written by others, ends somewhere.
+LOCK_TO_MOVE = """
+WITH RECURSIVE line (session_id, above, depth) AS (
+    SELECT session_id, parent_session_id, 0 FROM sessions WHERE session_id = ANY(%s)
+    UNION ALL
+    SELECT line.session_id, s.parent_session_id, line.depth + 1
+    FROM line JOIN sessions s ON s.session_id = line.above WHERE line.depth < 50
+), ranked AS (SELECT session_id, max(depth) AS depth FROM line GROUP BY session_id)
+SELECT s.session_id FROM ranked JOIN sessions s USING (session_id)
+ORDER BY ranked.depth DESC, s.session_id FOR NO KEY UPDATE OF s
+"""
+
+
 def _lock_to_move(session_ids: set[str]) -> None:
     """Lock, in one order for all writers, the sessions whose status may change: each in its event's turn would
     be another order in every process, and PostgreSQL ends such a deadlock by refusing a whole group."""
     if len(session_ids) > 1 and connection.vendor == "postgresql":
-        rows = Session.objects.select_for_update(no_key=True).filter(pk__in=session_ids).order_by("pk")
-        list(rows.values_list("pk", flat=True))
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_TO_MOVE, [list(session_ids)])
 
 
 def _storable(text: str) -> bool:

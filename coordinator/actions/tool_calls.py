@@ -192,7 +192,7 @@ def decide(
     edited: str | None = None,
     edited_field: str = "",
     picked: Sequence[int] = (),
-    now: datetime,
+    now: datetime | None = None,
 ) -> PermissionRequest:
     """Decide a call, and say with which input it shall run and which of the offered rules shall stand.
 

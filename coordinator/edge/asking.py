@@ -113,7 +113,9 @@ class Asker:
         gone = waiter.gone.happened
         if settled is None and not gone and waiter.deadline <= timezone.now():
             await self._threads.run(tool_calls.lapse, timezone.now())
-            return SILENCE
+            # Not simply silence: a verdict that was given in time may have been committed just after our last look.
+            found = await self._threads.run(tool_calls.settled, row.request_id, asked, timezone.now())
+            return found or SILENCE
         await self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
         if gone:
             raise Gone

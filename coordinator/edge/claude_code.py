@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from django.db import OperationalError
@@ -45,6 +46,9 @@ from coordinator.errors import NotFound, SignalboxError
 from coordinator.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SCOPES = ("agent",)
 DECIDED = frozenset({"PreToolUse", "PermissionRequest"})
@@ -190,7 +194,7 @@ class Recorder:
                 self._known.clear()
             self._known[hook.session] = known
         if hook.name in BEGINNINGS:
-            await self._threads.run(sessions.take_up, known.session_id, timezone.now())
+            await self._perform(sessions.take_up, known.session_id, timezone.now())
         return known
 
     async def observe(self, hook: Hook, where: Whereabouts, size: int, ruling: Ruling = NO_OPINION) -> None:
@@ -264,6 +268,11 @@ class Recorder:
                 self._lost.setdefault(hook.session, Counter()).update(lost)
             raise
 
+    async def _perform(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have a small piece of work done with the next group of events; return what it returns. Raises Busy."""
+        deadline = time.monotonic() + WRITE_WITHIN
+        return await self._writer.perform(functools.partial(work, *args, **kwargs), deadline=deadline)
+
     async def _submit(self, events: list[NewEvent], size: int) -> bool:
         """Write; return False where the session is gone. Raises Busy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
@@ -279,11 +288,11 @@ class Recorder:
     async def _events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         piece = dialect.piece_of(hook)
         if piece is not None:
-            text = await self._threads.run(sessions.put_together, session_id, piece)
+            text = await self._perform(sessions.put_together, session_id, piece)
             return [dialect.message_of(hook, session_id, piece.message_id, text)] if text else []
         events: list[NewEvent] = []
         if hook.name in ENDS_OF_TURN:
-            left = await self._threads.run(sessions.leftovers, session_id)
+            left = await self._perform(sessions.leftovers, session_id)
             events += [
                 dialect.message_of(hook, session_id, name, text) for name, text in left.items() if text
             ]

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, DataError, OperationalError, connection, connections, transaction
 from django.utils import timezone
@@ -32,6 +33,7 @@ LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own han
 DEADLOCK = "40P01"  # PostgreSQL's word for it; the transaction is undone as a whole
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
 
+T = TypeVar("T")
 # What a batch's caller gets, made in the writing thread so that it can be kept in the same transaction.
 MakeAnswer = Callable[[Sequence[Outcome]], bytes]
 Result = list[Outcome] | bytes | SignalboxError
@@ -39,15 +41,16 @@ Result = list[Outcome] | bytes | SignalboxError
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One caller's events. `deadline` is on time.monotonic's clock, `size` in bytes."""
+    """One caller's events, or its `work`. `deadline` is on time.monotonic's clock, `size` in bytes."""
 
     items: list[NewEvent]
     deadline: float
     size: int
     loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[Result]
+    answer: asyncio.Future[Any]
     once: idempotency.Claim | None = None
     make_answer: MakeAnswer | None = None
+    work: Callable[[], Any] | None = None
     prepared: list[Prepared] = field(default_factory=list)
     given_up: bool = False
     written: int = 0  # events, as the transaction that is committed wrote them
@@ -106,10 +109,26 @@ class GroupWriter:
         written in time (by `deadline`, on time.monotonic's clock), and what `once` refuses.
         """
         loop = asyncio.get_running_loop()
-        job = Job(items, deadline, size, loop, loop.create_future(), once, make_answer)
+        result: list[Outcome] | bytes = await self._done(
+            Job(items, deadline, size, loop, loop.create_future(), once, make_answer)
+        )
+        return result
+
+    async def perform(self, work: Callable[[], T], *, deadline: float) -> T:
+        """Have a small `work` done in the next group's transaction, after its events; return what it returns.
+
+        For what belongs to events and would otherwise be one more writer beside this one. Only the database's
+        errors may leave it, and it may be called twice. Raises Busy as `submit` does.
+        """
+        loop = asyncio.get_running_loop()
+        result: T = await self._done(Job([], deadline, 0, loop, loop.create_future(), work=work))
+        return result
+
+    async def _done(self, job: Job) -> Any:
+        """Hand the job to the thread and return its result. Raises what it was refused for."""
         self._enqueue(job)
         # The thread keeps to the deadline by itself; this is for a thread that hangs in the database.
-        alarm = loop.call_later(max(deadline - time.monotonic(), 0.01), _give_up, job)
+        alarm = job.loop.call_later(max(job.deadline - time.monotonic(), 0.01), _give_up, job)
         try:
             result = await job.answer
         finally:
@@ -181,7 +200,7 @@ class GroupWriter:
             _settle(zip(group, results, strict=True))
             return
 
-    def _commit(self, group: Sequence[Job]) -> list[Result]:
+    def _commit(self, group: Sequence[Job]) -> list[Any]:
         now = self._clock()
         for job in group:
             if not job.prepared:
@@ -189,12 +208,16 @@ class GroupWriter:
         self._prepared = _fail_fast_on_locks(self._prepared)
         with transaction.atomic():
             _bound_lock_waits(group)
-            plain = [job for job in group if job.make_answer is None]
-            found = iter(write_events([one for job in plain for one in job.prepared], now))
+            plain = [job for job in group if job.make_answer is None and job.work is None]
+            found = iter(write_events([one for job in plain for one in job.prepared], now) if plain else ())
             by_job = {id(job): [next(found) for _ in job.prepared] for job in plain}
             for job in plain:
                 job.written = _written(by_job[id(job)])
-            return [by_job[id(job)] if id(job) in by_job else _batch(job, now) for job in group]
+            return [by_job[id(job)] if id(job) in by_job else _other(job, now) for job in group]
+
+
+def _other(job: Job, now: datetime) -> Any:
+    return _batch(job, now) if job.work is None else job.work()
 
 
 def _batch(job: Job, now: datetime) -> Result:
@@ -273,7 +296,7 @@ def _give_up(job: Job) -> None:
         job.answer.set_result(not_written())
 
 
-def _settle(results: Iterator[tuple[Job, Result]] | zip[tuple[Job, Result]]) -> None:
+def _settle(results: Iterator[tuple[Job, Any]] | zip[tuple[Job, Any]]) -> None:
     """Hand results over to the event loop, all in one go."""
     pairs = list(results)
     if not pairs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from django import forms
 from django.contrib import messages
@@ -63,10 +62,10 @@ def _count(cards: Sequence[Card]) -> int:
 @approver
 def decide(request: HtmxHttpRequest) -> HttpResponse:
     """Approve or deny the card's requests, each for itself, and show the card as it stands then."""
-    form, now = DecisionForm(request.POST), timezone.now()
+    form = DecisionForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Load the page again.", status=400)
-    ids, refusals = form.cleaned_data["ids"], _decide_each(request, form, now)
+    ids, refusals = form.cleaned_data["ids"], _decide_each(request, form)
     if not wants_fragment(request):
         for refusal in dict.fromkeys(refusals):
             messages.error(request, refusal)
@@ -82,7 +81,7 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     return _toast(response, refusals, "" if refusals else _done(form, len(ids)))
 
 
-def _decide_each(request: HtmxHttpRequest, form: DecisionForm, now: datetime) -> list[str]:
+def _decide_each(request: HtmxHttpRequest, form: DecisionForm) -> list[str]:
     """Decide one request after the other; return what was refused, in words."""
     said, refusals = form.cleaned_data, []
     for request_id in said["ids"]:
@@ -97,7 +96,6 @@ def _decide_each(request: HtmxHttpRequest, form: DecisionForm, now: datetime) ->
                 edited=said["edited"] if "edited" in form.data else None,
                 edited_field=said["edited_field"],
                 picked=[int(one) for one in said["suggestion"]],
-                now=now,
             )
         except SignalboxError as refusal:
             refusals.append(str(refusal.detail))

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import time_machine
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import connections
 
@@ -97,6 +98,21 @@ def test_somebody_not_signed_in_decides_nothing(nobody: User) -> None:
     row = asked()
     with pytest.raises(Forbidden):
         approvals.decide(row.request_id, by=nobody, verdict="approved", now=NOW)
+
+
+def test_who_waited_for_the_row_past_the_deadline_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = asked(deadline=NOW + MINUTE)
+    held = rows.locked
+    with time_machine.travel(NOW, tick=False) as clock:
+
+        def held_late(request_id: str) -> PermissionRequest:
+            clock.shift(2 * MINUTE)
+            return held(request_id)
+
+        monkeypatch.setattr(rows, "locked", held_late)
+        with pytest.raises(Conflict):
+            approvals.decide(row.request_id, by=person(), verdict="approved")
+    assert fresh(row).status == "pending"
 
 
 def test_a_request_past_its_deadline_cannot_be_approved() -> None:

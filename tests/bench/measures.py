@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.bench import machine
 from tests.bench.streams import Streams, probe
-from tests.bench.wire import Result, Target, load, percentile, read_answer
+from tests.bench.wire import Result, Target, load, paced, percentile, read_answer
 
 TEXT = (
     "An agent's answer of ordinary length, with a few sentences in it, so that a row is worth its name. " * 2
@@ -190,6 +190,66 @@ class Poster(threading.Thread):
         self.join(60)
 
 
+SESSIONS = 50  # of Claude Code at a time, each on a connection of its own
+CALLS = 8  # tool calls in a turn
+
+
+def hooks(bench: Bench) -> None:
+    """Claude Code's hooks, which nobody decides, at rates that do not wait for the server: 250, 500, 1,000 a second.
+
+    A server without that door gets no row.
+    """
+    status, _ = bench.target.call("POST", HOOKS, hook("warm-up", 0))
+    if status == 404:
+        return
+    for rate in (250, 500, 1000):
+        name = uuid.uuid4().hex[:8]
+
+        def make(number: int, name: str = name) -> bytes:
+            session, step = number % SESSIONS, number // SESSIONS
+            return bench.target.request("POST", HOOKS, json.dumps(hook(f"{name}-{session}", step)).encode())
+
+        result = paced(bench.target, make, connections=SESSIONS, rate=rate, seconds=bench.seconds)
+        p95 = result.percentile(0.95)
+        bench.add(f"Claude Code hooks, {rate} a second", **figures(result), p95_ms=p95)
+
+
+HOOKS = "/hooks/claude-code"
+
+
+def hook(session: str, step: int) -> dict[str, Any]:
+    """Return the hook of a session's `step`: a prompt, its calls and their results, what is said, the turn's end."""
+    turn, place = divmod(step, 2 * CALLS + 5)
+    common = {
+        "session_id": session,
+        "prompt_id": f"{session}-{turn}",
+        "transcript_path": f"/home/dev/.claude/projects/shop/{session}.jsonl",
+        "cwd": "/home/dev/shop",
+        "permission_mode": "default",
+    }
+    said = {"message_id": f"m{turn}", "turn_id": f"t{turn}"}
+    if place == 0:
+        return common | {"hook_event_name": "UserPromptSubmit", "prompt": TEXT}
+    if place <= 2 * CALLS:
+        number = (place + 1) // 2
+        call = {
+            "tool_name": "Bash",
+            "tool_input": {"command": f"pytest -q tests/test_{number}.py", "description": "Run the tests"},
+            "tool_use_id": f"toolu_{session}_{turn}_{number}",
+        }
+        if place % 2:
+            return common | call | {"hook_event_name": "PreToolUse"}
+        ended = {"tool_response": {"stdout": TEXT, "stderr": "", "interrupted": False}, "duration_ms": 40}
+        return common | call | ended | {"hook_event_name": "PostToolUse"}
+    rest: list[dict[str, Any]] = [
+        {"hook_event_name": "MessageDisplay", "index": 0, "final": False, "delta": TEXT} | said,
+        {"hook_event_name": "MessageDisplay", "index": 1, "final": True, "delta": "Done."} | said,
+        {"hook_event_name": "Notification", "message": "Claude is waiting for your input"},
+        {"hook_event_name": "Stop", "stop_hook_active": False, "last_assistant_message": TEXT + "Done."},
+    ]
+    return common | rest[place - 2 * CALLS - 1]
+
+
 def dispatch(bench: Bench) -> None:
     """How soon a waiting runner has its run, from the sending of POST /runs."""
     runner = register(bench)
@@ -293,5 +353,6 @@ MEASURES: dict[str, Callable[[Bench], None]] = {
     "streams": quiet_streams,
     "busy": busy_streams,
     "single": single_events,
+    "hooks": hooks,
     "batch": batches,
 }

@@ -7,6 +7,7 @@ import re
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,14 +146,64 @@ def load(target: Target, make: Callable[[], bytes], *, connections: int, seconds
     return result
 
 
-class _Slot:
-    """What one connection of a load is about."""
+def paced(
+    target: Target, make: Callable[[int], bytes], *, connections: int, rate: float, seconds: float
+) -> Result:
+    """Send `rate` requests a second, whether or not the server keeps up, in turn on each of `connections`.
 
-    __slots__ = ("data", "sent")
+    Request number n is `make(n)`. One whose turn comes while its connection still waits for an answer waits, too,
+    and that counts: a latency is measured from when the request was due.
+    """
+    result, clock, selector = Result(), time.perf_counter, selectors.DefaultSelector()
+    slots = [_Slot() for _ in range(connections)]
+    for slot in slots:
+        slot.sock = target.connect()
+        selector.register(slot.sock, selectors.EVENT_READ, slot)
+    number, answered, total = 0, 0, int(rate * seconds)
+    began = clock()
+    while answered < total:
+        while number < total and (due := began + number / rate) <= clock():
+            slot = slots[number % connections]
+            slot.waiting.append((due, number))
+            slot.go_on(make)
+            number += 1
+        pause = max(0.0, began + number / rate - clock()) if number < total else 30.0
+        for key, _ in selector.select(pause) or (_stalled() if number == total else ()):
+            slot = key.data
+            slot.data += slot.sock.recv(65_536)
+            if whole(slot.data) is None:
+                continue
+            status = int(slot.data[9:12])
+            result.statuses[status] = result.statuses.get(status, 0) + 1
+            if 200 <= status < 300:
+                result.latencies.append((clock() - slot.sent) * 1000)
+            answered += 1
+            slot.data, slot.busy = b"", False
+            slot.go_on(make)
+    result.took = clock() - began
+    for slot in slots:
+        slot.sock.close()
+    return result
+
+
+class _Slot:
+    """What one connection of a load is about. `waiting` holds when each of a paced load's requests was due."""
+
+    __slots__ = ("busy", "data", "sent", "sock", "waiting")
 
     def __init__(self) -> None:
         self.data = b""
         self.sent = 0.0
+        self.busy = False
+        self.sock: Any = None
+        self.waiting: deque[tuple[float, int]] = deque()
+
+    def go_on(self, make: Callable[[int], bytes]) -> None:
+        """Send the next request that is due, unless an answer is still awaited."""
+        if self.waiting and not self.busy:
+            self.sent, number = self.waiting.popleft()
+            self.busy = True
+            self.sock.sendall(make(number))
 
 
 def _send(sock: Any, slot: _Slot, make: Callable[[], bytes], clock: Callable[[], float]) -> None:

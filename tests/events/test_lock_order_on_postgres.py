@@ -65,6 +65,24 @@ def test_a_group_that_loses_a_deadlock_is_written_all_the_same() -> None:
     assert [type(outcome) for outcome in outcomes] == [Recorded] * 4
 
 
+def test_a_group_locks_from_child_to_parent_as_the_end_of_a_run_does() -> None:
+    Session.objects.filter(pk="s01").update(parent_session_id="s00")
+
+    def write() -> list[Outcome]:
+        try:
+            return record_events(lifecycle("s00") + lifecycle("s01"), timezone.now())
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            lock("s01")
+            writing = pool.submit(write)
+            wait_for_a_waiter()
+            lock("s00")  # the group does not hold it: this would be a deadlock
+        assert [type(outcome) for outcome in writing.result(10)] == [Recorded] * 4
+
+
 def lock(name: str) -> None:
     list(Session.objects.select_for_update(no_key=True).filter(pk=name))
 

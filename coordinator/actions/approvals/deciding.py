@@ -38,9 +38,9 @@ def decide(
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
     anyone but an approver (and, where so set, for the one who asked), NotFound, and Conflict for a request
-    that is decided, withdrawn or past its deadline, saying by whom. A refused attempt is audited.
+    that is decided, withdrawn or past its deadline, saying by whom. A refused attempt is audited. Leave `now`
+    out but where a clock of its own is wanted: the time that counts is when the row is ours.
     """
-    now = now or timezone.now()
     if verdict not in ("approved", "denied"):
         raise Invalid("A request is approved or denied, nothing else.")
     if grant and verdict == "denied":
@@ -61,8 +61,11 @@ class _Vote:
     answer: Mapping[str, Any] | None = None
 
 
-def _decide(request_id: str, by: Person, vote: _Vote, now: datetime) -> PermissionRequest | SignalboxError:
+def _decide(
+    request_id: str, by: Person, vote: _Vote, at: datetime | None
+) -> PermissionRequest | SignalboxError:
     row = rows.locked(request_id)
+    now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
     if vote.validity is Validity.ONCE and wish_of(row) is not None:
         vote = replace(vote, validity=Validity.HOUR)  # a grant is for a time: once would be over as it begins
     refusal = _may_not_decide(row, by) or rows.cannot_be_decided(row, now)
