@@ -308,15 +308,26 @@ def _call(line: _Line, block: dict[str, Any], number: int) -> Said:
 def _user(line: _Line) -> Iterator[Said]:
     if line.text("promptId") and line.subagent is None:
         line.reader.prompt_id = line.text("promptId")
-    content = line.message.get("content")
-    blocks = content if isinstance(content, list) else [content]
-    for number, block in enumerate(blocks):
+    yield from _blocks(line, line.message.get("content"))
+
+
+def _blocks(line: _Line, content: Any) -> Iterator[Said]:
+    """Yield results apart, and what was said in one go, words with pictures, as one message."""
+    spoken: list[Said] = []
+    for number, block in enumerate(content if isinstance(content, list) else [content]):
         if isinstance(block, dict) and block.get("type") == "tool_result":
             yield _result(line, block, number)
         elif (text := _text_of(block)) is not None:
-            yield from _words(line, text, number)
+            spoken += _words(line, text, number)
         elif isinstance(block, dict):
-            yield line.message_of("user", [block], number)
+            spoken.append(line.message_of("user", [block], number))
+    for one in spoken[1:]:
+        before = spoken[0].event
+        if one.event.role == before.role and before.content is not None:
+            before.content = [*before.content, *(one.event.content or [])]
+        else:
+            yield one
+    yield from spoken[:1]
 
 
 def _words(line: _Line, text: str, number: int) -> Iterator[Said]:
@@ -378,13 +389,8 @@ def _attachment(line: _Line) -> Iterator[Said]:
     held = line.fields.get("attachment")
     if not isinstance(held, dict) or held.get("type") != "queued_command":
         return
-    prompt = held.get("prompt")
     if held.get("commandMode") in (None, "prompt"):
-        for number, block in enumerate(prompt if isinstance(prompt, list) else [prompt]):
-            if (text := _text_of(block)) is not None:
-                yield from _words(line, text, number)
-            elif isinstance(block, dict):
-                yield line.message_of("user", [block], number)
+        yield from _blocks(line, held.get("prompt"))
 
 
 def _system(line: _Line) -> Iterator[Said]:
@@ -395,13 +401,22 @@ def _system(line: _Line) -> Iterator[Said]:
         about = line.fields.get("compactMetadata") or line.fields.get("microcompactMetadata")
         yield line.event("compaction", 0, tool_input=as_object(about))
     elif kind == "api_error":
-        why = in_words(line.fields.get("error")) or line.text("content") or "The model could not be asked."
+        why = _innermost(line.fields.get("error")) or line.text("content") or "The model could not be asked."
         yield line.event("api_error", 0, error=why)
     elif text := line.text("content"):
         if line.fields.get("level") == "error":
             yield line.event(kind or "error", 0, error=text)
         else:
             yield from _words(line, text, 0)
+
+
+def _innermost(error: Any) -> str:
+    """Return what an error of the Messages API says, which stands in an error within an error."""
+    for _ in range(3):
+        if not isinstance(error, dict):
+            break
+        error = error.get("message") or error.get("error") or in_words(error)
+    return in_words(error)
 
 
 _MEANINGS = {"assistant": _assistant, "user": _user, "system": _system, "attachment": _attachment}

@@ -72,6 +72,9 @@ class TimelineEvent:
     duration_ms: int | None
     model: str | None
     source: str | None
+    # Tokens that the model read, cached ones too, and wrote; of a request to a model only.
+    tokens_in: int | None = None
+    tokens_out: int | None = None
 
     @property
     def place(self) -> Place:
@@ -149,6 +152,12 @@ _FIELDS = (
     "context__model",
     "context__source",
     "error_head",
+    "tokens_in",
+    "context__output_tokens",
+)
+_READ = sum(
+    (Coalesce(F(f"context__{kind}_tokens"), 0) for kind in ("cache_read", "cache_write")),
+    F("context__input_tokens"),
 )
 _JSON = ("tool_input", "tool_output", "content")
 
@@ -282,7 +291,7 @@ class Timeline:
     def _read(self, events: Events, limit: int | None) -> list[TimelineEvent]:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in _JSON}
         sizes = {f"{name}_size": _Bytes(F(name)) for name in _JSON}
-        rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO))
+        rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
         values = rows.values_list(*_FIELDS, *heads, *sizes)
         found = [_event(row) for row in (values if limit is None else values[:limit])]
         return _read_whole(found)
@@ -298,13 +307,13 @@ def _of_kinds(kinds: tuple[str, ...]) -> Q:
 
 def _event(row: tuple[Any, ...]) -> TimelineEvent:
     (id_, at_us, event_type, timestamp, tool_name, exit_code, reason, role) = row[:8]
-    (tool_use_id, subagent, duration_ms, model, source, error) = row[8:14]
+    (tool_use_id, subagent, duration_ms, model, source, error, tokens_in, tokens_out) = row[8:16]
     tool_input, tool_output, content = (
-        _stored(head, size) for head, size in zip(row[14:17], row[17:20], strict=True)
+        _stored(head, size) for head, size in zip(row[16:19], row[19:22], strict=True)
     )
     return TimelineEvent(
         id_, at_us, event_type, timestamp, tool_name, tool_input, tool_output, content, error,
-        exit_code, reason, role, tool_use_id, subagent, duration_ms, model, source,
+        exit_code, reason, role, tool_use_id, subagent, duration_ms, model, source, tokens_in, tokens_out,
     )  # fmt: skip
 
 

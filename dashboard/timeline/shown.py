@@ -248,6 +248,16 @@ _MILESTONES = {
 }
 
 
+def _asked(event: TimelineEvent) -> str:
+    """Return which model was asked, and the tokens that it read and wrote."""
+    words = [f"Asked {event.model or 'a model'}"]
+    if event.tokens_in is not None:
+        words.append(f"{event.tokens_in:,} tokens in")
+    if event.tokens_out is not None:
+        words.append(f"{event.tokens_out:,} out")
+    return " · ".join(words)
+
+
 def _read_from(facts: Stored | None) -> str:
     """Return where a history comes from, in words: with Claude Code's version and the branch."""
     held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
@@ -259,7 +269,7 @@ def _read_from(facts: Stored | None) -> str:
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", lambda _: "Turn ended", ""),
-    "model_request": ("st-dot", lambda event: f"Asked {event.model or 'a model'}", ""),
+    "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
     READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
 }

@@ -79,6 +79,8 @@ def test_a_session_reads_as_it_went(corpus: Path) -> None:
         "thinking", "I will look at how totals are summed.", "Two places: shop/invoices.py:31 and shop/refunds.py:12.",
         "Both are mended, and a test holds all three to whole cents.",
     ]  # fmt: skip
+    picture = Event.objects.get(session=found, content__contains="This is what the customer sees")
+    assert [block["type"] for block in picture.content] == ["text", "image"]
     assert any(text.startswith("This session is being continued") for text in said(FIXED, "system"))
 
 
@@ -283,3 +285,6 @@ def test_the_session_page_says_where_its_history_comes_from(corpus: Path) -> Non
     page = signed_in("viewer").get(f"/ui/sessions/{session(FIXED).pk}/").content.decode()
     assert "Read from a transcript · Claude Code 2.1.240 · fix/rounding" in page
     assert "Conversation compacted" in page
+    # 4 and 18,200 from the cache and 512 into it.
+    assert "Asked claude-opus-4-6 · 18,716 tokens in · 187 out" in page
+    assert '<pre class="code failure">Overloaded</pre>' in page
