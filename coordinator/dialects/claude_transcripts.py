@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from coordinator import instants
@@ -146,7 +147,7 @@ def _number(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
-@dataclass(slots=True)
+@dataclass
 class _Line:
     """A line that is understood; makes events of it."""
 
@@ -170,7 +171,7 @@ class _Line:
         """Claude's id of the session."""
         return self.text("sessionId") or self.reader.session
 
-    @property
+    @cached_property
     def at(self) -> str:
         """When it happened, in the one form we write; as it stands where that cannot be read."""
         text = self.text("timestamp") or self.reader.at
@@ -192,7 +193,7 @@ class _Line:
         model = self.message.get("model")
         return model if isinstance(model, str) and model.strip() and model != SYNTHETIC else None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The origin of the whole line; a copy of it in another session's file has the same."""
         return origin("line", self.text("uuid") or self.digest)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from django.utils import timezone
 
+from coordinator import usage
 from coordinator.actions import sessions
 from coordinator.actors import Actor
 from coordinator.doctor import Finding
@@ -22,7 +23,7 @@ from coordinator.models import Change, Event, Session
 T = TypeVar("T")
 
 PATIENCE = 5.0  # seconds for each step
-DOOR = "/hooks/claude-code"
+DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
 
 
 def examine(url: str, key: str, *, by: Actor) -> Iterator[Finding]:
@@ -40,6 +41,7 @@ def examine(url: str, key: str, *, by: Actor) -> Iterator[Finding]:
         ("Find it written as an event", lambda: _written(claude_id)),
         ("Find it told to open pages", lambda: _told(claude_id)),
         ("Ask what policy says of a call", lambda: _ruling(url, key, claude_id)),
+        ("Tell tokens as telemetry does", lambda: _tokens(url, key, claude_id)),
     ]
     try:
         for step, work in steps:
@@ -74,8 +76,12 @@ def _post(url: str, key: str, claude_id: str, hook: str, **fields: object) -> st
 
 def _hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
     body = {"session_id": claude_id, "hook_event_name": hook, "cwd": "/", **fields}
+    return _send_json(url + DOOR, key, body)
+
+
+def _send_json(address: str, key: str, body: object) -> str:
     request = urllib.request.Request(  # noqa: S310 - the operator's own address
-        url + DOOR,
+        address,
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
@@ -89,7 +95,8 @@ def _send(request: urllib.request.Request) -> tuple[int, str]:
     except urllib.error.HTTPError as refusal:
         words = refusal.read(2_000).decode("utf-8", "replace")
         with suppress(ValueError, AttributeError):
-            words = json.loads(words).get("detail", words)
+            told = json.loads(words)
+            words = told.get("detail") or told.get("message") or words
         raise _Problem(f"HTTP {refusal.code}: {words}") from None
     except urllib.error.URLError as problem:
         raise _Problem(
@@ -118,6 +125,20 @@ def _ruling(url: str, key: str, claude_id: str) -> str:
         return "No rule speaks of it: Claude Code decides by itself."
     found = json.loads(answer).get("hookSpecificOutput", {})
     return f"{found.get('permissionDecision')}: {found.get('permissionDecisionReason')}"
+
+
+def _tokens(url: str, key: str, claude_id: str) -> str:
+    told = {"event.name": "api_request", "session.id": claude_id, "model": "a-trial"}
+    tokens = {"input_tokens": 3, "output_tokens": 4}
+    attributes = [{"key": name, "value": {"stringValue": text}} for name, text in told.items()]
+    attributes += [{"key": name, "value": {"intValue": str(number)}} for name, number in tokens.items()]
+    scope = {"logRecords": [{"attributes": attributes}]}
+    _send_json(url + TELEMETRY, key, {"resourceLogs": [{"scopeLogs": [scope]}]})
+    session = Session.objects.filter(executor_session_id=claude_id).first()
+    spent = _soon(lambda: usage.of_sessions([session.pk]).get(session.pk)) if session else None
+    if spent is None:
+        raise _Problem("The server took it, but the trial's session has no tokens.")
+    return f"{spent.tokens} tokens in the trial's session."
 
 
 def _soon(look: Callable[[], T | None]) -> T | None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.served
 
 def test_the_doctor_finds_every_hop_working(served: Served) -> None:
     told = manage("doctor", "claude-code", env=served.env).stdout
-    assert told.count("ok  ") == 5, told
+    assert told.count("ok  ") == 6, told
     assert served.sql("SELECT count(*) FROM sessions") == [(0,)]
     assert served.sql("SELECT count(*) FROM api_keys WHERE name LIKE 'doctor-%' AND revoked_at IS NULL") == [
         (0,)

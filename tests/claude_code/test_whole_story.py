@@ -188,7 +188,7 @@ def test_connecting_takes_a_key_a_paste_and_a_trial(served: Served, person_at: C
     assert line.startswith("export SIGNALBOX_KEY=sbx_")
     shoot(page, "connect")
     page.get_by_role("button", name="Send a trial hook").click()
-    expect(page.locator(".findings .chip.good")).to_have_count(5, timeout=15_000)
+    expect(page.locator(".findings .chip.good")).to_have_count(6, timeout=15_000)
     shoot(page, "trial")
     claude = Claude(served, key=line.partition("=")[2])
     claude.prompt("Hello.")
