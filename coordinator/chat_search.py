@@ -8,7 +8,8 @@ from django.db import connection
 
 from coordinator.chat_content import words_of as said
 from coordinator.models import ChatMessage
-from coordinator.search import Piece, fts5_query, snippet, tsquery
+from coordinator.search import Piece, snippet
+from coordinator.search_index import fts5_query, tsquery
 from coordinator.search_text import terms_of
 
 MOST = 50
@@ -29,9 +30,9 @@ def find(text: str, *, agent_id: str = "", limit: int = MOST) -> list[ChatHit]:
         return []
     if connection.vendor == "sqlite":
         found = "id IN (SELECT rowid FROM sbx_chat_words WHERE sbx_chat_words MATCH %s)"
-        question = fts5_query(terms)
+        question = fts5_query([[term] for term in terms])
     else:
-        found, question = "words @@ to_tsquery('simple', %s)", tsquery(terms)
+        found, question = "words @@ to_tsquery('simple', %s)", tsquery([[term] for term in terms])
     # A literal of our own and a parameter: nothing that was typed is in the statement.
     ids = f"chat_messages.id IN (SELECT message_id FROM sbx_chat_search WHERE {found})"  # noqa: S608
     rows = ChatMessage.objects.extra(where=[ids], params=[question]).select_related("agent")  # noqa: S610

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
-
 from coordinator import instants
-from coordinator.models import Event
-from coordinator.search_text import Term, label, readable, terms_of
+from coordinator.models import Event, EventContext, Session
+from coordinator.search_index import Limits, Walk, texts_of, walk
+from coordinator.search_text import Term, label, readable, spans_of, terms_of
 
 PAGE = 30
 SNIPPET_CHARACTERS = 240
 MOST_IN_SESSION = 2_000
-READ_UP_TO = 12_000  # as much of a value as is indexed
+MOST_SESSIONS = 500  # of one agent, whose labels are asked for; of more, an event is likely to be near
+_LARGE = ("tool_input", "tool_output", "content", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,83 +62,71 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """A page of hits, newest first, and where the next page begins (`before`), if there is one."""
+    """A page of hits, newest first, and where the next page begins (`before`), if there is one.
+
+    `looked_until` says how far back was looked where that took too long to look further.
+    """
 
     hits: list[Hit]
     before: int | None
+    looked_until: datetime | None = None
 
 
 def find(question: Question, *, before: int | None = None, limit: int = PAGE) -> Hits:
     """Return what answers the question, newest events first; nothing where no word was asked for."""
     if not question.terms:
         return Hits([], None)
-    ids = _ids(question, before=before, limit=limit + 1)
-    events = {
-        event.pk: event
-        for event in Event.objects.filter(pk__in=ids[:limit]).select_related("session", "context")
-    }
-    hits = [_hit(events[pk], question.terms) for pk in ids[:limit] if pk in events]
-    return Hits(hits, before=ids[limit - 1] if len(ids) > limit else None)
+    walked = _walk(question, before, limit + 1)
+    ids = walked.ids[:limit]
+    events = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE).in_bulk()
+    texts = texts_of(ids)
+    hits = [_hit(events[pk], texts[pk], question.terms) for pk in ids if pk in events and pk in texts]
+    if len(walked.ids) > limit:
+        return Hits(hits, before=ids[-1])
+    return Hits(hits, before=walked.reached, looked_until=_instant_near(walked.reached))
 
 
 def event_ids(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> tuple[int, ...] | None:
     """Return the newest events of one session in which the words are; None where no word was asked for."""
     question = Question(text, session_id=session_id)
-    return tuple(_ids(question, before=None, limit=limit)) if question.terms else None
+    return tuple(_walk(question, None, limit).ids) if question.terms else None
 
 
-def _ids(question: Question, *, before: int | None, limit: int) -> list[int]:
-    terms = [*question.labels, *question.terms]
-    on_sqlite = connection.vendor == "sqlite"
-    index = "sbx_search" if on_sqlite else "sbx_search i"
-    key = "sbx_search.rowid" if on_sqlite else "i.event_id"
-    matches = "sbx_search MATCH %s" if on_sqlite else "i.words @@ to_tsquery('simple', %s)"
-    conditions = [matches]
-    parameters: list[str | int] = [(fts5_query if on_sqlite else tsquery)(terms)]
-    if before is not None:
-        conditions.append(f"{key} < %s")
-        parameters.append(before)
-    join = f" JOIN events e ON e.id = {key}"
-    if question.agent:
-        join += " JOIN sessions s ON s.session_id = e.session_id"
-        conditions.append("s.agent_name = %s")
-        parameters.append(question.agent)
+def _walk(question: Question, before: int | None, limit: int) -> Walk:
+    groups: list[list[Term]] = [[term] for term in (*question.labels, *question.terms)]
+    agent = question.agent
+    if agent:
+        of_agent = Session.objects.filter(agent_name=agent).values_list("pk", flat=True)[: MOST_SESSIONS + 1]
+        sessions = [Term((label("session", pk),)) for pk in of_agent]
+        if not sessions:
+            return Walk([])
+        if len(sessions) <= MOST_SESSIONS:
+            groups.append(sessions)
+            agent = ""
+    since, until = (None if at is None else instants.to_us(at) for at in (question.since, question.until))
     if question.since or question.until:
-        join += " JOIN event_context c ON c.event_id = e.id"
-        for moment, sign in ((question.since, ">="), (question.until, "<")):
-            if moment is not None:
-                conditions.append(f"c.instant_us {sign} %s")
-                parameters.append(instants.to_us(moment))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {key} FROM {index}{join} WHERE {' AND '.join(conditions)} ORDER BY {key} DESC LIMIT %s",  # noqa: S608 # constants
-            [*parameters, limit],
-        )
-        return [row[0] for row in cursor.fetchall()]
+        groups.append([Term((word,)) for word in spans_of(question.since, question.until)])
+    return walk(groups, Limits(before, since, until, agent), limit)
 
 
-def fts5_query(terms: Sequence[Term]) -> str:
-    """Return terms in FTS5's language. Words are letters and digits, so nothing in them needs quoting."""
-    return " AND ".join(f'"{" ".join(term.words)}"{"*" if term.prefix else ""}' for term in terms)
-
-
-def tsquery(terms: Sequence[Term]) -> str:
-    """Return terms in PostgreSQL's language."""
-    return " & ".join(f"({' <-> '.join(term.words)}{':*' if term.prefix else ''})" for term in terms)
+def _instant_near(event_id: int | None) -> datetime | None:
+    """Return when the first event from this id on happened."""
+    if event_id is None:
+        return None
+    nearest = (
+        EventContext.objects.filter(pk__gte=event_id).order_by("pk").values_list("instant_us", flat=True)
+    )
+    at_us = nearest.first()
+    return None if at_us is None else instants.from_us(at_us)
 
 
 # --- snippets -----------------------------------------------------------------------------------------------
 
 
-def _hit(event: Event, terms: Sequence[Term]) -> Hit:
+def _hit(event: Event, texts: Sequence[str], terms: Sequence[Term]) -> Hit:
     context = getattr(event, "context", None)
     at = instants.from_us(context.instant_us) if context else instants.parse(event.timestamp)
-    names = ["content__text", "tool_output__text", "error", "reason", "tool_name"]
-    if event.event_type != "post_tool":  # its input is its beginning's, and indexed there
-        names.insert(0, "tool_input__text")
-    values = Event.objects.filter(pk=event.pk).values_list(*names)[0]
-    texts = [readable(value[:READ_UP_TO]) for value in values if value]
-    return Hit(event, at, snippet(texts, terms))
+    return Hit(event, at, snippet([readable(text) for text in texts], terms))
 
 
 def snippet(texts: Sequence[str], terms: Sequence[Term]) -> list[Piece]:

@@ -13,13 +13,24 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Any
 
 # The beginning of each value is indexed: enough for what people look for, and a bound on what a huge output costs.
 INDEX_CHARACTERS = 12_000
+# What is indexed of an event, as SQL. A call's end repeats its input, which would only be found twice.
+TEXTS = (
+    f"CASE WHEN event_type <> 'post_tool' THEN substr(tool_input, 1, {INDEX_CHARACTERS}) END, "
+    + ", ".join(
+        f"substr({name}, 1, {INDEX_CHARACTERS})" for name in ("tool_output", "content", "error", "reason")
+    )
+    + ", tool_name"
+)
 _WORD = re.compile(r"[^\W_]+")
 _ASKED = re.compile(r'"([^"]*)"|(\S+)')
 MOST_TERMS = 12
+# Events of neighbouring ids share a block, so that an index can be asked for a stretch of them.
+BLOCK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +64,67 @@ def terms_of(question: str) -> list[Term]:
 
 
 def label(kind: str, value: str) -> str:
-    """Return one word that stands for a fact (`session`, `kind`, `tool`) and that no text contains."""
+    """Return one word that stands for a fact (`session`, `kind`, `tool`, `day` …) and that no text contains."""
     return f"sbx{kind}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
-def document(session_id: str, event_type: str, tool_name: str | None, values: Iterable[str | None]) -> str:
-    """Return what is indexed of an event: its words, then the words that stand for its facts."""
-    words = [word[:100] for value in values if value for word in words_of(readable(value)[:INDEX_CHARACTERS])]
-    facts = [label("session", session_id), label("kind", event_type)]
-    if tool_name:
-        words += words_of(tool_name)
-        facts.append(label("tool", tool_name))
-    return " ".join([*words, *facts])
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is indexed of an event beside its texts."""
+
+    event_id: int
+    session_id: str
+    event_type: str
+    tool_name: str | None
+    at: datetime | None
+
+    def words(self) -> list[str]:
+        """Return the words that stand for these facts."""
+        words = [label("session", self.session_id), label("kind", self.event_type)]
+        words += blocks(self.event_id, self.event_id + 1)
+        if self.tool_name:
+            words.append(label("tool", self.tool_name))
+        if self.at:
+            words += [span(f"{self.at:%Y}"), span(f"{self.at:%Y%m}"), span(f"{self.at:%Y%m%d}")]
+        return words
+
+
+def words_said(texts: Iterable[str | None]) -> list[str]:
+    """Return the words of an event's texts (TEXTS), as they stand."""
+    return [word[:100] for text in texts if text for word in words_of(readable(text)[:INDEX_CHARACTERS])]
+
+
+def blocks(low: int, high: int) -> list[str]:
+    """Return the words that stand for the blocks of the ids from `low` until before `high`."""
+    return [f"sbxblock{number}" for number in range(low // BLOCK, -(-high // BLOCK))]
+
+
+def span(digits: str) -> str:
+    """Return the word that stands for a year, a month or a day (UTC): `2026`, `202602`, `20260223`."""
+    return f"sbxtime{digits}"
+
+
+FIRST_YEAR, LAST_YEAR = 1970, 2100
+
+
+def spans_of(since: datetime | None, until: datetime | None) -> tuple[str, ...]:
+    """Return the fewest words whose spans cover what lies between two instants; the days at the edges whole."""
+    first = max(since.date() if since else date(FIRST_YEAR, 1, 1), date(FIRST_YEAR, 1, 1))
+    last = min(until.date() if until else date(LAST_YEAR, 12, 31), date(LAST_YEAR, 12, 31))
+    words = []
+    while first <= last:
+        year_end = date(first.year, 12, 31)
+        month_end = (first.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
+        if (first.month, first.day) == (1, 1) and year_end <= last:
+            words.append(span(f"{first:%Y}"))
+            first = year_end + timedelta(days=1)
+        elif first.day == 1 and month_end <= last:
+            words.append(span(f"{first:%Y%m}"))
+            first = month_end + timedelta(days=1)
+        else:
+            words.append(span(f"{first:%Y%m%d}"))
+            first += timedelta(days=1)
+    return tuple(words)
 
 
 def readable(stored: str) -> str:

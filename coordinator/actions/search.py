@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db import connection, transaction
 
-from coordinator.search_text import INDEX_CHARACTERS, document
+from coordinator import instants
+from coordinator.search_text import TEXTS, Facts, words_said
 
 STEP = 250  # events a transaction, so that other writers wait for moments only
 MOST_AT_ONCE = 20_000  # events one call of housekeeping takes on
@@ -22,7 +22,6 @@ REST_PER_WORK = 2.0
 # On PostgreSQL a transaction that began early may commit late, with ids below those that are indexed already.
 OVERLAP = 5_000
 
-_COLUMNS = ("tool_input", "tool_output", "content", "error", "reason")
 _INDEXED = {
     "sqlite": "SELECT 1 FROM sbx_search_docsize i WHERE i.id = e.id",
     "postgresql": "SELECT 1 FROM sbx_search i WHERE i.event_id = e.id",
@@ -109,9 +108,22 @@ def _missing(after: int) -> list[int]:
 def _index(ids: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
     on_sqlite = connection.vendor == "sqlite"
-    with connection.cursor() as cursor:
-        documents = [(row[0], document(row[1], row[2], row[3], _values(row))) for row in _rows(cursor, ids)]
+    words: set[str] = set()
+    documents = []
+    for facts, texts in _read(ids):
+        said = words_said(texts)
+        words.update(said)
+        documents.append((facts.event_id, " ".join(said + facts.words())))
     with transaction.atomic(), connection.cursor() as cursor:
+        if on_sqlite:
+            cursor.executemany(
+                "INSERT OR IGNORE INTO sbx_search_terms VALUES (%s)", [(w,) for w in sorted(words)]
+            )
+        else:
+            cursor.execute(
+                "INSERT INTO sbx_search_terms SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING",
+                [sorted(words)],
+            )
         cursor.executemany(
             _INSERT[connection.vendor],
             [(pk, text, pk) if on_sqlite else (pk, text) for pk, text in documents],
@@ -119,19 +131,23 @@ def _index(ids: Sequence[int]) -> int:
     return len(documents)
 
 
-def _values(row: tuple[Any, ...]) -> tuple[str | None, ...]:
-    """Return what is indexed of a row. A call's end repeats its input, which would only be found twice."""
-    return row[5:] if row[2] == "post_tool" else row[4:]
-
-
-def _rows(cursor: Any, ids: Sequence[int]) -> list[tuple[Any, ...]]:
-    heads = ", ".join(f"substr({column}, 1, {INDEX_CHARACTERS})" for column in _COLUMNS)
+def _read(ids: Sequence[int]) -> list[tuple[Facts, Sequence[str | None]]]:
     places = ", ".join(["%s"] * len(ids))
-    cursor.execute(
-        f"SELECT id, session_id, event_type, tool_name, {heads} FROM events WHERE id IN ({places}) ORDER BY id",  # noqa: S608 # constants
-        list(ids),
-    )
-    return list(cursor.fetchall())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT e.id, e.session_id, event_type, timestamp, instant_us, {TEXTS} FROM events e"  # noqa: S608 # constants
+            f" LEFT JOIN event_context c ON c.event_id = e.id WHERE e.id IN ({places}) ORDER BY e.id",
+            list(ids),
+        )
+        rows = cursor.fetchall()
+    return [(Facts(*row[:3], row[-1], _moment(row[4], row[3])), row[5:]) for row in rows]
+
+
+def _moment(at_us: int | None, timestamp: str) -> datetime | None:
+    try:
+        return instants.parse(timestamp) if at_us is None else instants.from_us(at_us)
+    except OverflowError:
+        return None
 
 
 def forget_deleted(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time

@@ -21,7 +21,7 @@ from coordinator.models.fields import TimeField
 from coordinator.roles import ADMIN, has_role
 from dashboard.admin import columns
 from dashboard.admin.forms import StoredForm, form_field
-from dashboard.admin.paginator import CappedPaginator
+from dashboard.paginator import CappedPaginator
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
-
 import django_filters
-from django import forms
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from coordinator.models import PermissionRequest
+from dashboard.filters.days import DaysFilter
 
 STANDINGS = (
     ("waiting", "Waiting"),
@@ -24,12 +22,7 @@ STANDINGS = (
 Rows = QuerySet[PermissionRequest]
 
 
-def day_start(day: date) -> datetime:
-    """Return the first instant of a day, in UTC: the day that exports and audit rows speak of."""
-    return timezone.make_aware(datetime.combine(day, time.min))
-
-
-class RequestFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+class RequestFilter(DaysFilter):
     """Status, plugin, type, person, dates and words. A value that nothing has gives an empty list, no error."""
 
     q = django_filters.CharFilter(method="with_words", label="Search")
@@ -37,12 +30,6 @@ class RequestFilter(django_filters.FilterSet):  # type: ignore[misc] # the libra
     plugin = django_filters.CharFilter(field_name="plugin_id", label="Plugin")
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
     person = django_filters.CharFilter(method="with_person", label="Decided by")
-    since = django_filters.DateFilter(
-        method="since_day", label="From", widget=forms.DateInput({"type": "date"})
-    )
-    until = django_filters.DateFilter(
-        method="until_day", label="To", widget=forms.DateInput({"type": "date"})
-    )
 
     def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
         """Keep rows that hold every word somewhere a person would look for it."""
@@ -78,11 +65,3 @@ class RequestFilter(django_filters.FilterSet):  # type: ignore[misc] # the libra
     def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
         """Keep what this person decided, alone or with another, or revoked."""
         return rows.filter(Q(approved_by__icontains=name) | Q(context__revoked_by=name))
-
-    def since_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what was asked on this day or later."""
-        return rows.filter(created_at__gte=day_start(day))
-
-    def until_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what was asked on this day or earlier."""
-        return rows.filter(created_at__lt=day_start(day + timedelta(days=1)))

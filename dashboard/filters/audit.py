@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
-
 import django_filters
-from django import forms
 from django.db.models import Q, QuerySet
 
 from coordinator.models import AuditLog
-from dashboard.filters.approvals import day_start
+from dashboard.filters.days import DaysFilter
 
 Rows = QuerySet[AuditLog]
 
 
-class AuditFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+class AuditFilter(DaysFilter):
     """Event, actor, target, permission, result, trace, dates and words."""
+
+    moment = "timestamp"
 
     q = django_filters.CharFilter(method="with_words", label="Search")
     event = django_filters.CharFilter(field_name="event_type", label="Event")
@@ -24,12 +23,6 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
     permission = django_filters.CharFilter(field_name="permission", label="Permission")
     result = django_filters.CharFilter(field_name="result", label="Result")
     trace = django_filters.CharFilter(field_name="trace_id", label="Trace")
-    since = django_filters.DateFilter(
-        method="since_day", label="From", widget=forms.DateInput({"type": "date"})
-    )
-    until = django_filters.DateFilter(
-        method="until_day", label="To", widget=forms.DateInput({"type": "date"})
-    )
 
     def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
         """Keep rows that hold every word in any of their texts, before and after included."""
@@ -44,11 +37,3 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
                 | Q(trace_id__icontains=word)
             )
         return rows
-
-    def since_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what happened on this day or later."""
-        return rows.filter(timestamp__gte=day_start(day))
-
-    def until_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what happened on this day or earlier."""
-        return rows.filter(timestamp__lt=day_start(day + timedelta(days=1)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import datetime, timedelta
 
 import django_filters
 from django import forms
@@ -10,20 +10,18 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
-from dashboard.filters.approvals import day_start
+from dashboard.filters.days import DaysFilter
 
 Rows = QuerySet[Session]
-# Beyond these a day asks for everything, or nothing, and cannot be reckoned with.
-EARLIEST, LATEST = 1970, 9999
-# The exact comparison of instants costs tens of microseconds a row, and a busy day has thousands. A day away from
-# the edge the text alone tells, whatever its offset; nearer, it tells for UTC, which is all that we write. `:`
+# The exact comparison of instants costs tens of microseconds a row, and a busy day has thousands. Two days away
+# from the edge the text alone tells, whatever its form and offset; nearer, it tells for the form that we write. `:`
 # comes after every digit, so odd texts stay out. The bounds outside the OR let both engines read that stretch of
 # sbx_sessions_created and nothing else.
-DAY = timedelta(days=1)
-IN_UTC = Q(created_at__text__endswith="+00:00")
+NEAR = timedelta(days=2)
+IN_UTC = Q(created_at__text__endswith="+00:00", created_at__text__contains="T")
 
 
-class SessionFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+class SessionFilter(DaysFilter):
     """Words, status, agent, host, directory, parent, dates, errors, pending approvals.
 
     Without any of them only the sessions that nobody's session started are listed; their children unfold.
@@ -41,8 +39,6 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc] # the libra
     waiting = django_filters.BooleanFilter(
         method="with_waiting", widget=forms.CheckboxInput, label="Waiting for a person"
     )
-    since = django_filters.DateFilter(method="since_day", label="From")
-    until = django_filters.DateFilter(method="until_day", label="To")
 
     @property
     def is_on(self) -> bool:
@@ -82,21 +78,27 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc] # the libra
         asked = PermissionContext.objects.filter(request__status="pending", session_id__isnull=False)
         return rows.filter(pk__in=asked.values("session_id"))
 
-    def since_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what was started on this day or later."""
-        if day.year < EARLIEST:
+    def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
+        """Keep what was started on the first day or later."""
+        start = self.days.start
+        if start is None:
             return rows
-        stretch = Q(created_at__text__gte=str(day - DAY), created_at__text__lt=":")
-        clearly = Q(created_at__text__gte=str(day + DAY))
-        in_utc = IN_UTC & Q(created_at__text__gte=str(day))
-        return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__gte=day_start(day)))))
+        stretch = Q(created_at__text__gte=_text(start - NEAR), created_at__text__lt=":")
+        clearly = Q(created_at__text__gte=_text(start + NEAR))
+        in_utc = IN_UTC & Q(created_at__text__gte=_text(start))
+        return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__gte=start))))
 
-    def until_day(self, rows: Rows, _name: str, day: date) -> Rows:
-        """Keep what was started on this day or earlier."""
-        if day.year >= LATEST or day.year < EARLIEST:
-            return rows if day.year >= LATEST else rows.none()
-        end = day + DAY
-        stretch = Q(created_at__text__gte="0", created_at__text__lt=str(end + DAY))
-        clearly = Q(created_at__text__lt=str(end - DAY))
-        in_utc = IN_UTC & Q(created_at__text__lt=str(end))
-        return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__lt=day_start(end)))))
+    def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
+        """Keep what was started on the last day or earlier."""
+        end = self.days.end
+        if end is None:
+            return rows
+        stretch = Q(created_at__text__gte="0", created_at__text__lt=_text(end + NEAR))
+        clearly = Q(created_at__text__lt=_text(end - NEAR))
+        in_utc = IN_UTC & Q(created_at__text__lt=_text(end))
+        return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__lt=end))))
+
+
+def _text(moment: datetime) -> str:
+    """Return what the text of an instant, to the second and in UTC, begins with."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}"

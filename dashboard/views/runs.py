@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import Count
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -21,11 +19,13 @@ from coordinator.errors import SignalboxError
 from coordinator.models import Run, Runner, Session
 from coordinator.run_waits import Queue
 from dashboard import refusals
+from dashboard.filters.runs import RunFilter
 from dashboard.guards import approver, viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.paginator import CappedPaginator
 from dashboard.run_forms import DemandsForm, ResumeForm, StartForm
+from dashboard.status_facets import status_facets
 from dashboard.tables.runs import RunTable
-from dashboard.views.session_list import StatusFacet, changed
 
 PAGE = 25
 STATUSES = ("pending", "claimed", "running", "stopping", "completed", "failed", "stopped")
@@ -50,13 +50,10 @@ class RunRow:
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
     """List the runs, newest first, with the numbers of each status."""
-    found = Run.objects.select_related("session")
-    for name, column in (("status", "status"), ("runner", "runner_id"), ("session", "session_id")):
-        if value := request.GET.get(name):
-            found = found.filter(**{column: value})
-    table = RunTable(found)
+    narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session"))
+    table = RunTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-created"
-    page = Paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
+    page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
     queue = Queue.at(timezone.now())
     hosts = dict(
         Runner.objects.filter(pk__in={run.runner_id for run in page.object_list}).values_list(
@@ -70,23 +67,12 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
             RunRow(run, queue.why(run), hosts.get(run.runner_id, run.runner_id or ""))
             for run in page.object_list
         ],
-        "statuses": _facets(request),
-        "filtered": any(request.GET.get(name) for name in ("status", "runner", "session")),
+        "statuses": status_facets("runs", STATUSES, request.GET),
+        "filtered": any(request.GET.get(name) for name in narrowed.filters),
+        "days": narrowed.days,
         "online": len(queue.runners),
     }
     return render(request, "runs/_results.html" if wants_fragment(request) else "runs/list.html", context)
-
-
-def _facets(request: HtmxHttpRequest) -> list[StatusFacet]:
-    numbers = dict(Run.objects.order_by().values_list("status").annotate(number=Count("*")))
-    chosen = request.GET.get("status", "")
-    return [
-        StatusFacet(
-            word, numbers[word], word == chosen, changed(request.GET, status="" if word == chosen else word)
-        )
-        for word in (*STATUSES, *sorted(numbers.keys() - set(STATUSES)))
-        if word in numbers
-    ]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

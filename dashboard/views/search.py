@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
@@ -11,13 +10,14 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.search import Question, find
-from dashboard.filters.approvals import day_start
+from dashboard.filters.days import Days
 from dashboard.guards import viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.views.session_list import changed, choices
+from dashboard.status_facets import changed
+from dashboard.views.session_list import choices
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
-FIELDS = ("q", "kind", "tool", "agent", "session", "since", "until")
+FIELDS = ("q", "kind", "tool", "agent", "session")
 
 
 @require_safe
@@ -34,17 +34,19 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
         "question": question,
         "asked": bool(question.terms),
         "hits": found.hits,
+        "looked_until": found.looked_until,
         "older": changed(request.GET, before=str(found.before)) if found.before else "",
         "first": changed(request.GET, before="") if before else "",
     }
     if wants_fragment(request):
         return render(request, "search/_hits.html", context)
-    context |= {"agents": choices("agent_name"), "kinds": KINDS}
+    context |= {"agents": choices("agent_name"), "kinds": KINDS, "days": Days.of(request.GET)}
     return render(request, "search/search.html", context)
 
 
 def question_of(data: QueryDict) -> Question:
     """Read the query string; what cannot be read is as if it were not asked."""
+    days = Days.of(data)
     texts = {name: data.get(name, "")[:300] for name in FIELDS}
     return Question(
         text=texts["q"],
@@ -52,13 +54,6 @@ def question_of(data: QueryDict) -> Question:
         kind=texts["kind"] if texts["kind"] in dict(KINDS) else "",
         tool=texts["tool"],
         agent=texts["agent"],
-        since=_day(texts["since"]),
-        until=_day(texts["until"], days_later=1),
+        since=days.start,
+        until=days.end,
     )
-
-
-def _day(text: str, *, days_later: int = 0) -> datetime | None:
-    try:
-        return day_start(date.fromisoformat(text) + timedelta(days=days_later))
-    except (ValueError, OverflowError):
-        return None

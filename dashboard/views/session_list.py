@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from django.core.paginator import Paginator
 from django.db import connection
-from django.db.models import Count
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -18,7 +16,9 @@ from coordinator.models import Session
 from dashboard.filters.sessions import SessionFilter
 from dashboard.guards import viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.paginator import CappedPaginator
 from dashboard.session_rows import SessionRow, rows_for
+from dashboard.status_facets import changed, status_facets
 from dashboard.tables.sessions import SessionTable
 
 PAGE = 25
@@ -26,16 +26,6 @@ MOST_CHOICES = 300
 MOST_CHILDREN = 100
 MOST_FOLLOWED = 16  # running sessions whose events a list listens to; a stream takes 20 topics
 STATUSES = ("running", "pending", "stopping", "finished", "error", "stopped")
-
-
-@dataclass(frozen=True, slots=True)
-class StatusFacet:
-    """A status as a filter, and how many sessions have it."""
-
-    word: str
-    count: int
-    on: bool
-    query: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +46,14 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     narrowed = SessionFilter(request.GET, queryset=Session.objects.all())
     table = SessionTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-started"
-    page = Paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
+    page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
     rows = rows_for(page.object_list)
     context = {"filter": narrowed, "table": table, "page": page, "rows": rows}
     if wants_fragment(request):
         return render(request, "sessions/_results.html", context)
     context |= {
         "followed": followed(rows),
-        "statuses": status_facets(request.GET),
+        "statuses": status_facets("sessions", STATUSES, request.GET),
         "switches": [
             switch(request.GET, "waiting", "Waits for a person", "approvals"),
             switch(request.GET, "errors", "With errors", "st-cross"),
@@ -99,33 +89,10 @@ def followed(rows: Iterable[SessionRow]) -> list[str]:
     ]
 
 
-def status_facets(query: QueryDict) -> list[StatusFacet]:
-    """Return the statuses that there are, the known ones in their order, each with its number."""
-    numbers = dict(Session.objects.order_by().values_list("status").annotate(number=Count("*")))
-    words = [word for word in STATUSES if word in numbers] + sorted(numbers.keys() - set(STATUSES))
-    chosen = query.get("status", "")
-    return [
-        StatusFacet(
-            word, numbers[word], word == chosen, changed(query, status="" if word == chosen else word)
-        )
-        for word in words
-    ]
-
-
 def switch(query: QueryDict, name: str, label: str, icon: str) -> Switch:
     """Return a filter that a link switches on and off."""
     on = query.get(name) == "true"
     return Switch(label, icon, on, changed(query, **{name: "" if on else "true"}))
-
-
-def changed(query: QueryDict, **values: str) -> str:
-    """Return the query string with `values` set (an empty one is left out), back on the first page."""
-    kept = query.copy()
-    for name, value in {"page": "", **values}.items():
-        kept.pop(name, None)
-        if value:
-            kept[name] = value
-    return f"?{kept.urlencode()}"
 
 
 # From one value to the next: DISTINCT would read the index of every session from end to end.

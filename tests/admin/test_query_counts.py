@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.models import Event, Session
-from dashboard.admin import paginator
+from dashboard import paginator
 from tests.admin.pages import url
 from tests.admin.rows import REGISTERED, odd_row
 from tests.people import signed_in

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from coordinator import search
+from coordinator import search, search_index, search_text
 from coordinator.actions.search import forget_deleted, index_new, rebuild
 from coordinator.models import Event, EventContext
 from coordinator.search import Question, find
@@ -212,3 +214,125 @@ def test_a_session_is_searched_in_place(session):
         .context["rows"]
     )
     assert [row.kind for row in shown] == ["call"]
+
+
+def test_a_page_of_hits_asks_no_query_per_hit(session):
+    client = signed_in("viewer")
+    add_events(session, [said("user", "lonely")])
+    index_new()
+
+    def asked(words):
+        with CaptureQueriesContext(connection) as seen:
+            assert client.get("/ui/search/", {"q": words}).status_code == 200
+        return len(seen)
+
+    one = asked("lonely")
+    add_events(session, [said("user", f"needle {n}") for n in range(29)])
+    index_new()
+    assert asked("needle") == one <= 14
+
+
+def pages_of(text, limit=3, **where):
+    """Return the ids of all pages, however often the search has to be told to go on."""
+    seen, before = [], None
+    while True:
+        page = find(Question(text, **where), before=before, limit=limit)
+        seen += [hit.event.pk for hit in page.hits]
+        before = page.before
+        if before is None:
+            return seen
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A reader who waits for one stretch of ids, and stretches of a few ids each."""
+    monkeypatch.setattr(search_index, "PATIENCE", 0)
+    monkeypatch.setattr(search_index, "NEWEST_ROWS", 4)
+    for module in (search_index, search_text):
+        monkeypatch.setattr(module, "BLOCK", 5)
+    monkeypatch.setattr(search_index, "STRETCHES", {"sqlite": (1, 2), "postgresql": (1, 2)})
+
+
+def test_a_search_that_ends_early_says_how_far_it_came_and_goes_on_from_there(session, impatient):
+    (old,) = add_events(session, [said("user", "needle")])
+    add_events(session, [said("user", "hay", at=BEGAN + timedelta(days=1)) for _ in range(40)])
+    index_new()
+    first = find(Question("needle"))
+    assert first.hits == []
+    assert first.looked_until == BEGAN + timedelta(days=1)
+    assert pages_of("needle") == [old.pk]
+    body = signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode()
+    assert "Look further back" in body
+
+
+@pytest.mark.parametrize("most", [0, 3, 100])
+@pytest.mark.parametrize(
+    "question",
+    ["iden*", "iden* even", "iden* odd*", "src/iden*", "iden* nothing", "iden* not*", '"x y" iden*'],
+)
+def test_beginnings_of_many_words_find_what_they_find_word_by_word(
+    session, impatient, monkeypatch, most, question
+):
+    texts = [f"src/ident{n % 7} x y {'even' if n % 2 == 0 else 'odd'}" for n in range(20)]
+    texts[3:9] = ["iden", "x identity y", "even", "src identical/x/y", "IDENT\u00c9", "odd x y"]
+    rows = add_events(session, [said("user", text) for text in texts])
+    index_new()
+
+    def has(text, term):
+        words, length = words_of(text), len(term.words)
+        return any(
+            tuple(words[at : at + length]) == term.words
+            or (
+                term.prefix
+                and tuple(words[at : at + length - 1]) == term.words[:-1]
+                and words[at + length - 1 :][:1] != []
+                and words[at + length - 1].startswith(term.words[-1])
+            )
+            for at in range(len(words))
+        )
+
+    expected = [
+        row.pk
+        for row, text in reversed(list(zip(rows, texts, strict=True)))
+        if all(has(text, term) for term in terms_of(question))
+    ]
+    monkeypatch.setattr(search_index, "FEW_WORDS", min(most, 2))
+    monkeypatch.setattr(search_index, "MOST_WORDS", {"sqlite": most, "postgresql": most})
+    monkeypatch.setattr(search_index, "CHECKED_AT_ONCE", 2)
+    monkeypatch.setattr(search_index, "CHECKED_FIRST", 2)
+    assert pages_of(question) == expected
+
+
+def test_the_agent_of_many_sessions_is_found_like_that_of_few(session, monkeypatch):
+    rows = []
+    for number in range(4):
+        other = make_session(f"ses_{number}", agent_name="builder" if number % 2 else "weaver")
+        rows += add_events(other, [said("user", "needle")])
+    index_new()
+    expected = [rows[3].pk, rows[1].pk]
+    assert found("needle", agent="builder") == expected
+    monkeypatch.setattr(search, "MOST_SESSIONS", 1)
+    assert found("needle", agent="builder") == expected
+    assert found("needle", agent="nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        ("2026-02-23", "2026-02-24", ["sbxtime20260223", "sbxtime20260224"]),
+        (
+            "2026-01-30",
+            "2026-03-01",
+            ["sbxtime20260130", "sbxtime20260131", "sbxtime202602", "sbxtime20260301"],
+        ),
+        ("2023-12-31", "2025-01-01", ["sbxtime20231231", "sbxtime2024", "sbxtime20250101"]),
+    ],
+)
+def test_a_stretch_of_time_is_years_months_and_days(since, until, expected):
+    moments = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (since, until))
+    assert list(search_text.spans_of(*moments)) == expected
+
+
+def test_no_stretch_of_time_is_too_long_to_ask_for():
+    assert len(search_text.spans_of(BEGAN, None)) < 120
+    assert len(search_text.spans_of(None, BEGAN)) < 120

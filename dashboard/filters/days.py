@@ -1,0 +1,90 @@
+"""Days as lists are narrowed by them: from one to another, both included, in the zone of whoever chose them.
+
+The zone stands in the URL beside the days, so a link, an export and a bookmark mean the same instants for
+everybody. static/js/days.js puts the reader's zone there; without JavaScript days are UTC, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+import django_filters
+from django.db.models import QuerySet
+
+# Beyond these a day asks for everything, or nothing, and cannot be reckoned with.
+EARLIEST, LATEST = date(1970, 1, 2), date(9998, 12, 31)
+Rows = QuerySet[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The first and the last day that are asked for (either may be missing) and the name of their zone."""
+
+    since: date | None = None
+    until: date | None = None
+    zone: str = "UTC"
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """Read `since`, `until` and `zone` of a query string; what cannot be read is as if it were not there."""
+        zone = str(data.get("zone") or "UTC")
+        return cls(_day(data.get("since")), _day(data.get("until")), zone if _zone(zone) else "UTC")
+
+    @property
+    def start(self) -> datetime | None:
+        """The first instant of the first day; None where nothing is too early."""
+        return self._midnight(self.since) if self.since and self.since >= EARLIEST else None
+
+    @property
+    def end(self) -> datetime | None:
+        """The first instant after the last day; None where nothing is too late."""
+        if self.until is None or self.until > LATEST:
+            return None
+        return self._midnight(max(self.until, EARLIEST) + timedelta(days=1))
+
+    def _midnight(self, day: date) -> datetime:
+        """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
+        return datetime.combine(day, time.min, tzinfo=_zone(self.zone)).astimezone(UTC)
+
+
+def _day(text: Any) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    """Return a zone by its name; None for what is none, or where this machine has no zones (then UTC will do)."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        return None
+
+
+class DaysFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
+    """A list's filters with two days among them, of the time in the column `moment`."""
+
+    moment = "created_at"
+    since = django_filters.CharFilter(method="from_start", label="From")
+    until = django_filters.CharFilter(method="to_end", label="To")
+
+    @cached_property
+    def days(self) -> Days:
+        """The days that are asked for."""
+        return Days.of(self.data or {})
+
+    def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
+        """Keep what happened on the first day or later."""
+        start = self.days.start
+        return rows if start is None else rows.filter(**{f"{self.moment}__gte": start})
+
+    def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
+        """Keep what happened on the last day or earlier."""
+        end = self.days.end
+        return rows if end is None else rows.filter(**{f"{self.moment}__lt": end})

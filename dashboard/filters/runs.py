@@ -1,0 +1,15 @@
+"""Runs, narrowed by where they stand, who ran them, what for, and when they were ordered."""
+
+from __future__ import annotations
+
+import django_filters
+
+from dashboard.filters.days import DaysFilter
+
+
+class RunFilter(DaysFilter):
+    """Status, runner, session and days."""
+
+    status = django_filters.CharFilter(field_name="status")
+    runner = django_filters.CharFilter(field_name="runner_id")
+    session = django_filters.CharFilter(field_name="session_id")
