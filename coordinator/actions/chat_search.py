@@ -44,6 +44,15 @@ def index_new(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is to
     return done
 
 
+def rebuild() -> int:
+    """Empty the index and build it from all messages, in one transaction; return how many."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("DELETE FROM sbx_chat_words")
+        cursor.execute("DELETE FROM sbx_chat_search")
+        return index_new()
+
+
 def _missing() -> Any:
     return ChatMessage.objects.raw(
         "SELECT m.* FROM chat_messages m WHERE NOT EXISTS"

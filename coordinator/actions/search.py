@@ -1,7 +1,7 @@
 """Keeps the search index up with the events: housekeeping adds what is new, a command builds it afresh.
 
 An event enters the index once and never changes. When it goes with its session its words stay behind and find
-nothing; on PostgreSQL `forget_deleted` takes them out, on SQLite the next rebuild does.
+nothing, until `forget_deleted` takes them out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ STEP = 250  # events a transaction, so that other writers wait for moments only
 MOST_AT_ONCE = 20_000  # events one call of housekeeping takes on
 GENTLE_FOR = 1.5  # seconds one call of housekeeping takes: less than until the next
 REST_PER_WORK = 2.0
+MOST_FORGOTTEN = 10_000  # events whose words SQLite holds in memory at once
 # On PostgreSQL a transaction that began early may commit late, with ids below those that are indexed already.
 OVERLAP = 5_000
 
@@ -151,11 +152,50 @@ def _moment(at_us: int | None, timestamp: str) -> datetime | None:
 
 
 def forget_deleted(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
-    """Take the words of deleted events out of the index, where the engine can; return how many events."""
+    """Take the words of deleted events out of the index, of MOST_FORGOTTEN at most; return of how many events."""
     if connection.vendor == "sqlite":
-        return 0
+        return _forget_on_sqlite()
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM sbx_search i WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = i.event_id)"
         )
         return int(cursor.rowcount)
+
+
+# The index keeps no texts, and FTS5 takes an event's words out only if it is told them. So they are looked for in
+# the index itself: one walk through all of it, and thus for many events at once.
+_GONE = """
+CREATE TEMP TABLE sbx_gone AS SELECT id FROM sbx_search_docsize d
+WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = d.id) LIMIT {most}
+"""
+_WORDS_OF_GONE = """
+CREATE TEMP TABLE sbx_gone_words AS SELECT doc AS id, group_concat(term, ' ') AS body
+FROM sbx_places WHERE doc IN (SELECT id FROM sbx_gone) GROUP BY doc
+"""
+
+
+def _forget_on_sqlite() -> int:
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(_GONE.format(most=MOST_FORGOTTEN))
+            gone = _scalar("SELECT count(*) FROM sbx_gone") or 0
+            if gone:
+                cursor.execute(
+                    "CREATE VIRTUAL TABLE temp.sbx_places USING fts5vocab(main, sbx_search, instance)"
+                )
+                cursor.execute(_WORDS_OF_GONE)
+                _forget_step_by_step(gone)
+        finally:
+            for name in ("sbx_gone", "sbx_gone_words", "sbx_places"):
+                cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
+    return gone
+
+
+def _forget_step_by_step(gone: int) -> None:
+    for start in range(0, gone, STEP):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO sbx_search (sbx_search, rowid, body) SELECT 'delete', id, body FROM sbx_gone_words"
+                " ORDER BY id LIMIT %s OFFSET %s",
+                [STEP, start],
+            )

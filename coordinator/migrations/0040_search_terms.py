@@ -22,15 +22,10 @@ class Migration(migrations.Migration):
                     "postgresql": 'CREATE TABLE sbx_search_terms (word text COLLATE "C" PRIMARY KEY)',
                 },
                 {
-                    # Which words stand in which event, read from the index itself: what deletions are made of.
-                    "sqlite": "CREATE VIRTUAL TABLE sbx_search_places USING fts5vocab(sbx_search, instance)",
-                    "postgresql": "",
-                },
-                {
                     "sqlite": "INSERT INTO sbx_search (sbx_search) VALUES ('delete-all')",
                     "postgresql": "TRUNCATE sbx_search",
                 },
             ],
-            [{"sqlite": "DROP TABLE sbx_search_places", "postgresql": ""}, "DROP TABLE sbx_search_terms"],
+            ["DROP TABLE sbx_search_terms"],
         ),
     ]

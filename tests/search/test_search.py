@@ -10,11 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from coordinator import search, search_index, search_text
+from coordinator import chat_search, search, search_index, search_text
 from coordinator.actions.search import forget_deleted, index_new, rebuild
 from coordinator.models import Event, EventContext
 from coordinator.search import Question, find
 from coordinator.search_text import terms_of, words_of
+from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
@@ -138,8 +139,24 @@ def test_deleted_events_are_not_found(session):
     EventContext.objects.filter(pk=rows[0].pk).delete()
     rows[0].delete()
     assert found("needle") == [rows[1].pk]
-    forget_deleted()
+    assert (forget_deleted(), forget_deleted()) == (1, 0)
     assert found("needle") == [rows[1].pk]
+    assert indexed("one") == []
+    assert indexed("needle") == [rows[1].pk]
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO sbx_search (sbx_search) VALUES ('integrity-check')")
+
+
+def indexed(word):
+    """Return which events the index itself has a word for, deleted ones too."""
+    matches = {
+        "sqlite": "SELECT rowid FROM sbx_search WHERE sbx_search MATCH %s",
+        "postgresql": "SELECT event_id FROM sbx_search WHERE words @@ to_tsquery('simple', %s)",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(matches[connection.vendor], [word])
+        return [pk for (pk,) in cursor.fetchall()]
 
 
 def test_a_rebuild_finds_the_same(session):
@@ -336,3 +353,13 @@ def test_a_stretch_of_time_is_years_months_and_days(since, until, expected):
 def test_no_stretch_of_time_is_too_long_to_ask_for():
     assert len(search_text.spans_of(BEGAN, None)) < 120
     assert len(search_text.spans_of(None, BEGAN)) < 120
+
+
+def test_the_command_rebuilds_the_chats_words_too():
+    add_agent()
+    add_messages(2)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sbx_chat_search")
+    assert chat_search.find("number") == []
+    call_command("rebuild_search")
+    assert len(chat_search.find("number")) == 2

@@ -1,4 +1,4 @@
-"""`manage.py rebuild_search`: build the search index afresh from all events."""
+"""`manage.py rebuild_search`: build the search indexes afresh, from all events and from all chat messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from coordinator.actions import search
+from coordinator.actions import chat_search, search
 from coordinator.models import Event
 
 
 class Command(BaseCommand):
-    """Empties the search index and fills it again; searching goes on meanwhile, and finds more and more."""
+    """Empties the search indexes and fills them again; searching goes on meanwhile, and finds more and more."""
 
-    help = "Build the search index afresh from all events."
+    help = "Build the search indexes afresh, from all events and from all chat messages."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Rebuild, and say how far it has come."""
@@ -25,6 +25,6 @@ class Command(BaseCommand):
                 self.stdout.flush()
 
         done = search.rebuild(say)
-        self.stdout.write(
-            f"\rIndexed {done:,} events." if self.stdout.isatty() else f"Indexed {done:,} events."
-        )
+        begin = "\r" if self.stdout.isatty() else ""
+        self.stdout.write(f"{begin}Indexed {done:,} events.")
+        self.stdout.write(f"Indexed {chat_search.rebuild():,} chat messages.")
