@@ -141,7 +141,10 @@ def _read(ids: Sequence[int]) -> list[tuple[Facts, Sequence[str | None]]]:
             list(ids),
         )
         rows = cursor.fetchall()
-    return [(Facts(*row[:3], row[-1], _moment(row[4], row[3])), row[5:]) for row in rows]
+    return [
+        (Facts(pk, session_id, event_type, texts[-1], _moment(at_us, timestamp)), texts)
+        for pk, session_id, event_type, timestamp, at_us, *texts in rows
+    ]
 
 
 def _moment(at_us: int | None, timestamp: str) -> datetime | None:
