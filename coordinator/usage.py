@@ -38,6 +38,11 @@ class Usage:
         return self.input + self.output + self.cache_read + self.cache_write
 
     @property
+    def cached(self) -> int:
+        """Tokens read from a cache and written into it."""
+        return self.cache_read + self.cache_write
+
+    @property
     def cost_words(self) -> str:
         """The cost as people read it; `from $1.20` where some of it has no price."""
         if not self.priced and not self.cost:

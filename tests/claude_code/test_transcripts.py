@@ -287,4 +287,6 @@ def test_the_session_page_says_where_its_history_comes_from(corpus: Path) -> Non
     assert "Conversation compacted" in page
     # 4 and 18,200 from the cache and 512 into it.
     assert "Asked claude-opus-4-6 · 18,716 tokens in · 187 out" in page
+    by_model = page.partition('id="by-model"')[2].partition("</table>")[0]
+    assert "claude-haiku-4-5-20251001" in by_model
     assert '<pre class="code failure">Overloaded</pre>' in page

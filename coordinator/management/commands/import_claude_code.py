@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 from django.utils import timezone
 
 from coordinator import transcripts
@@ -24,6 +25,7 @@ PLACE = "~/.claude/projects"
 BAR = 24
 SHOWN_EVERY = 0.1  # seconds
 MOST_REFUSED = 20
+PATIENCE_MS = 60_000
 
 
 class Command(BaseCommand):
@@ -59,6 +61,9 @@ class Command(BaseCommand):
             raise CommandError(str(problem.detail)) from None
         if not found:
             raise CommandError(f"No transcripts (*.jsonl) lie below {options['path']}.")
+        if connection.vendor == "sqlite":  # a server that is writing goes first, however busy it is
+            with connection.cursor() as cursor:
+                cursor.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
         now = timezone.now()
         taking = Import(now=now, write=write, agent_name=options["agent"], hostname=options["host"] or None)
         self._read = _Read(sum(one.size for one in found), len(found))
