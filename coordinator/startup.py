@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
 from django.apps import apps
 from django.conf import settings
@@ -113,6 +114,27 @@ def migration_lock() -> Iterator[None]:
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def hold_data_folder(folder: Path) -> IO[str]:
+    """Take the folder's lock for as long as this process lives; raise CommandError if another holds it.
+
+    With SO_REUSEPORT a second server would start silently beside the first and share its connections.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "serve.lock").open("a+")
+    except OSError as problem:
+        raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        raise CommandError(f"Signalbox already runs on {folder} (process {file.read().strip()}).") from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
 
 
 def prepare_static_files(*, say: Say) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gc
 import os
 import socket
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -41,7 +39,7 @@ class Command(BaseCommand):
         """Prepare everything that can fail with a clear line, then become the server."""
         for check in unfit():
             self.stderr.write(self.style.WARNING(f"{check.says} {check.remedy}"))
-        held = hold_data_folder(settings.DATA_DIR)
+        held = startup.hold_data_folder(settings.DATA_DIR)
         refuse_taken_port(settings.BIND_HOST, settings.BIND_PORT)
         startup.prepare_database(migrate=not options["no_migrate"], say=self.stdout.write)
         startup.prepare_static_files(say=self.stdout.write)
@@ -68,27 +66,6 @@ def setup_link() -> str | None:
 def workers_for_this_machine() -> int:
     """Return 2 to 4 worker processes: one per core, two at least, so that one may be busy."""
     return max(2, min(4, len(os.sched_getaffinity(0))))
-
-
-def hold_data_folder(folder: Path) -> IO[str]:
-    """Take the folder's lock for as long as this process lives; raise CommandError if another holds it.
-
-    With SO_REUSEPORT a second server would start silently beside the first and share its connections.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "serve.lock").open("a+")
-    except OSError as problem:
-        raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        raise CommandError(f"Signalbox already runs on {folder} (process {file.read().strip()}).") from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file
 
 
 def refuse_taken_port(host: str, port: int) -> None:

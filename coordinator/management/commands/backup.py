@@ -1,0 +1,27 @@
+"""`manage.py backup PATH`: copies everything into a new folder, while the server runs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+
+from coordinator.backups import making
+
+
+class Command(BaseCommand):
+    """The database, the attachments and the secret key, with a manifest of checksums. Keep it as you keep secrets."""
+
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("path", type=Path, help="a folder that is not there yet")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        made = making.make(options["path"], timezone.now(), say=self.stdout.write)
+        size = filesizeformat(made.size).replace("\xa0", " ")
+        self.stdout.write(f"{options['path']} holds {len(made.files)} files, {size}.")
