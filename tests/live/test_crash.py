@@ -148,6 +148,21 @@ def test_a_restart_under_load_loses_no_acknowledged_event(served: Served) -> Non
     check(served, writers, followers)
 
 
+def test_new_workers_take_over_under_load_and_no_acknowledged_event_is_lost(served: Served) -> None:
+    writers, followers = begin(served)
+    before = set(served.worker_pids())
+    writers[0].wrote(20)
+    assert served.process is not None
+    served.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 30
+    while before & set(served.worker_pids()) or len(served.worker_pids()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for writer in writers:
+        writer.wrote(10)
+    check(served, writers, followers)
+
+
 def test_killed_server_loses_no_acknowledged_event(served: Served) -> None:
     writers, followers = begin(served)
     writers[0].wrote(40)

@@ -1,0 +1,39 @@
+"""The README's commands for operators are the commands there are, with the options there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from django.core.management import load_command_class
+
+from coordinator import meters
+from coordinator.edge.metrics import GAUGES
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+SECTIONS = "".join(
+    README.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    for title in ("Operate it", "Backup and restore", "Upgrade")
+)
+COMMANDS = re.findall(r"^python manage\.py (.+)$", SECTIONS, re.M)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_one_that_can_be_given(command: str) -> None:
+    name, *words = shlex.split(command)
+    parser = load_command_class("coordinator", name).create_parser("manage.py", name)
+    assert parser.parse_args(words)
+
+
+def test_the_sections_have_their_commands() -> None:
+    assert {command.split()[0] for command in COMMANDS} == {"doctor", "prune", "backup", "restore"}
+
+
+def test_every_figure_that_is_named_exists() -> None:
+    known = {one.name for one in (*meters.COUNTERS, *meters.HISTOGRAMS)} | set(GAUGES)
+    known |= {f"{one.name}_total" for one in meters.COUNTERS} | {"signalbox_approvals_pending"}
+    named = set(re.findall(r"`(signalbox_\w+)`", SECTIONS))
+    assert len(named) == 4
+    assert named <= known
