@@ -2,7 +2,8 @@
 
 `person_at(served, "approver")` gives a page that is signed in. At the test's end it fails for every console
 error, page error and Content-Security-Policy violation that the test did not expect (`watch.expect(…)`).
-One browser a module: Playwright's loop would otherwise run on under tests that use the ORM.
+One browser for as many tests as follow each other: Playwright's loop must not run on under tests that use the
+ORM (`leave_if_done`, called after each test).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
 from tests.served import PEOPLE, Served
 
@@ -37,16 +38,48 @@ def chromium_path() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
+class Running:
+    """The browser that runs, if one does."""
+
+    def __init__(self) -> None:
+        self.playwright: Playwright | None = None
+        self.browser: Browser | None = None
+
+    def at(self, path: str) -> Browser:
+        """Return the browser, started where it does not run (any more)."""
+        if self.browser is None or not self.browser.is_connected():
+            self.close()
+            self.playwright = sync_playwright().start()
+            self.browser = self.playwright.chromium.launch(executable_path=path, args=FLAGS)
+        return self.browser
+
+    def close(self) -> None:
+        """End the browser and Playwright's loop."""
+        if self.browser is not None:
+            self.browser.close()
+        if self.playwright is not None:
+            self.playwright.stop()
+        self.playwright = self.browser = None
+
+
+RUNNING = Running()
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Browser:
     """A running browser."""
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium here: install one, or name it in SIGNALBOX_TEST_CHROMIUM")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
+    return RUNNING.at(path)
+
+
+def leave_if_done(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the browser after `item` unless the next test is of the same module or uses it too."""
+    if nextitem is None or not (
+        nextitem.path == item.path or "chromium" in getattr(nextitem, "fixturenames", ())
+    ):
+        RUNNING.close()
 
 
 class Watch:
@@ -71,6 +104,15 @@ class Watch:
         return [text for text in self.seen if not any(re.search(one, text) for one in self.expected)]
 
 
+def sign_in(context: BrowserContext, name: str) -> None:
+    """Sign in as one of PEOPLE with the context's cookies, without drawing the form."""
+    context.request.get("/ui/sign-in/")
+    token = next(cookie["value"] for cookie in context.cookies() if cookie["name"] == "signalbox_csrf")
+    form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token}
+    answer = context.request.post("/ui/sign-in/", form=form)
+    assert answer.url.endswith("/ui/"), answer.text()
+
+
 @pytest.fixture
 def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
     """A function that gives a page at `served`, signed in as one of PEOPLE (or nobody), and its watch."""
@@ -83,11 +125,8 @@ def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
         page = context.new_page()
         watches.append(Watch(page))
         if name:
-            page.goto("/ui/sign-in/")
-            page.get_by_label("Username").fill(name)
-            page.get_by_label("Password").fill(PEOPLE[name])
-            page.get_by_role("button", name="Sign in").click()
-            page.wait_for_url("**/ui/")
+            sign_in(context, name)
+            page.goto("/ui/")
         return page, watches[-1]
 
     yield arrive

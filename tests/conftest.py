@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,9 +11,30 @@ import pytest
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
-from tests.browser import chromium, person_at  # noqa: F401 - fixtures for every test
-from tests.served import Served, Template, running
+from tests.browser import chromium, leave_if_done, person_at  # noqa: F401 - fixtures for every test
+from tests.served import Served, Template, running, shared_template
 from tests.standing import Standing
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """A browser runs for as many tests as follow each other."""
+    leave_if_done(item, nextitem)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two to four processes for folders of tests; none beside this one for the files that somebody names."""
+    if any(".py" in argument for argument in config.args):
+        return 0
+    return max(2, min(4, len(os.sched_getaffinity(0))))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In parallel, what takes longest goes first, so that all processes are done at about the same time."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +51,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 @pytest.fixture(scope="session")
 def served_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
     """A migrated, seeded data folder and database that servers are copied from."""
-    template = Template(tmp_path_factory.mktemp("served-template"))
-    yield template
-    template.drop()
+    of_this_process = tmp_path_factory.getbasetemp()
+    in_parallel = "PYTEST_XDIST_WORKER" in os.environ
+    with shared_template(
+        (of_this_process.parent if in_parallel else of_this_process) / "served-template"
+    ) as template:
+        yield template
 
 
 @pytest.fixture
@@ -46,6 +71,13 @@ def serve(served_template: Template, tmp_path: Path) -> Iterator[Callable[..., S
             return started[-1]
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def one_server(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with two workers for all tests of a module, which clean up for each other (`emptied`)."""
+    with running(served_template, tmp_path_factory.mktemp("one") / "server") as server:
+        yield server
 
 
 @pytest.fixture

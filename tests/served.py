@@ -8,6 +8,9 @@ database from outside, as any other program would (`served.sql(…)`).
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -28,8 +31,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Known to every server a test starts (tests/served_seed.py makes them).
 KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in ("runner", "agent", "operator", "read", "all")}
 PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
-READY_WITHIN = 30.0  # seconds, on a slow machine with other tests at work
+READY_WITHIN = 90.0  # seconds, on a slow machine with many other tests at work
 STOPPED_WITHIN = 10.0
+_ports = itertools.count(os.getpid() * 997 % 12_000)
 
 
 def postgres_url() -> str | None:
@@ -39,10 +43,15 @@ def postgres_url() -> str | None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, and that the system gives to no outgoing connection meanwhile.
+
+    Each process of a test run begins elsewhere, so that two do not choose the same.
+    """
+    while True:
+        port = 20_000 + next(_ports) % 12_000
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -54,7 +63,7 @@ def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
@@ -63,15 +72,21 @@ def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]
 class Template:
     """A data folder and a database, migrated and seeded, from which each server gets a copy."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str | None = None) -> None:
+        """Make the template in `folder`, or, given its database's name, use the one that is there."""
         self.folder = folder
-        self.database = f"signalbox_template_{uuid.uuid4().hex[:12]}"
+        self.database = database or f"signalbox_template_{uuid.uuid4().hex[:12]}"
+        if database is None:
+            self.make()
+
+    def make(self) -> None:
+        """Migrate and seed the database, and prepare the static files."""
         if postgres_url():
             run_on_postgres(f"CREATE DATABASE {self.database}")
-        env = self.environment(folder, self.database)
+        env = self.environment(self.folder, self.database)
         manage("migrate", "--verbosity=0", env=env)
         subprocess.run(
-            [sys.executable, "-m", "tests.served_seed"], cwd=ROOT, env=env, check=True, timeout=120
+            [sys.executable, "-m", "tests.served_seed"], cwd=ROOT, env=env, check=True, timeout=300
         )
         manage(
             "shell", "-c", "from coordinator import startup; startup.prepare_static_files(say=str)", env=env
@@ -106,6 +121,33 @@ class Template:
         """Remove the template's database."""
         if postgres_url():
             drop_database(self.database)
+
+
+@contextlib.contextmanager
+def shared_template(folder: Path) -> Iterator[Template]:
+    """The template in `folder`, for all processes of a test run: the first makes it, the last drops it."""
+    users = folder / "users.json"
+    with locked(folder):
+        known = json.loads(users.read_text()) if users.exists() else {"database": None, "users": 0}
+        template = Template(folder, known["database"])
+        users.write_text(json.dumps({"database": template.database, "users": known["users"] + 1}))
+    yield template
+    with locked(folder):
+        known = json.loads(users.read_text())
+        if known["users"] > 1:
+            users.write_text(json.dumps(known | {"users": known["users"] - 1}))
+        else:
+            template.drop()
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a lock beside the folder, which is made where it is not there."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder.mkdir(exist_ok=True)
+        yield
 
 
 class Served:
@@ -207,6 +249,14 @@ class Served:
                 return cursor.fetchall() if cursor.description else []
         with contextlib.closing(sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=5)) as file, file:
             return file.execute(statement, parameters).fetchall()
+
+    def emptied(self, *tables: str) -> Served:
+        """Return this server, at work, whatever the test before did to it, and without rows in these tables."""
+        if self.process is None or self.process.poll() is not None:
+            self.start()
+        for table in tables:
+            self.sql(f"DELETE FROM {table}")
+        return self
 
     def close(self) -> None:
         """Stop the server and remove its database."""

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import PHONE, Watch
-from tests.served import Served, Template, running
+from tests.served import PEOPLE, Served, Template, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 PersonAt = Callable[..., tuple[Page, Watch]]
@@ -36,6 +36,15 @@ def served(served_template: Template, tmp_path_factory: pytest.TempPathFactory) 
 
 def add_session(served: Served, session_id: str) -> None:
     served.sql(INTO_SESSIONS, (session_id, "running", datetime.now(UTC).isoformat()))
+
+
+def test_the_form_signs_somebody_in(served: Served, person_at: PersonAt) -> None:
+    page, _ = person_at(served, None)
+    page.goto("/ui/sign-in/")
+    page.get_by_label("Username").fill("viewer")
+    page.get_by_label("Password").fill(PEOPLE["viewer"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(served.url + "/ui/")
 
 
 def test_no_page_breaks_the_policy_or_complains(served: Served, person_at: PersonAt) -> None:
