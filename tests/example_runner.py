@@ -39,6 +39,7 @@ class ExampleRunner:
         self.ending = threading.Event()
         self.stops: dict[str, threading.Event] = {}
         self.took: list[dict[str, Any]] = []
+        self.executors: list[threading.Thread] = []
         self.thread = threading.Thread(target=self.work, daemon=True)
 
     def __enter__(self) -> ExampleRunner:
@@ -48,6 +49,10 @@ class ExampleRunner:
 
     def __exit__(self, *_exc: object) -> None:
         self.ending.set()
+        for stop in self.stops.values():
+            stop.set()
+        for executor in self.executors:
+            executor.join(5)
         with contextlib.suppress(httpx.TransportError):
             self.client.delete(f"/runners/{self.runner_id}", params={"self": "true"})
 
@@ -85,7 +90,8 @@ class ExampleRunner:
             self.took.append(run)
             self.stops[run["run_id"]] = threading.Event()
             self.report(run, "started")
-            threading.Thread(target=self.execute, args=(run,), daemon=True).start()
+            self.executors.append(threading.Thread(target=self.execute, args=(run,), daemon=True))
+            self.executors[-1].start()
 
     def execute(self, run: dict[str, Any]) -> None:
         """Be the run's executor: bind, think, speak, end; then report what came of it."""

@@ -184,6 +184,7 @@ class Asking:
 
     def __init__(self, claude: Claude, call: Call, more: dict[str, Any]) -> None:
         self.answer: Answer | None = None
+        self.refused = ""
         self.http = httpx.Client(timeout=HOOK_TIMEOUT)
         body = claude.fields("PermissionRequest", tool_name=call.tool, tool_input=call.tool_input, **more)
         self.thread = threading.Thread(target=self._ask, args=(claude, body), daemon=True)
@@ -194,12 +195,15 @@ class Asking:
             answer = self.http.post(claude.url, json=body, headers=claude.headers)
         except httpx.HTTPError:
             return
+        if answer.status_code != 200:
+            self.refused = f"{answer.status_code} {answer.text[:200]}"
+            return
         self.answer = json.loads(answer.text) if answer.text else {}
 
     def result(self, within: float = 10) -> dict[str, Any]:
         """Return the decision's fields, {} for no opinion; fails if none comes in time."""
         self.thread.join(within)
-        assert self.answer is not None, "the hook still waits"
+        assert self.answer is not None, self.refused or "the hook still waits"
         found: dict[str, Any] = self.answer.get("hookSpecificOutput", {}).get("decision", {})
         return found
 

@@ -108,13 +108,17 @@ def test_a_full_disk_is_busy_and_writes_nothing() -> None:
 
     async def work(writer: GroupWriter) -> Any:
         await submit(writer, event("before"))
-        limit_pages(writer)
-        return await submit(writer, event("x" * 500_000))
+        return await submit(writer, event("x" * (limit_pages(writer) + 500_000)))
 
-    def limit_pages(writer: GroupWriter) -> None:
+    def limit_pages(writer: GroupWriter) -> int:
+        """Let the file not grow; return how many bytes it has room for (what earlier tests deleted)."""
         raw: Any = writer._prepared
-        (pages,) = raw.execute("PRAGMA page_count").fetchone()
+        pages, free, size = (
+            raw.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
         raw.execute(f"PRAGMA max_page_count = {pages}")
+        return int(free * size)
 
     refused = with_writer(work)
     assert (refused.status, refused.retry_after) == (503, 1)

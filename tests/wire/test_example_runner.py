@@ -60,6 +60,11 @@ def readme_curl(url: str, key: str) -> str:
     return command.replace("http://127.0.0.1:8765", url).replace("$KEY", key)
 
 
+def spoken(frames: Frames) -> list[str]:
+    """What the stream has told of events, by their types."""
+    return [data["data"]["event_type"] for _, event, data in list(frames.frames) if event == "event"]
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_a_session_started_as_the_readme_says_runs_streams_and_finishes(short: Served) -> None:
     client = short.client()
@@ -73,8 +78,8 @@ def test_a_session_started_as_the_readme_says_runs_streams_and_finishes(short: S
         eventually(lambda: client.get(f"/sessions/{session_id}/status").json()["status"] == "finished")
         result = eventually(lambda: client.get(f"/sessions/{session_id}/result").json()["result"])
         assert result.startswith("[EXAMPLE] Received: ")
-        spoken = [data["data"]["event_type"] for _, event, data in frames.frames if event == "event"]
-        assert spoken == ["session_start", "message", "message", "session_stop"]
+        eventually(lambda: "session_stop" in spoken(frames))
+        assert spoken(frames) == ["session_start", "message", "message", "session_stop"]
     frames.close()
 
 
