@@ -11,6 +11,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.served]
 AGENT = "agent.cloto_default"
 
 
+@pytest.fixture
+def served(one_server):
+    """One server for all tests here: none of them minds what another left."""
+    return one_server.emptied()
+
+
 def test_a_heartbeat_shows_on_the_list_and_on_the_page(served, person_at):
     page, _ = person_at(served, "viewer")
     other, _ = person_at(served, "viewer")

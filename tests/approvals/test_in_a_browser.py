@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,24 +11,17 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.approvals.test_wait import asked, held
 from tests.browser import PHONE, Watch
-from tests.served import Served, Template, running
+from tests.served import Served
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 PersonAt = Callable[..., tuple[Page, Watch]]
 INBOX = "/ui/approvals/"
 
 
-@pytest.fixture(scope="module")
-def one_server(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for all tests here; each finds an empty inbox."""
-    with running(served_template, tmp_path_factory.mktemp("approvals") / "server") as server:
-        yield server
-
-
 @pytest.fixture
 def served(one_server: Served) -> Served:
-    one_server.sql("DELETE FROM permission_requests")
-    return one_server
+    """One server for all tests here; each finds an empty inbox."""
+    return one_server.emptied("permission_requests")
 
 
 def card(page: Page, target: str) -> Locator:

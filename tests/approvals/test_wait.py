@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,12 @@ pytestmark = pytest.mark.served
 
 URL = "/api/permission-requests"
 BODY = {"plugin_id": "mind.x", "permission_type": "NetworkAccess", "justification": "To look something up"}
+
+
+@pytest.fixture
+def served(one_server: Served) -> Served:
+    """One server for all tests here; each finds an empty inbox."""
+    return one_server.emptied("permission_requests")
 
 
 class Waiter(threading.Thread):
@@ -136,8 +142,7 @@ def test_a_timeout_that_is_none_is_422(served: Served, timeout: str) -> None:
     assert answer.status_code == 422
 
 
-def test_a_short_wait_ends_as_pending(serve: Callable[..., Served]) -> None:
-    served = serve(workers=1)
+def test_a_short_wait_ends_as_pending(served: Served) -> None:
     request_id = asked(served)
     answer = served.client("agent").get(f"{URL}/{request_id}/wait?timeout=0.2").json()
     assert (answer["status"], answer["allowed"]) == ("pending", False)

@@ -7,16 +7,23 @@ import httpx
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser import PHONE, Watch, chromium, person_at  # noqa: F401 - fixtures
+from tests.browser import PHONE, Watch
 from tests.served import Served
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 
 
+@pytest.fixture
+def served(one_server: Served) -> Served:
+    """One server for both widths, without the key that the first made."""
+    one_server.sql("DELETE FROM api_keys WHERE name = 'from-the-page'")
+    return one_server
+
+
 @pytest.mark.parametrize("options", [{}, PHONE], ids=["desk", "phone"])
 def test_an_admin_makes_uses_and_revokes_a_key(
     served: Served,
-    person_at: Callable[..., tuple[Page, Watch]],  # noqa: F811
+    person_at: Callable[..., tuple[Page, Watch]],
     options: dict[str, object],
 ) -> None:
     page, _ = person_at(served, "admin", **options)
