@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.timeline.counts import Counts, counts_of
+from coordinator.timeline.density import Slot, density_of
 from coordinator.timeline.news import News, news_of, position
 from coordinator.timeline.pairing import Pairs, pair, row_place
 from coordinator.timeline.places import Place
@@ -31,12 +32,14 @@ __all__ = [
     "Pairs",
     "Place",
     "Row",
+    "Slot",
     "Stored",
     "Timeline",
     "TimelineEvent",
     "Window",
     "approval_rows",
     "counts_of",
+    "density_of",
     "news_of",
     "pair",
     "position",

@@ -61,6 +61,17 @@ class Block:
         return None if self.text is None else markdown.render(self.text)
 
 
+def offset(at_us: int, began_us: int) -> str:
+    """Return how long after the beginning: `0:04`, `12:30`, `1:02:09`; nothing where it is out of all reason."""
+    seconds = (at_us - began_us) // 1_000_000
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    hours, rest = divmod(seconds, 3600)
+    if hours >= 1000:
+        return ""
+    clock = f"{rest // 60}:{rest % 60:02}"
+    return f"{sign}{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{sign}{clock}"
+
+
 @dataclass(frozen=True)
 class Shown:
     """One row with everything its template draws. `base` is the session's path."""
@@ -102,14 +113,8 @@ class Shown:
 
     @property
     def offset(self) -> str:
-        """How long after the session's beginning: `0:04`, `12:30`, `1:02:09`."""
-        seconds = (self.row.place.at_us - self.began_us) // 1_000_000
-        sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
-        hours, rest = divmod(seconds, 3600)
-        if hours >= 1000:
-            return ""
-        clock = f"{rest // 60}:{rest % 60:02}"
-        return f"{sign}{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{sign}{clock}"
+        """How long after the session's beginning."""
+        return offset(self.row.place.at_us, self.began_us)
 
     @property
     def subagent(self) -> str | None:
@@ -305,5 +310,9 @@ def _milestone(event: TimelineEvent) -> tuple[str, str, str]:
 def shown(rows: Iterable[Row], session: Session) -> list[Shown]:
     """Return rows ready to be drawn."""
     base = reverse("sessions:detail", args=[session.pk])
-    began = instants.to_us(session.created_at) if isinstance(session.created_at, datetime) else 0
-    return [Shown(row, base, began) for row in rows]
+    return [Shown(row, base, began_us(session)) for row in rows]
+
+
+def began_us(session: Session) -> int:
+    """Return when the session began, in microseconds; 0 where that cannot be read."""
+    return instants.to_us(session.created_at) if isinstance(session.created_at, datetime) else 0

@@ -49,6 +49,7 @@ urlpatterns = [
     path("sessions/<session:session_id>/-/export.md", session_exports.markdown, name="markdown"),
     path("sessions/<session:session_id>/-/print/", session_exports.printable, name="print"),
     path("sessions/<session:session_id>/-/go/", sessions.go, name="go"),
+    path("sessions/<session:session_id>/-/minimap/", sessions.minimap, name="minimap"),
     path("sessions/<session:session_id>/-/waterfall/", sessions.waterfall, name="waterfall"),
     path("sessions/<session:session_id>/-/children/", session_list.children, name="children"),
     path("sessions/<session:session_id>/-/nested/", sessions.nested, name="nested"),

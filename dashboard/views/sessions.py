@@ -18,12 +18,15 @@ from coordinator import instants, search, usage
 from coordinator.models import PermissionRequest, Session
 from coordinator.session_facts import LIVE, with_last_instant
 from coordinator.timeline import (
+    Counts,
     Filters,
     Place,
     Row,
     Timeline,
+    Window,
     approval_rows,
     counts_of,
+    density_of,
     news_of,
     position,
     rows_of,
@@ -33,8 +36,9 @@ from coordinator.timeline.rows import FAR
 from dashboard.guards import viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.timeline.facets import facets_of, tools_of
-from dashboard.timeline.query import Query, window_of
-from dashboard.timeline.shown import shown
+from dashboard.timeline.minimap import Minimap, minimap_of
+from dashboard.timeline.query import WINDOW, Query, window_of
+from dashboard.timeline.shown import began_us, shown
 from dashboard.timeline.waterfall import waterfall_of
 
 MOST_BARS = 500
@@ -51,7 +55,9 @@ def detail(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     context = window_context(session, query)
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
-    return render(request, "sessions/detail.html", context | header_context(session, query))
+    context |= header_context(session, query)
+    context["minimap"] = minimap_for(session, query, context["counts"], context["window"])
+    return render(request, "sessions/detail.html", context)
 
 
 @require_safe
@@ -122,6 +128,26 @@ def waterfall(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     window = timeline.between(first or Place(0, 0), last or FAR, MOST_BARS)
     rows = shown(rows_of(timeline, window, session), session)
     return render(request, "sessions/_waterfall.html", {"waterfall": waterfall_of(rows, _now_us())})
+
+
+@require_safe
+@viewer
+def minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the strip of the whole session as it is now; nothing while it fits on its page."""
+    session = get_object_or_404(Session, pk=session_id)
+    query = Query.of(request.GET)
+    drawn = minimap_for(session, query, counts_of(session.pk))
+    return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
+
+
+def minimap_for(
+    session: Session, query: Query, counts: Counts, window: Window | None = None
+) -> Minimap | None:
+    """Return the strip of a session that is longer than a page, framing the window."""
+    if counts.total <= WINDOW:
+        return None
+    slots = density_of(session.pk, total=counts.total, errors=counts.errors)
+    return minimap_of(slots, query, window, began_us(session))
 
 
 @require_safe

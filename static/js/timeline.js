@@ -104,6 +104,21 @@ function show(came, follow) {
   document.dispatchEvent(new CustomEvent("timeline:changed"));
 }
 
+// Of a question nobody can tell from outside whose session it is about: one that this page shows is looked at now.
+// A new one may be anybody's, and every open page asks: not all at once. That one of elsewhere changed is no news.
+const SPREAD = 1500;
+let asking = 0;
+
+function asked({ key, op, count }) {
+  if (document.getElementById(`request-${key}`)) news();
+  else if (op === "insert" || count > 1) {
+    asking ||= setTimeout(() => {
+      asking = 0;
+      news();
+    }, SPREAD * Math.random());
+  }
+}
+
 // --- how many are new below -------------------------------------------------------------------------------------
 
 const pill = document.querySelector("#unseen");
@@ -307,7 +322,7 @@ if (timeForm) {
 if (session()) {
   document.body.addEventListener("live:events", (event) => event.detail.parent === session() && news());
   document.body.addEventListener("live:sessions", (event) => event.detail.key === session() && headerSoon());
-  document.body.addEventListener("live:permission_requests", () => news());
+  document.body.addEventListener("live:permission_requests", (event) => asked(event.detail));
   document.body.addEventListener("live:runs", (event) => event.detail.parent === session() && headerSoon());
   document.body.addEventListener("live:reset", () => {
     news();

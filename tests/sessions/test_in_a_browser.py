@@ -48,6 +48,23 @@ class Agent:
         answer = self.http.post(f"/sessions/{self.session_id}/events", json=body)
         assert answer.status_code == 201, answer.text
 
+    def say_many(self, number: int, *, every: float) -> None:
+        """Say `line 0`, `line 1` … at once, `every` so many seconds; every hundredth has failed."""
+        events = [
+            {
+                "event_type": "message",
+                "session_id": self.session_id,
+                "timestamp": (BEGAN + timedelta(seconds=every * line)).isoformat(),
+                "role": "assistant",
+                "content": [{"type": "text", "text": f"line {line} of many"}],
+                "error": "it broke" if line % 100 == 99 else None,
+            }
+            for line in range(number)
+        ]
+        answer = self.http.post("/api/events", json=events)
+        assert answer.status_code == 200, answer.text
+        self.count += number
+
     def say(self, text: str, role: str = "assistant") -> None:
         self.report("message", role=role, content=[{"type": "text", "text": text}])
 
@@ -342,3 +359,115 @@ def test_the_list_counts_events_as_they_arrive(served: Served, person_at: Person
     agent.say("one")
     agent.say("two")
     expect(page.locator(f"#session-{agent.session_id} td[data-label=Events]")).to_have_text("2")
+
+
+def top_of(page: Page, text: str) -> float:
+    return float(
+        page.get_by_text(text, exact=True).evaluate("element => element.getBoundingClientRect().top")
+    )
+
+
+def test_what_a_reader_looks_at_stays_where_it_is(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.call("Bash", {"command": "false"})
+    agent.say_many(80, every=1)
+    page.goto(f"{agent.page}?from=end")
+    live(page)
+    page.get_by_text("line 40 of many", exact=True).scroll_into_view_if_needed()
+    before = top_of(page, "line 40 of many")
+    agent.result("Bash", {"command": "false"}, error="it broke\n" * 30)  # opens by itself, far above
+    agent.say("and one more below")
+    expect(page.locator(".entry.call.failed")).to_have_count(1)
+    expect(page.locator("#unseen")).to_contain_text("new")
+    assert abs(top_of(page, "line 40 of many") - before) <= 1
+
+
+def test_a_session_is_read_by_keyboard_alone(served: Served, person_at: PersonAt, agent: Agent) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.say("first words")
+    agent.call("Bash", {"command": "make test"})
+    agent.result("Bash", {"command": "make test"}, "all green")
+    page.goto(f"/ui/sessions/?q={agent.session_id}")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{agent.page}")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    focused = page.locator(".entry.call summary")
+    expect(focused).to_be_focused()
+    assert focused.evaluate("element => getComputedStyle(element).outlineStyle") != "none"
+    page.keyboard.press("Enter")
+    expect(page.locator("pre", has_text="all green")).to_be_visible()
+    page.keyboard.press("k")
+    expect(page.locator(".entry.message.selected")).to_have_count(1)
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search this session")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
+
+
+def test_the_strip_leads_anywhere_and_follows_the_reader(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    agent.say_many(960, every=10)
+    page.goto(f"{agent.page}?from=start")
+    frame = page.locator("#minimap .in-view")
+    expect(frame).to_have_attribute("x", "0%")
+    page.locator("[data-slice]").nth(48).click()
+    page.wait_for_url("**/?after=*")
+    expect(page.get_by_text("line 480 of many", exact=True)).to_be_in_viewport()
+    assert 49 < float((frame.get_attribute("x") or "").rstrip("%")) < 51
+    page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    expect(frame).not_to_have_attribute("x", re.compile(r"^50(\.0\d*)?%$"))
+    page.locator("[data-slice-error]").nth(2).locator(".failed").click()
+    page.wait_for_url(re.compile(r"event=\d+#event-\d+$"))
+    expect(page.get_by_text("line 299 of many", exact=True)).to_be_in_viewport()
+    page.locator("[data-slice]").first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("line 950 of many", exact=True)).to_be_in_viewport()
+
+
+def test_without_javascript_everything_but_being_live_works(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    agent.say_many(250, every=1)
+    page, watch = person_at(served, "admin", java_script_enabled=False)
+    watch.expect("422")  # what was mistyped
+    page.goto("/ui/sessions/")
+    page.get_by_label("Find a session").fill(agent.session_id)
+    page.get_by_role("button", name="Filter").click()
+    page.locator("[data-session-row] [data-open]").click()
+    expect(page.get_by_text("line 249 of many", exact=True)).to_be_visible()
+    page.locator("#older").click()
+    expect(page.get_by_text("line 149 of many", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Errors 2").click()
+    expect(page.locator("#entries > [data-place]")).to_have_count(2)
+    page.get_by_label("Search this session").fill("nothing says so")
+    page.get_by_label("Search this session").press("Enter")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    page.get_by_role("link", name="Show everything").click()
+    page.locator("[data-slice]").first.click()
+    expect(page.get_by_text("line 0 of many", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()
+    page.get_by_role("link", name="Resume").click()
+    page.get_by_label("Prompt").fill("Go on, please")
+    page.get_by_role("button", name="Resume").click()
+    page.goto("/ui/runs/")
+    row = page.locator("tr[data-row]").filter(has_text="Go on, please")
+    expect(row).to_contain_text("No runner is online")
+    row.get_by_role("button", name="Stop").click()
+    expect(page.locator("tr[data-row]").filter(has_text="Go on, please")).to_contain_text("Stopped")
+    page.goto(f"{agent.page}-/delete/")
+    page.get_by_label("Type the session's id").fill("not this")
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was deleted")
+    page.get_by_label("Type the session's id").fill(agent.session_id)
+    page.get_by_role("button", name="Delete for good").click()
+    page.wait_for_url("**/ui/sessions/")
+    assert served.sql("SELECT count(*) FROM events WHERE session_id = ?", (agent.session_id,)) == [(0,)]

@@ -1,0 +1,135 @@
+"""The minimap: the whole session as one strip above its rows, with its failures and questions, and where one reads.
+
+Every slice is a link to that time, so it works without scripts; static/js/minimap.js moves the frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from coordinator.timeline import Place, Slot, Window
+from dashboard.timeline.query import Query
+from dashboard.timeline.shown import offset
+from dashboard.times import length
+
+HEIGHT = 22  # pixels of the tallest bar
+TOP = 11  # pixels above it, for marks
+LEAST_HEIGHT = 2
+LEAST_RED = 4
+GAP = 0.8  # percent: what an idle stretch that is left out still takes
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice of time: where it stands (percent and pixels), its links and what they say."""
+
+    slot: Slot
+    x: float
+    width: float
+    height: int
+    most_errors: int  # of any slice
+    url: str
+    says: str
+
+    @property
+    def idle(self) -> str:
+        """What was left out before it."""
+        return (
+            f"{length(timedelta(microseconds=self.slot.idle_us))} without events" if self.slot.idle_us else ""
+        )
+
+    @property
+    def error_url(self) -> str:
+        """Where its first failure stands."""
+        first = self.slot.first_error
+        return f"?event={first}#event-{first}" if first else ""
+
+    @property
+    def red(self) -> int:
+        """How much of the bar is red: all of it where most failed, so that a bad hour stands out."""
+        return max(round(self.height * math.sqrt(self.slot.errors / self.most_errors)), LEAST_RED)
+
+    @property
+    def red_y(self) -> int:
+        """Where that begins."""
+        return TOP + HEIGHT - self.red
+
+    @property
+    def y(self) -> int:
+        """Where its bar begins, below the marks."""
+        return TOP + HEIGHT - self.height
+
+    @property
+    def middle(self) -> float:
+        """Where its mark stands, in percent."""
+        return round(self.x + self.width / 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Minimap:
+    """A session's slices; `x` and `width` frame what the page shows of it."""
+
+    slices: list[Slice]
+    x: float
+    width: float
+    asked: bool
+
+
+def minimap_of(slots: Sequence[Slot], query: Query, window: Window | None, began_us: int) -> Minimap | None:
+    """Return the strip of these slots, framing the window; None where there is nothing to draw."""
+    if not slots:
+        return None
+    most = math.sqrt(max(slot.events for slot in slots) or 1)
+    most_errors = max(slot.errors for slot in slots)
+    idles = sum(slot.idle_us > 0 for slot in slots)
+    width = (100 - idles * GAP) / len(slots)
+    slices: list[Slice] = []
+    x = 0.0
+    for slot in slots:
+        x += GAP if slot.idle_us else 0
+        tall = max(round(HEIGHT * math.sqrt(slot.events) / most), LEAST_HEIGHT) if slot.events else 0
+        slices.append(
+            Slice(
+                slot,
+                round(x, 2),
+                round(width, 2),
+                height=max(tall, LEAST_RED) if slot.errors else tall,
+                most_errors=most_errors,
+                url=query.with_place(after=Place(slot.from_us, 0)),
+                says=_says(slot, began_us),
+            )
+        )
+        x += width
+    left, right = _frame(slices, window)
+    return Minimap(slices, round(left, 2), round(right - left, 2), any(slot.asked for slot in slots))
+
+
+def _says(slot: Slot, began_us: int) -> str:
+    """Return what is in a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
+    words = [_number(slot.events, "event")]
+    words += [_number(slot.errors, "error")] if slot.errors else []
+    words += [_number(slot.asked, "question to people", "questions to people")] if slot.asked else []
+    lasts = length(timedelta(microseconds=slot.to_us - slot.from_us))
+    return f"From {offset(slot.from_us, began_us)}, for {lasts}: {', '.join(words)}"
+
+
+def _number(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def _frame(slices: Sequence[Slice], window: Window | None) -> tuple[float, float]:
+    """Return where the window begins and ends, in percent."""
+    if window is None or not window.events:
+        return 0.0, 0.0
+    first, last = (_percent(slices, window.events[end].at_us) for end in (0, -1))
+    return first, max(last, first + 0.4)
+
+
+def _percent(slices: Sequence[Slice], at_us: int) -> float:
+    here = next((one for one in reversed(slices) if one.slot.from_us <= at_us), slices[0])
+    span = here.slot.to_us - here.slot.from_us
+    share = min(max((at_us - here.slot.from_us) / span, 0), 1) if span else 0
+    return here.x + share * here.width
