@@ -7,7 +7,7 @@ nothing, until `forget_deleted` takes them out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from django.db import connection, transaction
@@ -16,6 +16,7 @@ from coordinator import instants
 from coordinator.search_text import TEXTS, Facts, words_said
 
 STEP = 250  # events a transaction, so that other writers wait for moments only
+WINDOW = 1_000  # events looked at together for whether they are indexed
 MOST_AT_ONCE = 20_000  # events one call of housekeeping takes on
 GENTLE_FOR = 1.5  # seconds one call of housekeeping takes: less than until the next
 REST_PER_WORK = 2.0
@@ -24,8 +25,8 @@ MOST_FORGOTTEN = 10_000  # events whose words SQLite holds in memory at once
 OVERLAP = 5_000
 
 _INDEXED = {
-    "sqlite": "SELECT 1 FROM sbx_search_docsize i WHERE i.id = e.id",
-    "postgresql": "SELECT 1 FROM sbx_search i WHERE i.event_id = e.id",
+    "sqlite": "SELECT id FROM sbx_search_docsize WHERE id BETWEEN %s AND %s",
+    "postgresql": "SELECT event_id FROM sbx_search WHERE event_id BETWEEN %s AND %s",
 }
 _NEWEST = {
     "sqlite": "SELECT max(id) FROM sbx_search_docsize",
@@ -44,28 +45,25 @@ _INSERT = {
 
 
 def index_new(now: datetime | None = None, *, most: int = MOST_AT_ONCE) -> int:  # noqa: ARG001 # a job is told the time
-    """Index events that are not indexed yet, oldest first, at most `most`; return how many."""
+    """Index events that are not indexed yet, oldest first, until `most` are done; return how many."""
     done = 0
-    after = max((_scalar(_NEWEST[connection.vendor]) or 0) - OVERLAP, 0)
-    while done < most:
-        ids = _missing(after)
-        if not ids:
-            break
+    for ids in _missing(_beginning()):
         done += _index(ids)
-        after = ids[-1]
+        if done >= most:
+            break
     return done
 
 
 def index_gently(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
     """Index what is new for a moment, resting longer than it works: events that come in go first."""
-    done, began = 0, time.monotonic()
-    while time.monotonic() - began < GENTLE_FOR:
-        step_began = time.monotonic()
-        found = index_new(most=STEP)
-        done += found
-        if found < STEP:
+    done = 0
+    began = step_began = time.monotonic()
+    for ids in _missing(_beginning()):
+        done += _index(ids)
+        if time.monotonic() - began > GENTLE_FOR:
             break
         time.sleep(REST_PER_WORK * (time.monotonic() - step_began))
+        step_began = time.monotonic()
     return done
 
 
@@ -82,10 +80,9 @@ def rebuild(progress: Callable[[int], object] = lambda _done: None) -> int:
             cursor.execute("INSERT INTO sbx_search (sbx_search) VALUES ('delete-all')")
         else:
             cursor.execute("TRUNCATE sbx_search")
-    done = after = 0
-    while ids := _missing(after):
+    done = 0
+    for ids in _missing(0):
         done += _index(ids)
-        after = ids[-1]
         progress(done)
     return done
 
@@ -96,13 +93,26 @@ def _scalar(statement: str) -> int | None:
         return cursor.fetchone()[0]  # type: ignore[no-any-return]
 
 
-def _missing(after: int) -> list[int]:
+def _beginning() -> int:
+    return max((_scalar(_NEWEST[connection.vendor]) or 0) - OVERLAP, 0)
+
+
+def _missing(after: int) -> Iterator[list[int]]:
+    """Yield the ids of events beyond `after` that are not indexed, oldest first, STEP at most at a time.
+
+    Looks at WINDOW events at once: asked for the first few among all, PostgreSQL reads both tables whole.
+    """
+    while window := _ids("SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", after, WINDOW):
+        after = window[-1]
+        known = set(_ids(_INDEXED[connection.vendor], window[0], after))
+        missing = [pk for pk in window if pk not in known]
+        for start in range(0, len(missing), STEP):
+            yield missing[start : start + STEP]
+
+
+def _ids(statement: str, *parameters: int) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT e.id FROM events e WHERE e.id > %s AND NOT EXISTS ({_INDEXED[connection.vendor]})"  # noqa: S608 # constants
-            " ORDER BY e.id LIMIT %s",
-            [after, STEP],
-        )
+        cursor.execute(statement, parameters)
         return [row[0] for row in cursor.fetchall()]
 
 
