@@ -52,6 +52,7 @@ class Overview:
     events_last_day: int
     recent_sessions: list[RecentSession]
     spent: Usage
+    spent_by: list[tuple[str, dict[str, Usage]]]
 
     @property
     def sessions(self) -> int:
@@ -76,6 +77,7 @@ def look(now: datetime, *, rows: int = 8) -> Overview:
     runs = _by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = _events_since(now - HOUR, now - DAY)
+    models, agents = usage.since(now - DAY)
     return Overview(
         sessions_by_status=_sessions_by_status(),
         waiting_requests=asked["count"],
@@ -89,8 +91,14 @@ def look(now: datetime, *, rows: int = 8) -> Overview:
         events_last_hour=last_hour,
         events_last_day=last_day,
         recent_sessions=_recent_sessions(rows),
-        spent=usage.total(usage.since(now - DAY)[0]),
+        spent=usage.total(models),
+        spent_by=[("Model", _first(models, rows)), ("Agent", _first(agents, rows))],
     )
+
+
+def _first(usages: dict[str, Usage], most: int) -> dict[str, Usage]:
+    """Return the dearest ones."""
+    return dict(list(usages.items())[:most])
 
 
 def is_online(runner: Runner, now: datetime) -> bool:

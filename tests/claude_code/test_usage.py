@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from coordinator import usage
 from coordinator.actions import prices
@@ -19,14 +21,14 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def spend(session_id: str, model: str, *tokens: int, agent: str = "ann") -> None:
+def spend(session_id: str, model: str, *tokens: int, agent: str = "ann", at: datetime = NOW) -> None:
     Session.objects.get_or_create(
         session_id=session_id, defaults={"status": "running", "created_at": NOW, "agent_name": agent}
     )
     names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
     told = dict(zip(names, tokens, strict=False))
     record_events(
-        [NewEvent(event_type="model_request", session_id=session_id, timestamp="", model=model, **told)], NOW
+        [NewEvent(event_type="model_request", session_id=session_id, timestamp="", model=model, **told)], at
     )
 
 
@@ -68,6 +70,17 @@ def test_sums_by_model_and_by_agent_agree() -> None:
     assert list(models) == ["claude-opus-4-6", "claude-haiku-4-5"]
     assert agents["ben"].tokens == 27
     assert usage.total(models).tokens == usage.total(agents).tokens == 42
+
+
+def test_the_overview_names_models_and_agents_with_what_they_cost() -> None:
+    now = timezone.now()
+    spend("ses_1", "claude-haiku-4-5", 1_000_000, 0, at=now)
+    spend("ses_2", "claude-opus-4-6", 1_000_000, 0, agent="ben", at=now)
+    spend("ses_2", "claude-opus-4-6", 1_000_000, 0, agent="ben", at=now - timedelta(hours=25))
+    page = signed_in("viewer").get("/ui/").content.decode()
+    words = " ".join(re.sub(r"<[^>]+>", " ", page.partition('id="spent-title"')[2]).split())
+    assert "claude-opus-4-6 1,000,000 $5.00 claude-haiku-4-5 1,000,000 $1.00" in words
+    assert "ben 1,000,000 $5.00 ann 1,000,000 $1.00" in words
 
 
 def test_prices_are_edited_by_admins_and_audited() -> None:
