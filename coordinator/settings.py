@@ -334,6 +334,8 @@ RUN_NO_MATCH_TIMEOUT = env_seconds("SIGNALBOX_RUN_NO_MATCH_TIMEOUT", 300)
 LIFECYCLE_INTERVAL = env_seconds("SIGNALBOX_LIFECYCLE_INTERVAL", 30)
 RUNNER_STALE_AFTER = env_seconds("SIGNALBOX_RUNNER_STALE_AFTER", 120)
 RUNNER_REMOVE_AFTER = env_seconds("SIGNALBOX_RUNNER_REMOVE_AFTER", 600)
+SESSION_IDLE_AFTER = env_seconds("SIGNALBOX_SESSION_IDLE_AFTER", 900)
+SESSION_SILENT_AFTER = env_seconds("SIGNALBOX_SESSION_SILENT_AFTER", 12 * 3600)
 
 # --- approvals --------------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.template.loader import render_to_string
+from django.utils import timezone
 
+from coordinator import silence
 from coordinator.edge.fragments import Fragment
 from coordinator.feed import Change
 from coordinator.models import Session
@@ -19,6 +21,12 @@ class SessionRow:
 
     session: Session
     facts: SessionFacts
+    is_idle: bool = False
+
+    @property
+    def state(self) -> str:
+        """The word for where it stands: its status, or that nothing is heard of it."""
+        return silence.IDLE if self.is_idle else self.session.status
 
     @property
     def is_live(self) -> bool:
@@ -30,7 +38,9 @@ def rows_for(sessions: Iterable[Session]) -> list[SessionRow]:
     """Return sessions as rows of a list."""
     found = list(sessions)
     facts = facts_of(session.pk for session in found)
-    return [SessionRow(session, facts[session.pk]) for session in found]
+    running = [session.pk for session in found if session.status == Session.Status.RUNNING]
+    idle = silence.idle_ids(running, timezone.now()) if running else set()
+    return [SessionRow(session, facts[session.pk], session.pk in idle) for session in found]
 
 
 def row_fragments(change: Change) -> Sequence[Fragment]:

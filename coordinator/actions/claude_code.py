@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from django.db import transaction
 
+from coordinator.actions import silence
 from coordinator.actions.events import NewEvent
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.models import MessagePart, Session
@@ -47,6 +48,13 @@ def session_for(
         session = _find(claude_id) or _make(claude_id, where, now, status)
         _fill_in(session, where)
     return Known(session.session_id, bool(session.hostname and session.project_dir))
+
+
+def heard(claude_id: str, where: Whereabouts, now: datetime) -> Known:
+    """Return the session of somebody who speaks just now, as `session_for`; one that silence had ended runs again."""
+    known = session_for(claude_id, where, now)
+    silence.heard_again(known.session_id, now)
+    return known
 
 
 def found(claude_id: str) -> str | None:

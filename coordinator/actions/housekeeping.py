@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Exists, OuterRef
 
+from coordinator import silence
 from coordinator.actions import origins, runners, runs
+from coordinator.actions import silence as ending
 from coordinator.errors import NotFound
 from coordinator.models import Callback, Event, Run, Runner, Session, StopCommand
 
@@ -108,6 +110,11 @@ def recover_orphans(now: datetime) -> None:
         _each([runner_id or ""], lambda key: runs.recover(key, "Runner vanished during execution", now))
 
 
+def end_silent_sessions(now: datetime) -> None:
+    """Finish sessions of agents who tell by themselves and have told nothing for long."""
+    _each(silence.due(now), lambda session_id: ending.end(session_id, now))
+
+
 def drop_told_callbacks(now: datetime) -> None:
     """Forget callbacks that were told long ago, and those whose parent is gone."""
     Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
@@ -122,6 +129,7 @@ STEPS: tuple[Callable[[datetime], None], ...] = (
     finish_unreported_runs,
     end_unconfirmed_stops,
     give_up_waiting_runs,
+    end_silent_sessions,
     drop_told_callbacks,
     origins.forget_free,
 )

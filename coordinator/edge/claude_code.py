@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from django.conf import settings
 from django.db import OperationalError
 from django.utils import timezone
 
@@ -57,6 +58,7 @@ WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
 MOST_BYTES = 20 * 1024 * 1024
 MOST_KNOWN = 20_000  # sessions whose ids a process remembers
+KNOWN_FOR = 60.0  # seconds without a hook after which it looks again: silence may have ended the session
 ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not written yet
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
 TRY_AGAIN = 0.2  # seconds after which what found the database busy is tried again
@@ -180,19 +182,20 @@ class Recorder:
     def __init__(self, writer: GroupWriter, threads: EdgeThreads) -> None:
         self._writer = writer
         self._threads = threads
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, tuple[Known, float]] = {}  # until when, on the loop's clock
         self._writing: set[asyncio.Task[SignalboxError | None]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by Claude's session id
 
     async def session_of(self, hook: Hook, where: Whereabouts) -> Known:
         """Return our session for the hook's; made on its first hook, whichever that is."""
-        known = self._known.get(hook.session)
-        if known is None or (where.hostname and not known.complete):
-            now = instants.parse(hook.at) or timezone.now()
-            known = await self._threads.run(sessions.session_for, hook.session, where, now)
+        now = asyncio.get_running_loop().time()
+        known, until = self._known.get(hook.session, (None, 0.0))
+        if known is None or until < now or (where.hostname and not known.complete):
+            at = instants.parse(hook.at) or timezone.now()
+            known = await self._threads.run(sessions.heard, hook.session, where, at)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[hook.session] = known
+        self._known[hook.session] = known, now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
         if hook.name in BEGINNINGS:
             await self._perform(sessions.take_up, known.session_id, timezone.now())
         return known
@@ -259,7 +262,7 @@ class Recorder:
             # The session was deleted under us: what its agent still does is heard all the same.
             self._known.pop(hook.session, None)
             where = Whereabouts(hook.text("cwd"))
-            known = await self._threads.run(sessions.session_for, hook.session, where, timezone.now())
+            known = await self._threads.run(sessions.heard, hook.session, where, timezone.now())
             for event in events:
                 event.session_id = known.session_id
             await self._submit(events, size)

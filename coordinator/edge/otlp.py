@@ -103,7 +103,7 @@ def _placed(told: list[Told], now: datetime) -> list[NewEvent]:
     events: list[NewEvent] = []
     for one in told:
         if one.session not in known:
-            known[one.session] = sessions.session_for(one.session, one.where, now).session_id
+            known[one.session] = sessions.heard(one.session, one.where, now).session_id
         for event in one.events:
             event.session_id = known[one.session]
             events.append(event)

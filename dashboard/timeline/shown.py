@@ -250,6 +250,7 @@ _MILESTONES = {
     "run_start": ("play", "Run started", "busy"),
     "compaction": ("st-info", "Conversation compacted", "calm"),
     "api_error": ("st-warning", "The model did not answer", "bad"),
+    "hooks_lost": ("st-warning", "Some hooks before this one could not be written", "bad"),
 }
 
 

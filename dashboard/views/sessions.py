@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from coordinator import instants, search, usage
+from coordinator import instants, search, silence, usage
 from coordinator.models import PermissionRequest, Session
 from coordinator.session_facts import LIVE, with_last_instant
 from coordinator.timeline import (
@@ -213,8 +213,12 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
         with_last_instant(Session.objects.filter(pk=session.pk)).values_list("last_us", flat=True).first()
     )
     runs = list(session.runs.order_by("created_at", "run_id"))
+    now = timezone.now()
+    ended = Place(last_us, 0).moment if last_us is not None else None
     return {
         "session": session,
+        "state": silence.IDLE if silence.idle_ids([session.pk], now) else session.status,
+        "heard": ended or session.created_at,
         "query": query,
         "counts": counts,
         "spent_by_model": spent,
@@ -231,7 +235,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
         "runs": runs,
         "children": session.children.count(),
         "parent": session.parent_session,
-        "ended": Place(last_us, 0).moment if last_us is not None else None,
+        "ended": ended,
     }
 
 

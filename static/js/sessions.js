@@ -21,8 +21,8 @@ document.body.addEventListener("live:reset", () => location.reload());
 
 // Numbers follow the events, at most every two seconds; they alone are replaced, so that no row moves.
 const FOLLOW_PAUSE = 2000;
-const numbers = ["Took", "Events", "Errors"].map((label) => `td[data-label="${label}"]`);
-const busy = new Set();
+const numbers = ["td[data-state]", ...["Took", "Events", "Errors"].map((label) => `td[data-label="${label}"]`)];
+const busy = new Set(); // sessions whose rows are to be fetched
 let following = 0;
 
 const rowOf = (id) => document.querySelector(`tr[data-session-row="${CSS.escape(id)}"]`);
@@ -44,8 +44,18 @@ async function follow() {
   for (const fresh of holder.content.querySelectorAll("tr[data-session-row]")) {
     const row = rowOf(fresh.dataset.sessionRow);
     for (const cell of numbers) row?.querySelector(cell)?.replaceChildren(...fresh.querySelector(cell).childNodes);
+    const state = fresh.querySelector("td[data-state]").dataset.state;
+    row?.querySelector("td[data-state]")?.setAttribute("data-state", state);
   }
 }
+
+// That a session has become idle nobody tells: it is silence.
+const IDLE_LOOK = 60_000;
+setInterval(() => {
+  if (document.hidden) return;
+  for (const cell of document.querySelectorAll('td[data-state="running"]')) busy.add(cell.closest("tr").dataset.sessionRow);
+  if (busy.size) following ||= setTimeout(follow, 0);
+}, IDLE_LOOK);
 
 document.addEventListener("click", async (event) => {
   const link = event.target.closest("a[data-children]");

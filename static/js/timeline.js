@@ -233,6 +233,9 @@ function headerSoon() {
   }, HEADER_PAUSE);
 }
 
+// That a session has become idle nobody tells: it is silence.
+setInterval(() => document.hidden || !document.querySelector("#session-head [data-running]") || headerSoon(), 60_000);
+
 // Only the numbers: replacing the whole bar would close menus and disturb a search being typed.
 function refreshFacet(fresh) {
   const name = fresh.firstChild.textContent;

@@ -63,7 +63,7 @@ class Threads:
     """Runs what the door would have a thread do; the session is always known."""
 
     async def run(self, work: Any, *args: Any) -> Any:
-        return Known("ses_1", True) if work is door.sessions.session_for else {}
+        return Known("ses_1", True) if work is door.sessions.heard else {}
 
 
 class Writer:
