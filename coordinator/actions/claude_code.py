@@ -44,9 +44,11 @@ def session_for(
 
     Safe in many processes at once.
     """
-    with transaction.atomic():
-        session = _find(claude_id) or _make(claude_id, where, now, status)
-        _fill_in(session, where)
+    session = _find(claude_id)
+    if session is None or _missing(session, where):  # else reading was enough, and takes no lock
+        with transaction.atomic():
+            session = _find(claude_id) or _make(claude_id, where, now, status)
+            _fill_in(session, where)
     return Known(session.session_id, bool(session.hostname and session.project_dir))
 
 
@@ -89,12 +91,17 @@ def _make(claude_id: str, where: Whereabouts, now: datetime, status: SessionStat
 
 
 def _fill_in(session: Session, where: Whereabouts) -> None:
-    told = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
-    missing = {name: value for name, value in told.items() if value and not getattr(session, name)}
+    missing = _missing(session, where)
     if missing:
         for name, value in missing.items():
             setattr(session, name, value)
         session.save(update_fields=list(missing))
+
+
+def _missing(session: Session, where: Whereabouts) -> dict[str, str]:
+    """Return what is told now and was not known yet."""
+    told = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
+    return {name: value for name, value in told.items() if value and not getattr(session, name)}
 
 
 @dataclass(frozen=True, slots=True)

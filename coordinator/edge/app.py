@@ -86,10 +86,9 @@ class Application:
         self.access = AccessDoor(self.auth, policies, self.waits, self.threads)
         self.claude_code = ClaudeCodeDoor(
             self.auth,
-            Recorder(self.writer, self.threads),
+            Recorder(self.writer),
             Rulings(self.hub, policies, self.threads),
             Asker(self.waits, self.threads),
-            self.threads,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

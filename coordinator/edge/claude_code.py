@@ -13,17 +13,18 @@ person an error; those are for what a person must mend (a key, a body that is no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from django.conf import settings
-from django.db import OperationalError
 from django.utils import timezone
 
 from coordinator import instants
@@ -41,14 +42,12 @@ from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import Gone, Headers, headers_of, plain_body, read_body, send_json
 from coordinator.edge.polls import seconds
 from coordinator.edge.rulings import Rulings
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.writer import GroupWriter, not_written
 from coordinator.errors import NotFound, SignalboxError
 from coordinator.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 SCOPES = ("agent",)
@@ -60,8 +59,8 @@ MOST_BYTES = 20 * 1024 * 1024
 MOST_KNOWN = 20_000  # sessions whose ids a process remembers
 KNOWN_FOR = 60.0  # seconds without a hook after which it looks again: silence may have ended the session
 ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not written yet
+DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
-TRY_AGAIN = 0.2  # seconds after which what found the database busy is tried again
 BEGINNINGS = frozenset({"SessionStart", "UserPromptSubmit"})
 ENDS_OF_TURN = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"})
 
@@ -69,14 +68,11 @@ ENDS_OF_TURN = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit
 class ClaudeCodeDoor:
     """The door for Claude Code's hooks. One a process."""
 
-    def __init__(
-        self, auth: Authenticator, recorder: Recorder, rulings: Rulings, asker: Asker, threads: EdgeThreads
-    ) -> None:
+    def __init__(self, auth: Authenticator, recorder: Recorder, rulings: Rulings, asker: Asker) -> None:
         self._auth = auth
         self._recorder = recorder
         self._rulings = rulings
         self._asker = asker
-        self._threads = threads
 
     async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to Claude Code, unless policy speaks."""
@@ -122,13 +118,16 @@ class ClaudeCodeDoor:
 
     async def _decided(self, hook: Hook, ruling: Ruling, asks: _Asks) -> Answer | None:
         """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
-        known = await self._recorder.session_of(hook, asks.where)
-        await self._recorder.record(hook, known, asks.size, ruling)
+        with contextlib.suppress(SignalboxError):  # it is in the log, and will be in the session
+            await self._recorder.observe(hook, asks.where, asks.size, ruling)
+        known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
         call = dialect.call_of(hook, known.session_id, asks.caller.agent_id)
         answer: Answer | None
         if ruling.decision in {ALLOW, DENY}:
-            by, now = asks.caller.actor, timezone.now()
-            await self._threads.run(tool_calls.note_ruling, call, ruling, by=by, now=now)
+            note = functools.partial(
+                tool_calls.note_ruling, call, ruling, by=asks.caller.actor, now=timezone.now()
+            )
+            await self._recorder.perform(note, within=DECIDE_WITHIN)
             answer = dialect.answer_of_ruling(hook, ruling)
         else:
             call, answer = await self._asked(hook, call, ruling, asks)
@@ -179,75 +178,68 @@ async def send_no_opinion(send: Send) -> None:
 class Recorder:
     """Finds each hook's session and has its events written."""
 
-    def __init__(self, writer: GroupWriter, threads: EdgeThreads) -> None:
+    def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
-        self._threads = threads
         self._known: dict[str, tuple[Known, float]] = {}  # until when, on the loop's clock
         self._writing: set[asyncio.Task[SignalboxError | None]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by Claude's session id
 
-    async def session_of(self, hook: Hook, where: Whereabouts) -> Known:
-        """Return our session for the hook's; made on its first hook, whichever that is."""
+    async def session_of(self, hook: Hook, where: Whereabouts, *, within: float = WRITE_WITHIN) -> Known:
+        """Return our session for the hook's; made on its first hook, whichever that is. Raises Busy."""
         now = asyncio.get_running_loop().time()
         known, until = self._known.get(hook.session, (None, 0.0))
         if known is None or until < now or (where.hostname and not known.complete):
             at = instants.parse(hook.at) or timezone.now()
-            known = await self._threads.run(sessions.heard, hook.session, where, at)
+            known = await self._heard(hook, where, at, within)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
         self._known[hook.session] = known, now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
         if hook.name in BEGINNINGS:
-            await self._perform(sessions.take_up, known.session_id, timezone.now())
+            take_up = functools.partial(sessions.take_up, known.session_id, timezone.now())
+            await self.perform(take_up, within=within)
         return known
 
+    async def _heard(self, hook: Hook, where: Whereabouts, at: datetime, within: float) -> Known:
+        return await self.perform(functools.partial(sessions.heard, hook.session, where, at), within=within)
+
     async def observe(self, hook: Hook, where: Whereabouts, size: int, ruling: Ruling = NO_OPINION) -> None:
-        """Take in a hook that nobody decides; returns when it is written, or a moment later."""
+        """Have the hook written, with what policy says of it; returns when it is, or a moment later.
 
-        async def work() -> None:
-            known = await self.session_of(hook, where)
-            await self._write(hook, await self._events(hook, known.session_id, ruling), size)
+        Raises what it was refused for by then.
+        """
+        await self._soon(hook, self._observed(hook, where, size, ruling))
 
-        await self._soon(hook, work)
-
-    async def record(self, hook: Hook, known: Known, size: int, ruling: Ruling) -> None:
-        """Have the hook's events written, with what policy says of it; returns when they are, or a moment later."""
-        await self.write(hook, await self._events(hook, known.session_id, ruling), size)
+    async def _observed(self, hook: Hook, where: Whereabouts, size: int, ruling: Ruling) -> None:
+        known = await self.session_of(hook, where)
+        await self._write(hook, await self._events(hook, known.session_id, ruling), size)
 
     async def write(self, hook: Hook, events: Sequence[NewEvent], size: int) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self._soon(hook, functools.partial(self._write, hook, list(events), size))
+            await self._soon(hook, self._write(hook, list(events), size))
 
-    async def _soon(self, hook: Hook, work: Callable[[], Awaitable[None]]) -> None:
+    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, None]) -> None:
         """Have `work` done; returns when it is, or after `ANSWER_AFTER`. Raises what it was refused by then."""
-        task = asyncio.ensure_future(self._insisted(hook, work))
+        task = asyncio.ensure_future(self._kept(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         await asyncio.wait([task], timeout=ANSWER_AFTER)
         if task.done() and (refusal := task.result()) is not None:
             raise refusal
 
-    async def _insisted(self, hook: Hook, work: Callable[[], Awaitable[None]]) -> SignalboxError | None:
-        """Do `work`, again and again where the database is busy; return why it failed, for who still waits."""
-        until = time.monotonic() + WRITE_WITHIN
-        while True:
-            try:
-                await work()
-                return None
-            except OperationalError as problem:
-                if time.monotonic() < until:
-                    await asyncio.sleep(TRY_AGAIN)
-                    continue
-                refusal: SignalboxError = not_written()
-                log.error("A hook %s of %s is lost: %s", hook.name, hook.session, str(problem).strip())
-            except SignalboxError as problem:
-                refusal = problem
-                log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
-            except Exception:
-                refusal = not_written()
-                log.exception("A hook %s of %s is lost", hook.name, hook.session)
-            self._lost.setdefault(hook.session, Counter())[hook.name] += 1
-            return refusal
+    async def _kept(self, hook: Hook, work: Coroutine[Any, Any, None]) -> SignalboxError | None:
+        """Do `work`, to the end; return why it failed, for whoever still waits."""
+        try:
+            await work
+            return None
+        except SignalboxError as problem:
+            refusal = problem
+            log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
+        except Exception:
+            refusal = not_written()
+            log.exception("A hook %s of %s is lost", hook.name, hook.session)
+        self._lost.setdefault(hook.session, Counter())[hook.name] += 1
+        return refusal
 
     async def _write(self, hook: Hook, events: list[NewEvent], size: int) -> None:
         """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept."""
@@ -262,7 +254,7 @@ class Recorder:
             # The session was deleted under us: what its agent still does is heard all the same.
             self._known.pop(hook.session, None)
             where = Whereabouts(hook.text("cwd"))
-            known = await self._threads.run(sessions.heard, hook.session, where, timezone.now())
+            known = await self._heard(hook, where, timezone.now(), WRITE_WITHIN)
             for event in events:
                 event.session_id = known.session_id
             await self._submit(events, size)
@@ -271,10 +263,9 @@ class Recorder:
                 self._lost.setdefault(hook.session, Counter()).update(lost)
             raise
 
-    async def _perform(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def perform(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
         """Have a small piece of work done with the next group of events; return what it returns. Raises Busy."""
-        deadline = time.monotonic() + WRITE_WITHIN
-        return await self._writer.perform(functools.partial(work, *args, **kwargs), deadline=deadline)
+        return await self._writer.perform(work, deadline=time.monotonic() + within)
 
     async def _submit(self, events: list[NewEvent], size: int) -> bool:
         """Write; return False where the session is gone. Raises Busy, and Invalid for what cannot be kept."""
@@ -291,11 +282,11 @@ class Recorder:
     async def _events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         piece = dialect.piece_of(hook)
         if piece is not None:
-            text = await self._perform(sessions.put_together, session_id, piece)
+            text = await self.perform(functools.partial(sessions.put_together, session_id, piece))
             return [dialect.message_of(hook, session_id, piece.message_id, text)] if text else []
         events: list[NewEvent] = []
         if hook.name in ENDS_OF_TURN:
-            left = await self._perform(sessions.leftovers, session_id)
+            left = await self.perform(functools.partial(sessions.leftovers, session_id))
             events += [
                 dialect.message_of(hook, session_id, name, text) for name, text in left.items() if text
             ]

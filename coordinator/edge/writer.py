@@ -117,8 +117,8 @@ class GroupWriter:
     async def perform(self, work: Callable[[], T], *, deadline: float) -> T:
         """Have a small `work` done in the next group's transaction, after its events; return what it returns.
 
-        For what belongs to events and would otherwise be one more writer beside this one. Only the database's
-        errors may leave it, and it may be called twice. Raises Busy as `submit` does.
+        For what belongs to events and would otherwise be one more writer beside this one. It may be called twice.
+        What it raises is raised here, but for the database's errors: those are refused as `submit` refuses them.
         """
         loop = asyncio.get_running_loop()
         result: T = await self._done(Job([], deadline, 0, loop, loop.create_future(), work=work))
@@ -134,7 +134,7 @@ class GroupWriter:
         finally:
             alarm.cancel()
             job.given_up = True
-        if isinstance(result, SignalboxError):
+        if isinstance(result, Exception):
             raise result
         return result
 
@@ -217,7 +217,16 @@ class GroupWriter:
 
 
 def _other(job: Job, now: datetime) -> Any:
-    return _batch(job, now) if job.work is None else job.work()
+    """Write a batch, or do a job's work: what goes wrong with that, the database apart, is its caller's alone."""
+    if job.work is None:
+        return _batch(job, now)
+    try:
+        with transaction.atomic():
+            return job.work()
+    except DatabaseError:
+        raise
+    except Exception as problem:
+        return problem
 
 
 def _batch(job: Job, now: datetime) -> Result:

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from coordinator.actions import claude_code as sessions
 from coordinator.actions.claude_code import Known, Whereabouts
 from coordinator.actions.events import NewEvent, Recorded
 from coordinator.dialects.claude_code import Hook
-from coordinator.edge import claude_code as door
 from coordinator.edge.claude_code import Recorder
 from coordinator.errors import Busy
 from tests.claude_code.double import Claude
@@ -59,19 +59,15 @@ def test_nobody_is_held_up_and_a_denial_holds(served_template: Template, tmp_pat
         assert [event["type"] for event in found][:2] == ["message", "pre_tool"]
 
 
-class Threads:
-    """Runs what the door would have a thread do; the session is always known."""
-
-    async def run(self, work: Any, *args: Any) -> Any:
-        return Known("ses_1", True) if work is door.sessions.heard else {}
-
-
 class Writer:
     """A writer that fails as often as it is told to, and keeps what it has written."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
         self.written: list[NewEvent] = []
+
+    async def perform(self, work: Any, **_how: Any) -> Any:
+        return Known("ses_1", True) if work.func is sessions.heard else None
 
     async def submit(self, items: Sequence[NewEvent], **_how: Any) -> list[Recorded]:
         if self.failures:
@@ -84,7 +80,7 @@ class Writer:
 def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
     async def work() -> list[NewEvent]:
         writer = Writer(failures=3)
-        recorder = Recorder(writer, Threads())  # type: ignore[arg-type]
+        recorder = Recorder(writer)  # type: ignore[arg-type]
         for name in ("Notification", "PostToolUse", "PostToolUse", "Setup"):
             hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
             with contextlib.suppress(Busy):

@@ -269,6 +269,8 @@ def test_silence_leaves_the_prompt_in_charge_or_denies_where_a_rule_says_so(
     assert before["permissionDecision"] == "ask"  # the terminal's prompt
     assert claude.before(claude.new_call("Bash", {"command": "never"}))["permissionDecision"] == "deny"
     assert claude.asked(claude.new_call("Bash", {"command": "plain"})) == {}
+    assert claude.asked(claude.new_call("Bash", {"command": "later on"})) == {}  # its prompt stands already
+    assert claude.asked(claude.new_call("Bash", {"command": "never again"}))["behavior"] == "deny"
     rows = served.sql(
         "SELECT DISTINCT r.status FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
         " JOIN sessions s ON s.session_id = c.session_id WHERE s.executor_session_id = ?",

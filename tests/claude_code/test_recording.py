@@ -22,6 +22,7 @@ HOOKS: dict[str, dict[str, Any]] = {
     "UserPromptSubmit": {"prompt": "Run the tests."},
     "UserPromptExpansion": {"expansion_type": "slash_command", "command_name": "review", "prompt": "Review."},
     "PreToolUse": {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "toolu_1"},
+    "PermissionRequest": {"tool_name": "Bash", "tool_input": {"command": "ls"}},
     "PermissionDenied": {
         "tool_name": "Bash",
         "tool_input": {},
@@ -101,7 +102,7 @@ def session(served: Served, claude: Claude, column: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_any_hook_may_come_first_and_is_kept_whole(served: Served, name: str) -> None:
-    claude = Claude(served)
+    claude = Claude(served, wait="0")  # nobody answers a question
     assert claude.hook(name, **HOOKS[name], from_the_future={"x": 1}) == {}
     assert session(served, claude, "project_dir") == [claude.cwd]
     found = events(served, claude)
