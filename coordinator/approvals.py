@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from django.utils import timezone
 from coordinator import instants
 from coordinator.errors import NotFound
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.secrets.masking import without_secrets
 
 
 class Validity(models.TextChoices):
@@ -71,6 +72,14 @@ class Subject:
         return digest(
             self.plugin_id, self.permission_type, self.target_resource, self.tool_name, self.tool_input
         )
+
+    def shown(self) -> Subject:
+        """Return what a card shows of it: its secrets masked, each so that it is known again, never what could act.
+
+        That, and so the same secrets, is what an approval covers. The asker goes on with what it asked with.
+        """
+        target = without_secrets(self.target_resource, judged=True)
+        return replace(self, target_resource=target, tool_input=without_secrets(self.tool_input, judged=True))
 
 
 def digest(*parts: Any) -> str:
@@ -201,6 +210,7 @@ def approval_for(subject: Subject, agent_id: str | None, now: datetime) -> Permi
     It covers what the person saw on the card: the same plugin, type, target, tool and input. One that named
     an agent covers that agent alone; one that named none covers the plugin, whoever runs it.
     """
+    subject = subject.shown()
     rows = (
         PermissionRequest.objects.with_context()
         .in_force(now)

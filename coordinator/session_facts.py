@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Substr
 
 from coordinator import instants, usage
@@ -60,6 +60,12 @@ def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
     for session_id, text in abouts_of(ids).items():
         facts[session_id].about = text
     return facts
+
+
+def masked_in(session_id: str) -> int:
+    """Return how many secrets were masked in the session's events; an index of those events alone says it."""
+    hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
+    return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
 
 
 def _count(facts: dict[str, SessionFacts], rows: QuerySet[Any, Any], by: str, name: str) -> None:

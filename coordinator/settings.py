@@ -326,6 +326,9 @@ MAX_STREAMS = env_int("SIGNALBOX_MAX_STREAMS", 4000, least=1)  # open at a time 
 STREAMS_PER_CLIENT = env_int("SIGNALBOX_STREAMS_PER_CLIENT", 2000, least=1)  # … by one key or person
 GRACEFUL_TIMEOUT = 2  # seconds; a runner gives up after three polls that failed within 3 s
 
+# Secrets in what agents report are masked before they are stored (coordinator/secrets).
+MASK_SECRETS = env_bool("SIGNALBOX_MASK_SECRETS", True)
+
 # --- the coordinator's clock, all in seconds --------------------------------------------------------------
 
 RUNNER_POLL_TIMEOUT = env_seconds("SIGNALBOX_RUNNER_POLL_TIMEOUT", 30)

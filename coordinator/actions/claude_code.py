@@ -124,7 +124,10 @@ def take_up(session_id: str, now: datetime) -> None:
 
 
 def put_together(session_id: str, piece: Piece) -> str | None:
-    """Keep a piece of a message; return the whole text where this was its last."""
+    """Keep a piece of a message; return the whole text where this was its last.
+
+    Secrets are masked in the whole (actions/events.py): one may be cut in two here, and pieces live for seconds.
+    """
     with transaction.atomic():
         parts = MessagePart.objects.filter(session_id=session_id, message_id=piece.message_id)
         if not piece.final:

@@ -19,6 +19,7 @@ from coordinator import instants
 from coordinator.actions import origins, runs
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.errors import Invalid, NotFound, SignalboxError
+from coordinator.secrets.masking import Masker, masker
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 CONTEXT_COLUMNS = (
     "session_id", "instant_us", "received_at", "run_id", "tool_use_id", "subagent", "prompt_id", "duration_ms",
-    "model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "source", "extra",
+    "model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "source", "extra", "masked",
 )  # fmt: skip
 TEXTS = (
     "session_id", "event_type", "timestamp", "tool_name", "error", "reason", "role",
@@ -225,7 +226,8 @@ def _rows(item: NewEvent, now: datetime) -> Row | Invalid:
         if text is not None and not _storable(text):
             return Invalid([_fault(name, text)])
     try:
-        return _event_row(item), _context_row(item, now)
+        mask = masker() or _Plain()
+        return _event_row(item, mask), _context_row(item, now, mask)
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return Invalid(f"The event cannot be written as JSON: {problem}")
 
@@ -236,18 +238,34 @@ def _fault(name: str, text: str) -> dict[str, Any]:
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": shown}
 
 
-def _event_row(item: NewEvent) -> list[Any]:
+class _Plain:
+    """What stands in a masker's place where masking is switched off."""
+
+    count = 0
+
+    @staticmethod
+    def encoded(value: Any) -> str | None:
+        return None if value is None else msgspec.json.encode(value).decode()
+
+    @staticmethod
+    def text(text: str | None) -> str | None:
+        return text
+
+
+def _event_row(item: NewEvent, mask: Masker | _Plain) -> list[Any]:
     output = item.tool_output
     if output is None and (item.result_text is not None or item.result_data is not None):
         output = {"result_text": item.result_text, "result_data": item.result_data}
     return [
         item.session_id, item.event_type, item.timestamp, item.tool_name,
-        _json(item.tool_input), _json(output), item.error, item.exit_code, item.reason, item.role,
-        _json(item.content),
+        mask.encoded(item.tool_input), mask.encoded(output), mask.text(item.error), item.exit_code,
+        mask.text(item.reason), item.role, mask.encoded(item.content),
     ]  # fmt: skip
 
 
-def _context_row(item: NewEvent, now: datetime) -> list[Any]:
+def _context_row(item: NewEvent, now: datetime, mask: Masker | _Plain) -> list[Any]:
+    """Return the context's row, made after the event's: it counts what was masked in both."""
+    extra = mask.encoded(item.extra) if isinstance(item, ToldEvent) else None
     received = instants.to_us(now)
     instant = instants.parse(item.timestamp)
     happened = received if instant is None else instants.to_us(instant)
@@ -257,12 +275,8 @@ def _context_row(item: NewEvent, now: datetime) -> list[Any]:
         item.session_id, happened, received // 1000,
         item.run_id, item.tool_use_id, item.subagent, item.prompt_id, item.duration_ms, item.model,
         item.input_tokens, item.output_tokens, item.cache_read_tokens, item.cache_write_tokens, item.source,
-        _json(item.extra) if isinstance(item, ToldEvent) else None,
+        extra, mask.count,
     ]  # fmt: skip
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
 
 
 def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:

@@ -22,6 +22,7 @@ from coordinator.actors import Actor
 from coordinator.approvals import Subject, Validity
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.models import Event, PermissionRequest
+from coordinator.secrets.masking import masks_in, originals_of, restored, without_secrets
 from coordinator.tool_rules import Ruling
 
 PLUGIN = "claude-code"
@@ -77,7 +78,7 @@ def find_call(asked: AskedCall, taken: Collection[str] = ()) -> AskedCall:
 
 
 def _alike(stored: Any, asked: AskedCall) -> bool:
-    return rules.canonical(stored) == rules.canonical(asked.tool_input)
+    return rules.canonical(stored) == rules.canonical(without_secrets(asked.tool_input))
 
 
 def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
@@ -220,6 +221,10 @@ def _added(
     asked_for = rules.subject_of(row).tool_input
     wanted = _edited_input(asked_for, edited, edited_field)
     if wanted is not None and wanted != asked_for:
+        if masks_in(wanted) - masks_in(asked_for):
+            raise Invalid(
+                "A masked secret was changed or is none of this call's: leave it whole, or take it out."
+            )
         if rules.needed(row) > 1:
             raise BadRequest("This takes two people, who must approve the same input: it cannot be edited.")
         added["updated_input"] = wanted
@@ -255,6 +260,22 @@ def _edited_input(asked_for: Any, edited: str | None, edited_field: str) -> dict
     return value
 
 
+def unmasked(answer: Settled, asked: AskedCall) -> Settled | None:
+    """Return an answer with the call's own secrets where the card showed masks, as the agent needs it.
+
+    Only the agent's waiting hook still knows them. None where one is left over: a mask must not be run.
+    """
+    added = answer.get("answer")
+    if not added:
+        return answer
+    added = restored(added, originals_of(asked.tool_input, list(asked.offered)))
+    return (
+        None
+        if masks_in(added) - masks_in([asked.tool_input, list(asked.offered)])
+        else answer | {"answer": added}
+    )
+
+
 def note_ruling(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -> None:
     """Write into the audit log what policy answered without asking anybody."""
     audit.record(
@@ -268,7 +289,7 @@ def note_ruling(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -
             "by": ruling.by,
             "agent_id": asked.agent_id,
             "tool_use_id": asked.call_id,
-            "about": asked.about[:2_000],
+            "about": without_secrets(asked.about[:2_000], judged=True),
         },
         now=now,
     )

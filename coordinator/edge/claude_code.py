@@ -33,7 +33,7 @@ from coordinator.actions import tool_calls
 from coordinator.actions.claude_code import Known, Whereabouts
 from coordinator.actions.events import NewEvent
 from coordinator.actions.keys import KeyIdentity
-from coordinator.actions.tool_calls import AskedCall
+from coordinator.actions.tool_calls import AskedCall, Settled
 from coordinator.dialects import claude_code as dialect
 from coordinator.dialects.claude_code import Answer, Hook
 from coordinator.edge.asking import Asker
@@ -62,6 +62,11 @@ ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not
 DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
 BEGINNINGS = frozenset({"SessionStart", "UserPromptSubmit"})
+CANNOT_RUN: Settled = {
+    "status": "denied",
+    "allowed": False,
+    "reason": "the edited call holds a mask whose secret is not known here. Ask again.",
+}
 ENDS_OF_TURN = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"})
 
 
@@ -146,7 +151,8 @@ class ClaudeCodeDoor:
             return call, dialect.answer_of_silence(hook, wait, deny=ruling.deny_at_deadline)
         if settled["status"] == "elsewhere":
             return call, None
-        return call, dialect.answer_of_person(hook, settled)
+        unmasked = tool_calls.unmasked(settled, call)
+        return call, dialect.answer_of_person(hook, unmasked or CANNOT_RUN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 GROUP_EVENTS = 1_000  # events in one transaction, unless one batch alone is larger
 QUEUE_EVENTS = 50_000  # beyond this a caller is told to come back
 QUEUE_BYTES = 128 * 1024 * 1024
+SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared beside the writer, not by it
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
 DEADLOCK = "40P01"  # PostgreSQL's word for it; the transaction is undone as a whole
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
@@ -126,6 +127,8 @@ class GroupWriter:
 
     async def _done(self, job: Job) -> Any:
         """Hand the job to the thread and return its result. Raises what it was refused for."""
+        if job.size >= SLOW_TO_PREPARE:
+            job.prepared = await asyncio.to_thread(prepare_events, job.items, self._clock())
         self._enqueue(job)
         # The thread keeps to the deadline by itself; this is for a thread that hangs in the database.
         alarm = job.loop.call_later(max(job.deadline - time.monotonic(), 0.01), _give_up, job)

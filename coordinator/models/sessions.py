@@ -113,6 +113,8 @@ class EventContext(models.Model):
     source = models.TextField(default="executor", db_default="executor")
     # What its teller said beside all that, under the teller's own names.
     extra = JsonTextField(null=True, blank=True)
+    # How many secrets were masked in what is stored of it.
+    masked = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         db_table = "event_context"

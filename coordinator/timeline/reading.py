@@ -75,6 +75,7 @@ class TimelineEvent:
     # Tokens that the model read, cached ones too, and wrote; of a request to a model only.
     tokens_in: int | None = None
     tokens_out: int | None = None
+    masked: int = 0
 
     @property
     def place(self) -> Place:
@@ -151,6 +152,7 @@ _FIELDS = (
     "context__duration_ms",
     "context__model",
     "context__source",
+    "context__masked",
     "error_head",
     "tokens_in",
     "context__output_tokens",
@@ -307,13 +309,14 @@ def _of_kinds(kinds: tuple[str, ...]) -> Q:
 
 def _event(row: tuple[Any, ...]) -> TimelineEvent:
     (id_, at_us, event_type, timestamp, tool_name, exit_code, reason, role) = row[:8]
-    (tool_use_id, subagent, duration_ms, model, source, error, tokens_in, tokens_out) = row[8:16]
+    (tool_use_id, subagent, duration_ms, model, source, masked, error, tokens_in, tokens_out) = row[8:17]
     tool_input, tool_output, content = (
-        _stored(head, size) for head, size in zip(row[16:19], row[19:22], strict=True)
+        _stored(head, size) for head, size in zip(row[17:20], row[20:23], strict=True)
     )
     return TimelineEvent(
         id_, at_us, event_type, timestamp, tool_name, tool_input, tool_output, content, error,
         exit_code, reason, role, tool_use_id, subagent, duration_ms, model, source, tokens_in, tokens_out,
+        masked or 0,
     )  # fmt: skip
 
 

@@ -121,6 +121,13 @@ class Shown:
         """Which sub-agent did it, if one did."""
         return None if isinstance(self.row, ChildRow | ApprovalRow) else self.event.subagent
 
+    @property
+    def masked(self) -> int:
+        """How many secrets were masked in what the row shows."""
+        if isinstance(self.row, CallRow):
+            return sum(half.masked for half in (self.row.start, self.row.end) if half)
+        return 0 if isinstance(self.row, ChildRow | ApprovalRow) else self.event.masked
+
     # --- calls ----------------------------------------------------------------------------------------------
 
     @cached_property

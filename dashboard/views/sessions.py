@@ -16,7 +16,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator import instants, search, silence, usage
 from coordinator.models import PermissionRequest, Session
-from coordinator.session_facts import LIVE, with_last_instant
+from coordinator.session_facts import LIVE, masked_in, with_last_instant
 from coordinator.timeline import (
     Counts,
     Filters,
@@ -221,6 +221,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
         "heard": ended or session.created_at,
         "query": query,
         "counts": counts,
+        "masked": masked_in(session.pk),
         "spent_by_model": spent,
         "spent": usage.total(spent) if spent else None,
         "facets": facets_of(counts, query),

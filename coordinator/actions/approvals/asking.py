@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from coordinator.actors import Actor, system
 from coordinator.approvals import Subject, Validity
 from coordinator.errors import Conflict, Invalid, TooLarge
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
+from coordinator.secrets.masking import without_secrets
 
 LONGEST_TEXT = 20_000
 LARGEST_INPUT = 1_000_000
@@ -56,6 +57,7 @@ def request(ask: Ask, *, by: Actor, now: datetime | None = None) -> Asked:
     """
     now = now or timezone.now()
     check(ask, now)
+    ask = _shown(ask)
     for _attempt in range(5):
         with transaction.atomic():
             found = _standing_answer(ask, by, now)
@@ -68,6 +70,16 @@ def request(ask: Ask, *, by: Actor, now: datetime | None = None) -> Asked:
                 # A twin was first: its row is committed by now, so the next look joins it.
                 _forget_orphan(ask, by)
     raise Conflict("The same request is being opened and closed too fast to join. Ask again.")
+
+
+def _shown(ask: Ask) -> Ask:
+    """Return the question as it is stored and judged: without its secrets."""
+    return replace(
+        ask,
+        subject=ask.subject.shown(),
+        justification=without_secrets(ask.justification, judged=True),
+        metadata=without_secrets(ask.metadata, judged=True),
+    )
 
 
 def check(ask: Ask, now: datetime) -> None:

@@ -1,0 +1,375 @@
+"""Secrets in what machines write, put out of sight: `[masked: GitHub token 3f9a1c2e]` stands where one stood.
+
+The eight digits are a keyed digest of the secret: the same secret is recognised wherever it comes again, and nobody
+who reads them, or has the database, can try out guesses. A masked text holds nothing that would be masked anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import merge
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import re2
+from django.conf import settings
+
+from coordinator.secrets import shapes
+
+MASK = re2.compile(r"\[masked: [A-Za-z ]{1,40} [0-9a-f]{8}\]")
+SHORTEST = 6  # characters of text in which a secret and what gives it away can stand
+LONGEST_NAME = 100
+# Places of one event that are looked at closely (about 10 µs each); what stands behind them is left out whole.
+MOST_CANDIDATES = 50_000
+LEFT_OUT = "[masked: the rest, which holds too much that looks like secrets]"
+
+
+_SHAPES = (*shapes.KNOWN, *shapes.HEADERS)
+_ANY = re2.compile("|".join(shape.pattern for shape in _SHAPES).encode())
+_ONE = tuple(re2.compile(shape.pattern.encode()) for shape in _SHAPES)
+_WHICH = re2.Set.MatchSet()
+for _shape in _SHAPES:
+    _WHICH.Add(_shape.pattern)
+_WHICH.Compile()
+
+
+Found = tuple[int, int, str]  # where a secret stands in a text, and its kind
+_start = itemgetter(0)
+
+
+@lru_cache(maxsize=4)
+def _key(secret_key: str) -> bytes:
+    return hashlib.blake2b(secret_key.encode(), person=b"sbx-masking").digest()
+
+
+def _digest(secret: str) -> str:
+    raw = secret.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(raw, digest_size=4, key=_key(settings.SECRET_KEY)).hexdigest()
+
+
+@dataclass(slots=True)
+class Masker:
+    """Masks values and counts what it masked.
+
+    `judged`: a person decides by what is left, so everything that could run, expand or lead elsewhere stays
+    readable, even where it stands in a secret's place. `originals`: where given, each mask's secret.
+    """
+
+    judged: bool = False
+    originals: dict[str, str] | None = None
+    count: int = field(default=0, init=False)
+    _room: int = field(default=MOST_CANDIDATES, init=False)
+
+    def encoded(self, value: Any) -> str | None:
+        """Return a value as JSON, masked; None for None. Most hold nothing, which one look at the JSON says."""
+        if value is None:
+            return None
+        raw = msgspec.json.encode(value)
+        if shapes.MARKS.search(raw) is None:
+            return raw.decode()
+        return msgspec.json.encode(self._walked(msgspec.json.decode(raw))).decode()
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value, masked; the one given is not changed."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        raw = msgspec.json.encode(value)
+        return value if shapes.MARKS.search(raw) is None else self._walked(msgspec.json.decode(raw))
+
+    def text(self, text: str | None) -> str | None:
+        """Return a text, masked."""
+        if text is None or len(text) < SHORTEST:
+            return text
+        raw = text.encode("utf-8", "surrogatepass")
+        if shapes.MARKS.search(raw) is None:
+            return text
+        pieces, end = [], 0
+        found, read = self._found(raw)
+        for start, stop, kind in found:
+            mask = self._mask(kind, raw[start:stop].decode("utf-8", "surrogatepass"))
+            if mask is not None:
+                pieces += [raw[end:start], mask.encode()]
+                end = stop
+        if read < len(raw):
+            pieces += [raw[end : max(end, read)], LEFT_OUT.encode()]
+            end = len(raw)
+        return b"".join([*pieces, raw[end:]]).decode("utf-8", "surrogatepass") if pieces else text
+
+    def _mask(self, kind: str, secret: str) -> str | None:
+        """Return what stands for the secret, or None where it must be seen."""
+        if self.judged and kind != "private key" and not shapes.INERT.search(secret):
+            return None
+        mask = f"[masked: {kind} {_digest(secret)}]"
+        if self.originals is not None:
+            self.originals[mask] = secret
+        self.count += 1
+        return mask
+
+    def _found(self, raw: bytes) -> tuple[list[Found], int]:
+        """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
+        found: list[Found] = []
+        end = 0
+        for start, stop, kind in merge(_shaped(raw), _named(raw), _after_commands(raw), key=_start):
+            self._room -= 1
+            if self._room < 0:
+                return found, start
+            if kind and start >= end:
+                found.append((start, stop, kind))
+                end = stop
+        return found, len(raw)
+
+    # --- structures: without recursion, for they may be as deep as JSON can be read -----------------------------
+
+    def _walked(self, root: Any) -> Any:
+        """Mask a freshly decoded value in place and return it."""
+        top = [root]
+        waiting: list[Any] = [top]
+        while waiting:
+            holder = waiting.pop()
+            for place, item in self._masked_of(holder):
+                holder[place] = item
+            waiting += [
+                one for one in (holder.values() if isinstance(holder, dict) else holder) if _holds(one)
+            ]
+        return top[0]
+
+    def _masked_of(self, holder: Any) -> list[tuple[Any, str]]:
+        """Return what of a list or object is replaced, and by what; the names of an object are masked at once."""
+        if isinstance(holder, list):
+            return self._of_list(holder)
+        if any(len(name) >= 16 and self.text(name) != name for name in list(holder)):
+            items = [(self.text(name) or "", item) for name, item in holder.items()]
+            holder.clear()
+            holder.update(items)
+        named = _named_value(holder)
+        return [
+            (name, masked)
+            for name, item in holder.items()
+            if (masked := self._beside(named if name == "value" and named else name, item)) != item
+        ]
+
+    def _of_list(self, items: list[Any]) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        flag = False
+        for place, item in enumerate(items):
+            if not isinstance(item, str):
+                flag = False
+                continue
+            masked = self._beside("password" if flag else "", item)
+            if masked != item:
+                found.append((place, masked))
+            flag = not flag and item.startswith("-") and shapes.FLAG.search(item) is not None
+        return found
+
+    def _beside(self, name: str, item: Any) -> Any:
+        """Return a value as it may stand beside its name: texts are masked whole under a secret's, lists' texts too."""
+        if isinstance(item, list):
+            if item and name and _strength(name) and all(isinstance(one, str) for one in item):
+                return [self._beside(name, one) for one in item]
+            return item
+        if not isinstance(item, str) or not item:
+            return item
+        if name and (strength := _strength(name)) and _is_secret(item, strong=strength == "strong"):
+            at = item.find(" ") + 1 if item[:12].lower().startswith(("bearer ", "basic ", "token ")) else 0
+            mask = self._mask(_kind(name, item[at:]), item[at:])
+            if mask is not None:
+                return item[:at] + mask
+        return self.text(item)
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _named_value(holder: dict[str, Any]) -> str | None:
+    """Return the name that `{"name": …, "value": …}` gives its value."""
+    if "value" not in holder:
+        return None
+    names = (holder.get(name) for name in ("name", "key", "Name", "Key"))
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+@lru_cache(maxsize=4_096)
+def _strength(name: str) -> str:
+    """Say how surely a name is a secret's: `strong`, `weak`, or not at all."""
+    if len(name) > LONGEST_NAME or shapes.HARMLESS_NAME.search(name):
+        return ""
+    return "strong" if shapes.STRONG_NAME.search(name) else "weak" if shapes.WEAK_NAME.search(name) else ""
+
+
+def _kind(name: str, secret: str) -> str:
+    if len(secret) >= 16 and (shaped := _WHICH.Match(secret)):
+        return _SHAPES[min(shaped)].kind
+    lowered = name.lower()
+    for word, kind in (
+        ("pass", "password"), ("pwd", "password"), ("token", "token"), ("cookie", "cookie"), ("key", "key"),
+        ("auth", "credentials"), ("bearer", "token"), ("credential", "credentials"),
+    ):  # fmt: skip
+        if word in lowered:
+            return kind
+    return "secret"
+
+
+def _is_secret(value: str, *, strong: bool) -> bool:
+    """Say whether the whole of a value under a secret's name is one."""
+    if _is_hollow(value):
+        return False
+    return strong or (len(value) >= 12 and looks_random(value))
+
+
+def _is_hollow(value: str) -> bool:
+    """Say whether a value only stands for a secret: a variable, a template, a mask, a word."""
+    stripped = value.strip()
+    if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("/", "./", "~/", "process.env")):
+        return True
+    return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
+
+
+def looks_random(value: str) -> bool:
+    """Say whether a text looks made by a machine: letters with digits among them, or long with changing cases."""
+    if len(value) < 8 or shapes.SPACE.search(value) or not shapes.LETTER.search(value):
+        return False
+    if shapes.DIGIT.search(value):
+        return True
+    return len(value) >= 20 and not (value.islower() or value.isupper() or value.istitle())
+
+
+NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+LONGEST_BEFORE = 64  # of a name, before the word in it that tells
+NEAR = 400  # bytes before a short flag, within which its command stands
+
+
+NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+LONGEST_BEFORE = 64  # of a name, before the word in it that tells
+LONGEST_VALUE = 4_000  # in quotes
+LONGEST_BARE = 1_000
+
+
+def _shaped(raw: bytes) -> Iterator[Found]:
+    """Yield keys that give themselves away, and headers; no kind where one only looks like it."""
+    for match in _ANY.finditer(raw):
+        number = _which(raw[match.start() : match.end()])
+        start, stop = match.span()
+        if _ONE[number].groups:
+            start, stop = _ONE[number].match(raw, start, stop).span(1)
+        kind = _SHAPES[number].kind
+        text = _text(raw, start, stop) if kind != "private key" else ""
+        fits = not text or not _is_hollow(text)
+        yield start, stop, kind if fits and (kind != "bearer token" or looks_random(text)) else ""
+
+
+def _which(secret: bytes) -> int:
+    """Return the number of the first shape that fits."""
+    return int(min(_WHICH.Match(secret)))
+
+
+def _after_commands(raw: bytes) -> Iterator[Found]:
+    for command in shapes.COMMANDS.finditer(raw):
+        match = shapes.SHORT_FLAG.search(raw, *command.span())
+        if match is not None:
+            yield *match.span(1), "" if _is_hollow(_text(raw, *match.span(1))) else "password"
+
+
+def _named(raw: bytes) -> Iterator[Found]:
+    """Yield what stands beside the names of secrets; no kind where it is none."""
+    end = 0
+    for match in shapes.NAMED.finditer(raw):
+        if match.start() < end:
+            continue
+        name = _name_around(match, raw)
+        start, stop, quoted = _value_at(raw, match.end())
+        text = _text(raw, start, stop)
+        if stop == start or _is_hollow(text):
+            yield start, start, ""
+            continue
+        if raw[match.end() - 1] in b" \t" and match.group().rstrip(b" \t")[-1:] not in b"=:>":
+            sure = name.startswith("-") and not text.startswith("-")
+        else:
+            sure = _is_beside(name, text, quoted=quoted, env=raw[start - 1] == 61, after=raw[stop : stop + 2])
+        yield start, stop, _kind(name, text) if sure else ""
+        end = stop if sure else end
+
+
+def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
+    """Return where the value that begins at `at` stands, without its quotes, and whether it has some."""
+    while raw[at : at + 1] == b"\\":
+        at += 1
+    quote = raw[at : at + 1]
+    if quote in (b'"', b"'", b"`"):
+        stop = raw.find(quote, at + 1, at + 1 + LONGEST_VALUE)
+        value = raw[at + 1 : stop].rstrip(b"\\") if stop > 0 else b""
+        return at + 1, at + 1 + (0 if b"\n" in value else len(value)), True
+    match = shapes.BARE.match(raw, at, at + LONGEST_BARE)
+    return (at, match.end(), False) if match and match.end() < at + LONGEST_BARE else (at, at, False)
+
+
+def _is_beside(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
+    """Say whether the text beside a name is its secret. `env`: it stands as in NAME=value."""
+    strength = _strength(name)
+    if not strength or (not quoted and _is_code(text, after)):
+        return False
+    if strength == "weak":
+        return len(text) >= 16 and looks_random(text)
+    return (
+        (not quoted and env and name.isupper())
+        or (quoted and not shapes.SPACE.search(text))
+        or looks_random(text)
+    )
+
+
+def _text(raw: bytes, start: int, stop: int) -> str:
+    return raw[start:stop].decode("utf-8", "surrogatepass")
+
+
+def _name_around(match: Any, raw: bytes) -> str:
+    """Return the whole name of which the match holds the end."""
+    start = at = match.start()
+    while start > 0 and at - start < LONGEST_BEFORE and raw[start - 1] in NAME_BYTES:
+        start -= 1
+    while raw[at] in NAME_BYTES:
+        at += 1
+    return raw[start:at].decode()
+
+
+def _is_code(text: str, after: bytes) -> bool:
+    return after[:1] in (b"(", b"[") or after == b"?." or shapes.CODE.search(text) is not None
+
+
+def masker(*, judged: bool = False) -> Masker | None:
+    """Return a masker, or None where masking is switched off."""
+    return Masker(judged=judged) if settings.MASK_SECRETS else None
+
+
+def without_secrets(value: Any, *, judged: bool = False) -> Any:
+    """Return a JSON value masked, unless masking is switched off; `judged` as for Masker."""
+    found = masker(judged=judged)
+    return value if found is None else found.value(value)
+
+
+def originals_of(*values: Any) -> dict[str, str]:
+    """Return the secrets that are masked on a card which shows these values, by what stands for them there."""
+    found = Masker(judged=True, originals={})
+    for value in values:
+        found.value(value)
+    return found.originals or {}
+
+
+def restored(value: Any, originals: dict[str, str]) -> Any:
+    """Return a value with each mask's secret back in its place."""
+    if isinstance(value, str):
+        return MASK.sub(lambda mask: originals.get(mask.group(), mask.group()), value)
+    if isinstance(value, dict):
+        return {name: restored(item, originals) for name, item in value.items()}
+    return [restored(item, originals) for item in value] if isinstance(value, list) else value
+
+
+def masks_in(value: Any) -> set[str]:
+    """Return the masks that a value holds."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return {mask.group() for mask in MASK.finditer(text)}

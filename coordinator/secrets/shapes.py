@@ -1,0 +1,140 @@
+"""What secrets look like in text that machines write: the keys of known makers, and values beside telling names.
+
+Everything that reads a whole text is an RE2 expression over UTF-8, linear in its length whatever it holds; `re` is
+for single values, by expressions that cannot backtrack, because calling it is cheaper. Texts may themselves be
+JSON, once or several times over: quotes may be escaped, and a line break may be `\\n`.
+`coordinator.secrets` is wider: a person who types a setting is told too often rather than too rarely. Here every
+other word of an agent's code would be a secret, so a name must end in what makes it one and its value look it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import re2
+
+
+class Shape(NamedTuple):
+    """One kind of secret: what people call it, and where it stands (the whole match, else its one group)."""
+
+    kind: str
+    pattern: str
+
+
+# --- keys that give themselves away ---------------------------------------------------------------------------
+
+_LINE = r"(?:\s|\\+[nrt]|[0-9]{1,6}(?:→|[|:\t])|[\"',+>|-])"  # between a key's lines: breaks, numbers, quotes
+_KEY_TYPE = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_HEAD = r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*)?"
+_ADDRESS = r"://[^\s/?#:@\"'<>\\`]*:"
+
+KNOWN = (
+    Shape("private key", rf"-----BEGIN {_KEY_TYPE}{_LINE}*{_KEY_HEAD}(?:{_LINE}*[A-Za-z0-9+/=]{{16,}})+"
+          rf"(?:{_LINE}*[A-Za-z0-9+/=]{{0,64}}{_LINE}*-----END {_KEY_TYPE})?"),
+    Shape("AWS access key", r"(?:\b|\\[nrt])((?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})\b"),
+    Shape("GitHub token", r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}"),
+    Shape("GitLab token", r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat)-[A-Za-z0-9_.-]{20,}"),
+    Shape("Slack token", r"xox[abeoprs](?:\.xox[a-z])?-[A-Za-z0-9-]{20,}|xapp-[0-9]-[A-Za-z0-9-]{30,}"),
+    Shape("Slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,})"),
+    Shape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,25}/([A-Za-z0-9_-]{40,100})"),
+    Shape("Stripe key", r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"),
+    Shape("webhook secret", r"whsec_[A-Za-z0-9+/=_-]{24,}"),
+    Shape("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    Shape("OpenAI key", r"sk-(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|\bsk-[A-Za-z0-9]{32,}"),
+    Shape("Google key", r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_.-]{20,}|GOCSPX-[A-Za-z0-9_-]{28}"),
+    Shape("npm token", r"npm_[A-Za-z0-9]{36}"),
+    Shape("PyPI token", r"pypi-Ag[A-Za-z0-9_-]{50,}"),
+    Shape("Hugging Face token", r"\bhf_[A-Za-z0-9]{34}"),
+    Shape("SendGrid key", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    Shape("DigitalOcean token", r"do[opr]_v1_[a-f0-9]{64}"),
+    Shape("Vault token", r"hv[sbr]\.[A-Za-z0-9_-]{24,}"),
+    Shape("Telegram token", r"(?:\b|\\[nrt])([0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b"),
+    Shape("age key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    Shape("Signalbox key", r"sbx_[A-Za-z0-9_-]{43}"),
+    Shape("JSON Web Token", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    Shape("password", rf"{_ADDRESS}([^\s/?#@\"'<>\\`]+)@"),
+    Shape("signature", r"(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)([A-Za-z0-9%+/=_-]{30,})"),
+)  # fmt: skip
+
+# --- names of secrets -----------------------------------------------------------------------------------------
+
+# A value beside one of these is a secret unless it is a placeholder.
+_STRONG = (
+    r"passw(?:or)?ds?|passphrase|passcode|pwd|secrets?|credentials?|client[_.-]?secret|shared[_.-]?access[_.-]?key|"
+    r"(?:secret|private|api|access|signing|encryption|master|account|auth|ssh|storage|shared|app|application|"
+    r"license|deploy|webhook|hmac|jwt|cipher|admin|service|bot)[_.-]?keys?|"
+    r"(?:auth|access|refresh|bearer|api|id|bot|app|deploy|personal|private|oauth|security|secret|github|gh|gitlab|"
+    r"npm|pypi|slack|vault|admin)[_.-]?tokens?"
+)
+# Beside one of these only a value that looks random is.
+_WEAK = r"token|auth|authorization|x-api-key|cookie|jwt|bearer"
+_AFTER = r"(?:[_.-]?(?:[0-9]{1,3}|b64|base64|live|prod|test|dev|staging|old|new|value))?"
+STRONG_NAME = re2.compile(rf"(?i)^[A-Za-z0-9_. -]{{0,64}}?(?:{_STRONG}){_AFTER}$")
+WEAK_NAME = re2.compile(rf"(?i)^[A-Za-z0-9_. -]{{0,64}}?(?:{_WEAK}){_AFTER}$")
+# Tokens that are places in a list or marks in a text.
+HARMLESS_NAME = re2.compile(
+    r"(?i)(?:^|[_.-])(?:next|prev|page|paging|continuation|continue|cursor|sync|resume|cancellation|cancel|eos|bos|pad|mask|"
+    r"unk|stop|sep|cls|special|public)[_.-]?[a-z]*$|(?:next|page|continuation|cancellation|sync)token$"
+)
+
+_TYPE = r"(?:\s?:\s?[A-Za-z_][A-Za-z0-9_\[\]| .]*)?"
+# The end of a name and what leads to its value: name = …, "name": …, NAME=…, name: str = …, 'name' => …, --name …
+NAMED = re2.compile(
+    rf"(?i:{_STRONG}|{_WEAK}){_AFTER}(?:\\*[\"'`]?{_TYPE}\s{{0,8}}(?:=>|:=|=|:)\s{{0,8}}|[ \t]{{1,8}})".encode()
+)
+BARE = re.compile(rb"[^\s\"'`,;&|<>(){}\[\]$\\]+")
+# Commands that take a password in a short flag, up to their end.
+COMMANDS = re2.compile(rb"\b(?:curl|mysql(?:dump|admin)?|sshpass)\s[^\n|;&]*")
+SHORT_FLAG = re2.compile(
+    rb"\s(?:(?:-u|--user)[ =]?\\*[\"']?[^\s:\"'$]+:|-p *\\*[\"']?)([^\s\"'$\\-][^\s\"'$\\]*)"
+)
+# Authorization: Bearer value; Cookie: name=value; name=value
+HEADERS = (
+    Shape(
+        "credentials",
+        r"(?i:authorization)\\*[\"'`]?\s{0,8}[:=]\s{0,8}\\*[\"'`]?"
+        r"(?i:basic|bearer|token|digest|negotiate|apikey|bot)\s{1,8}([^\s\"'`,;&|<>(){}\[\]$\\]{6,})",
+    ),
+    Shape("bearer token", r"(?i:\bbearer)\s{1,8}([A-Za-z0-9._~+/-]{16,}=*)"),
+    Shape("cookie", r"(?i:cookie)\\*[\"'`]?\s{0,8}:\s{0,8}\\*[\"'`]?([A-Za-z0-9_.-]+=[^\r\n\"'`\\]{8,})"),
+)
+
+FLAG = re2.compile(rf"(?i)^--?[A-Za-z0-9-]{{0,40}}?(?:{_STRONG}|{_WEAK})$")
+
+DIGIT, LETTER, SPACE = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]"), re.compile(r"\s")
+
+# --- placeholders ---------------------------------------------------------------------------------------------
+
+_WORDS = """
+password passwd pass pwd passphrase secret token key apikey api_key string str text bytes number int
+bool boolean none null nil undefined true false required optional hidden redacted masked removed
+empty unset missing invalid valid unknown default any object array list dict option options flag
+flags argument value values parameter file stdin prompt username user current-password new-password
+is was are to or and for from in if with the a an of on by not must should can may will as at be it
+this that when then than
+"""
+PLACEHOLDERS = frozenset(_WORDS.split())
+HOLLOW = re.compile(
+    r"(?i)^(?:[x*.•_-]+|your[_-].*|my[_-]?(?:password|secret|token|key)|\.\.\.+.*|changeit|…)$"
+)
+# An identifier, a path through objects, a call: code that names a secret and holds none.
+CODE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(?:\??\.[A-Za-z_][A-Za-z0-9_]*)+$")
+# What a person must see on a card stays visible: this alone can neither run, expand nor lead elsewhere.
+INERT = re.compile(r"^[A-Za-z0-9+=_@%:,#!^?][A-Za-z0-9+/=_.@%:,#!^?~-]*$")
+
+# --- all in one reading ---------------------------------------------------------------------------------------
+
+# Where this is not found, in an event's JSON as it stands, there is no secret. Bounds of words are not asked for,
+# since before them JSON may have put an escape.
+MARKS = re2.compile(
+    (
+        r"-----BEGIN |AKIA|ASIA|ABIA|ACCA|"
+        r"gh[pousr]_[A-Za-z0-9]{8}|github_pat_|gl[a-z]{2,5}-[A-Za-z0-9_.-]{20}|xox[a-z]|"
+        r"xapp-|hooks\.slack|discord(?:app)?\.com/api|[sr]k_(?:live|test)_|whsec_|sk-[A-Za-z0-9-]{8}|AIza|ya29\.|GOCSPX-|"
+        r"npm_[A-Za-z0-9]{8}|pypi-Ag|hf_[A-Za-z0-9]{16}|SG\.[A-Za-z0-9_-]{22}|do[opr]_v1_|hv[sbr]\.|:AA[A-Za-z0-9_-]{33}|"
+        r"AGE-SECRET|sbx_|eyJ[A-Za-z0-9_-]{8,}\.eyJ|://[^\s/?#:@\"'<>\\`]*:[^\s/?#@\"'<>\\`]+@|"
+        r"(?i:bearer\s|curl|mysql|sshpass|cookie\W|[?&](?:sig|x-amz-signature|x-goog-signature)=)|"
+        rf"(?i:{_STRONG}|{_WEAK}){_AFTER}(?:\\*[\"'`])?(?:{_TYPE}\s{{0,8}}[:=,]|[ \t]+[^ \t])"
+    ).encode()
+)
