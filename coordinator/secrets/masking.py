@@ -115,7 +115,8 @@ class Masker:
         """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
         found: list[Found] = []
         end = 0
-        for start, stop, kind in merge(_shaped(raw), _named(raw), _after_commands(raw), key=_start):
+        named = _named(raw, judged=self.judged)
+        for start, stop, kind in merge(_shaped(raw), named, _after_commands(raw), key=_start):
             self._room -= 1
             if self._room < 0:
                 return found, start
@@ -143,8 +144,9 @@ class Masker:
         """Return what of a list or object is replaced, and by what; the names of an object are masked at once."""
         if isinstance(holder, list):
             return self._of_list(holder)
-        if any(len(name) >= 16 and self.text(name) != name for name in list(holder)):
-            items = [(self.text(name) or "", item) for name, item in holder.items()]
+        names = [self.text(name) or "" for name in holder]
+        if names != list(holder):
+            items = list(zip(names, holder.values(), strict=True))
             holder.clear()
             holder.update(items)
         named = _named_value(holder)
@@ -161,6 +163,7 @@ class Masker:
             if not isinstance(item, str):
                 flag = False
                 continue
+            flag = flag and (not self.judged or looks_random(item))
             masked = self._beside("password" if flag else "", item)
             if masked != item:
                 found.append((place, masked))
@@ -249,6 +252,7 @@ NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 LONGEST_BEFORE = 64  # of a name, before the word in it that tells
 LONGEST_VALUE = 4_000  # in quotes
 LONGEST_BARE = 1_000
+EQUALS = ord("=")
 
 
 def _shaped(raw: bytes) -> Iterator[Found]:
@@ -276,8 +280,11 @@ def _after_commands(raw: bytes) -> Iterator[Found]:
             yield *match.span(1), "" if _is_hollow(_text(raw, *match.span(1))) else "password"
 
 
-def _named(raw: bytes) -> Iterator[Found]:
-    """Yield what stands beside the names of secrets; no kind where it is none."""
+def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
+    """Yield what stands beside the names of secrets; no kind where it is none.
+
+    What follows a flag may be a program to run (`env -utoken reboot`): where a person judges, it must look random.
+    """
     end = 0
     for match in shapes.NAMED.finditer(raw):
         if match.start() < end:
@@ -288,10 +295,13 @@ def _named(raw: bytes) -> Iterator[Found]:
         if stop == start or _is_hollow(text):
             yield start, start, ""
             continue
-        if raw[match.end() - 1] in b" \t" and match.group().rstrip(b" \t")[-1:] not in b"=:>":
-            sure = name.startswith("-") and not text.startswith("-")
+        gap = match.group().rstrip()[-1:]
+        if gap in b"=:>":
+            sure = _is_beside(
+                name, text, quoted=quoted, env=raw[start - 1] == EQUALS, after=raw[stop : stop + 2]
+            )
         else:
-            sure = _is_beside(name, text, quoted=quoted, env=raw[start - 1] == 61, after=raw[stop : stop + 2])
+            sure = name.startswith("-") and not text.startswith("-") and (not judged or looks_random(text))
         yield start, stop, _kind(name, text) if sure else ""
         end = stop if sure else end
 
@@ -301,7 +311,7 @@ def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
     while raw[at : at + 1] == b"\\":
         at += 1
     quote = raw[at : at + 1]
-    if quote in (b'"', b"'", b"`"):
+    if quote in (b'"', b"'"):
         stop = raw.find(quote, at + 1, at + 1 + LONGEST_VALUE)
         value = raw[at + 1 : stop].rstrip(b"\\") if stop > 0 else b""
         return at + 1, at + 1 + (0 if b"\n" in value else len(value)), True

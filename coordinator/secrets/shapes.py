@@ -24,7 +24,7 @@ class Shape(NamedTuple):
 
 # --- keys that give themselves away ---------------------------------------------------------------------------
 
-_LINE = r"(?:\s|\\+[nrt]|[0-9]{1,6}(?:→|[|:\t])|[\"',+>|-])"  # between a key's lines: breaks, numbers, quotes
+_LINE = r"(?:\s|\\+[nrt]|[0-9]{1,6}(?:→|\\+u2192|[|:\t])|[\"',+>|-])"  # between a key's lines: breaks, numbers, quotes
 _KEY_TYPE = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_HEAD = r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*)?"
 _ADDRESS = r"://[^\s/?#:@\"'<>\\`]*:"
@@ -79,9 +79,11 @@ HARMLESS_NAME = re2.compile(
 )
 
 _TYPE = r"(?:\s?:\s?[A-Za-z_][A-Za-z0-9_\[\]| .]*)?"
-# The end of a name and what leads to its value: name = …, "name": …, NAME=…, name: str = …, 'name' => …, --name …
+# The end of a name and what leads to its value: name = …, "name": …, NAME=…, name: str = …, 'name' => …, --name …;
+# in JSON within a text also "--name", "…" and "NAME", "value": "…".
 NAMED = re2.compile(
-    rf"(?i:{_STRONG}|{_WEAK}){_AFTER}(?:\\*[\"'`]?{_TYPE}\s{{0,8}}(?:=>|:=|=|:)\s{{0,8}}|[ \t]{{1,8}})".encode()
+    rf"(?i:{_STRONG}|{_WEAK}){_AFTER}(?:\\*[\"'`]?{_TYPE}\s{{0,8}}(?:=>|:=|=|:)\s{{0,8}}|[ \t]{{1,8}}"
+    r"|\\*[\"']\s{0,8},\s{0,8}(?:\\*[\"'](?i:value)\\*[\"']\s{0,8}:\s{0,8})?)".encode()
 )
 BARE = re.compile(rb"[^\s\"'`,;&|<>(){}\[\]$\\]+")
 # Commands that take a password in a short flag, up to their end.
