@@ -42,12 +42,8 @@ SECRETS = {
     "key_body": _made("MIIEpAIBAAKCAQEA7", ALNUM[:47]),
 }
 _PEM = _made(
-    "-----BEGIN RSA ",
-    "PRIVATE KEY-----\n{key_body}\n",
-    ALNUM[:64],
-    "\nab3d=\n-----END RSA ",
-    "PRIVATE KEY-----",
-)
+    "-----BEGIN RSA ", "PRIVATE KEY-----\n{key_body}\n", ALNUM[:64], "\nab3d=\n-----END RSA ", "PRIVATE KEY-----"
+)  # fmt: skip
 
 # How many secrets the text holds, and the text.
 TEXTS: list[tuple[int, str]] = [

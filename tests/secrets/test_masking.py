@@ -114,11 +114,11 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(line: str) -> None:
         return time.thread_time() - began
 
     took(10_000)
-    assert took(1_600_000) < 0.05 + 25 * took(160_000)
+    assert took(800_000) < 0.05 + 25 * took(80_000)
 
 
 def test_a_text_full_of_secrets_is_cut_rather_than_read_for_ever() -> None:
-    stored, found = masked("DB_PASSWORD=hunter22\n" * 200_000)
+    stored, found = masked("DB_PASSWORD=hunter22\n" * 60_000)
 
     assert found == 50_000
     assert json.loads(stored).endswith(LEFT_OUT)
