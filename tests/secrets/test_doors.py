@@ -77,7 +77,8 @@ def test_no_door_lets_a_secret_into_the_database(served: Served, claude: Claude)
     asked = http.post(
         "/api/permission-requests",
         json={
-            "plugin_id": "p", "permission_type": "Net", "target_resource": f"https://bob:{WORD}@host/", "tool_name": "t",
+            "plugin_id": "p", "permission_type": "Net", "tool_name": "t",
+            "target_resource": f"https://bob:{WORD}@host/",
             "tool_input": {"command": COMMAND}, "justification": COMMAND, "metadata": {"password": WORD},
         },
     )  # fmt: skip
