@@ -64,6 +64,7 @@ LATENCY = Histogram(
     "signalbox_request_seconds", "From a request's arrival until its answer begins", SECONDS, ("route",)
 )
 EVENTS = Counter("signalbox_events_ingested", "Events committed")
+MASKED = Counter("signalbox_secrets_masked", "Secrets masked in events before they were stored")
 GROUPS = Histogram(
     "signalbox_ingest_group_events",
     "Events that one transaction of the writer committed",

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from django.db import connection, transaction
 
-from coordinator import instants
+from coordinator import instants, meters
 from coordinator.actions import origins, runs
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.errors import Invalid, NotFound, SignalboxError
@@ -266,6 +266,8 @@ def _event_row(item: NewEvent, mask: Masker | _Plain) -> list[Any]:
 def _context_row(item: NewEvent, now: datetime, mask: Masker | _Plain) -> list[Any]:
     """Return the context's row, made after the event's: it counts what was masked in both."""
     extra = mask.encoded(item.extra) if isinstance(item, ToldEvent) else None
+    if mask.count:
+        meters.MASKED.add(n=mask.count)
     received = instants.to_us(now)
     instant = instants.parse(item.timestamp)
     happened = received if instant is None else instants.to_us(instant)

@@ -8,7 +8,7 @@ from coordinator.migrations._sql import step
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0039_model_prices")]
+    dependencies = [("coordinator", "0040_search_terms")]
 
     operations = [
         step(
