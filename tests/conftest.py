@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import TransactionTestCase
@@ -28,6 +29,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if any(".py" in argument for argument in config.args):
         return 0
     return max(2, min(4, len(os.sched_getaffinity(0))))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In parallel (`pytest -n auto`), a file's tests stay in one process: they share a server."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # the order below
+    return LoadFileScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)

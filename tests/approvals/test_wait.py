@@ -28,7 +28,7 @@ def served(one_server: Served) -> Served:
 class Waiter(threading.Thread):
     """One held call; `answer` and `at` are set once it returns."""
 
-    def __init__(self, client: httpx.Client, request_id: str, timeout: float = 15) -> None:
+    def __init__(self, client: httpx.Client, request_id: str, timeout: float = 30) -> None:
         super().__init__(daemon=True)
         self.client, self.path = client, f"{URL}/{request_id}/wait?timeout={timeout}"
         self.answer: httpx.Response | None = None
@@ -39,7 +39,7 @@ class Waiter(threading.Thread):
         self.at = time.monotonic()
 
     def told(self) -> dict[str, Any]:
-        self.join(15)
+        self.join(30)
         assert self.answer is not None, "the call is still held"
         assert self.answer.status_code == 200, self.answer.text
         return self.answer.json()
@@ -103,7 +103,7 @@ def test_a_verdict_written_by_another_program_frees_the_agent_too(served: Served
 def test_the_deadline_frees_the_agent_by_itself(served: Served) -> None:
     from datetime import UTC, datetime, timedelta
 
-    deadline = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    deadline = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
     request_id = asked(served, deadline=deadline)
     with held(served, request_id) as [waiter]:
         told = waiter.told()
