@@ -255,10 +255,10 @@ def _usage(request: _Request) -> Told:
 def _assistant(line: _Line) -> Iterator[Said]:
     content = line.message.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [content]):
-        kind = block.get("type") if isinstance(block, dict) else None
+        kind = str(block.get("type")) if isinstance(block, dict) else ""
         if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
             yield _call(line, block, number)
-        elif isinstance(kind, str) and kind.endswith("tool_result"):
+        elif kind.endswith("tool_result"):
             yield _result(line, block, number)
         elif (text := _text_of(block)) is not None:
             if not text.strip():

@@ -246,7 +246,8 @@ def test_lines_of_any_shape_are_no_error(tmp_path: Path, monkeypatch: pytest.Mon
     odd = [
         b'{"type":"user"}', b'{"type":"user","message":7}', b'{"type":"user","message":{"content":{"a":1}}}', b"[]",
         b'{"type":"assistant","message":{"content":[null,3,{"type":"tool_use"}],"usage":[],"id":3}}', b"\xff\xfe", b"",
-        b'{"type":["user"]}', b'{"type":"user","timestamp":"then","message":{"content":"\\u0000 \\ud800 hello"}}',
+        b'{"type":["user"]}', b'{"type":"assistant","message":{"content":[{"type":{}}]}}',
+        b'{"type":"user","timestamp":"then","message":{"content":"\\u0000 \\ud800 hello"}}',
         b'{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":4,"is_error":true}]}}',
         b'{"type":"user","message":{"content":"' + b"x" * 2_000 + b'"}}',
         b'{"type":"user","message":{"content":"last"}}',

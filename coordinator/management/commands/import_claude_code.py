@@ -24,7 +24,7 @@ from coordinator.transcripts import Line, Transcript
 PLACE = "~/.claude/projects"
 BAR = 24
 SHOWN_EVERY = 0.1  # seconds
-MOST_REFUSED = 20
+MOST_LISTED = 20
 PATIENCE_MS = 60_000
 
 
@@ -134,12 +134,15 @@ class Command(BaseCommand):
             f" {outcome.input_tokens:,} tokens in, {outcome.output_tokens:,} out"
         )
         self.stdout.write(f"known     {outcome.known:,} events")
-        for kind, number in read.not_understood.most_common():
-            self.stdout.write(f"left out  {number:,} lines: {kind}, first at {read.examples[kind]}")
-        for line in outcome.refused[:MOST_REFUSED]:
-            self.stdout.write(f"refused   {line}")
-        if len(outcome.refused) > MOST_REFUSED:
-            self.stdout.write(f"refused   and {len(outcome.refused) - MOST_REFUSED:,} more")
+        kinds = [
+            f"{number:,} lines: {kind}, first at {read.examples[kind]}"
+            for kind, number in read.not_understood.most_common()
+        ]
+        for word, lines in (("left out", kinds), ("refused", outcome.refused)):
+            for line in lines[:MOST_LISTED]:
+                self.stdout.write(f"{word:<10}{line}")
+            if len(lines) > MOST_LISTED:
+                self.stdout.write(f"{word:<10}and {len(lines) - MOST_LISTED:,} more like these")
 
 
 class _Read:
