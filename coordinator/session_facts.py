@@ -13,7 +13,7 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Substr
 
 from coordinator import instants, usage
-from coordinator.models import Event, EventContext, PermissionContext, Run, Session
+from coordinator.models import EventContext, PermissionContext, Run
 from coordinator.usage import Usage
 
 ABOUT_CHARACTERS = 240
@@ -46,15 +46,12 @@ def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
     """Return the facts of these sessions by id. The same few queries however many sessions there are."""
     ids = list(session_ids)
     facts = {session_id: SessionFacts() for session_id in ids}
-    _count(facts, Event.objects.filter(session_id__in=ids), "session_id", "events")
-    _count(facts, Event.objects.filter(session_id__in=ids, error__isnull=False), "session_id", "errors")
-    _count(facts, Session.objects.filter(parent_session_id__in=ids), "parent_session_id", "children")
-    asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending")
-    _count(facts, asked, "session_id", "waiting")
-    for session_id, last_us in with_last_instant(Session.objects.filter(pk__in=ids)).values_list(
-        "pk", "last_us"
-    ):
-        facts[session_id].last = _moment(last_us)
+    for session_id, events, errors, children, last_us in _rows(NUMBERS, ids):
+        fact = facts[session_id]
+        fact.events, fact.errors, fact.children, fact.last = events, errors, children, _moment(last_us)
+    asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending").order_by()
+    for session_id, waiting in asked.values_list("session_id").annotate(number=Count("*")):
+        facts[session_id].waiting = waiting
     for session_id, spent in usage.of_sessions(ids).items():
         facts[session_id].usage = spent
     for session_id, text in abouts_of(ids).items():
@@ -66,11 +63,6 @@ def masked_in(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
-
-
-def _count(facts: dict[str, SessionFacts], rows: QuerySet[Any, Any], by: str, name: str) -> None:
-    for session_id, number in rows.order_by().values_list(by).annotate(number=Count("*")):
-        setattr(facts[session_id], name, number)
 
 
 def _moment(at_us: int | None) -> datetime | None:
@@ -88,7 +80,7 @@ def abouts_of(ids: list[str]) -> dict[str, str]:
         "session_id", "head"
     ):
         abouts[session_id] = " ".join((prompt or "").split())
-    for session_id, message in _first_words(ids):
+    for session_id, message in _rows(FIRST_WORDS, ids):
         if text := _first_text(message):
             abouts[session_id] = text
     return abouts
@@ -107,13 +99,25 @@ SELECT s.session_id, (
 """  # noqa: S608 # constants
 
 
-def _first_words(ids: list[str]) -> list[tuple[str, str]]:
-    """Return a person's first message in each session, as it is stored, if it is among the first BEGINNING ones."""
+# Each session by itself: of many at once PostgreSQL may think that they are most of the table, and read all of it.
+NUMBERS = """
+SELECT s.session_id,
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL),
+    (SELECT count(*) FROM sessions c WHERE c.parent_session_id = s.session_id),
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
+        ORDER BY c.instant_us DESC, c.event_id DESC LIMIT 1)
+FROM sessions s WHERE s.session_id IN (%(ids)s)
+"""
+
+
+def _rows(statement: str, ids: list[str]) -> list[tuple[Any, ...]]:
+    """Return the rows of one of the statements above for these sessions."""
     if not ids:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(FIRST_WORDS % {"ids": ", ".join(["%s"] * len(ids))}, ids)
-        return [row for row in cursor.fetchall() if row[1]]
+        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids))}, ids)
+        return list(cursor.fetchall())
 
 
 def _first_text(stored: str | None) -> str:
