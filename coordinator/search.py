@@ -86,10 +86,10 @@ def find(question: Question, *, before: int | None = None, limit: int = PAGE) ->
     return Hits(hits, before=walked.reached, looked_until=_instant_near(walked.reached))
 
 
-def event_ids(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> tuple[int, ...] | None:
+def in_session(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> Walk | None:
     """Return the newest events of one session in which the words are; None where no word was asked for."""
     question = Question(text, session_id=session_id)
-    return tuple(_walk(question, None, limit).ids) if question.terms else None
+    return _walk(question, None, limit) if question.terms else None
 
 
 def _walk(question: Question, before: int | None, limit: int) -> Walk:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.core.paginator import Paginator
+from typing import Any
+
+from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.utils.functional import cached_property
 
@@ -30,3 +32,22 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def _counted(self) -> int:
         return self.object_list.order_by().values_list("pk", flat=True)[: COUNTED + 1].count()
+
+
+class ScannedPaginator(CappedPaginator):
+    """The same for filters that no index serves: the table is read once, for the number and for the page."""
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        return list(self.object_list.values_list("pk", flat=True)[: COUNTED + 1])
+
+    @cached_property
+    def _counted(self) -> int:
+        return len(self._keys)
+
+    def page(self, number: int | str) -> Page[Any]:
+        """Return a page by its number."""
+        number = self.validate_number(number)
+        keys = self._keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
+        found = self.object_list.model._default_manager.in_bulk(keys)
+        return Page([found[key] for key in keys if key in found], number, self)

@@ -79,7 +79,7 @@ def pair_window(timeline: Timeline, window: Window) -> Pairs:
 
 def row_place(timeline: Timeline, event_id: int) -> Place | None:
     """Return where the row of an event stands: a result's row is its call's. None for an event of elsewhere."""
-    plain = Timeline(timeline.session_id)
+    plain = timeline.seen_through()
     place = plain.place_of(event_id)
     event = next(iter(plain.events([event_id])), None) if place else None
     if event is None or event.event_type != CALL_ENDS:
@@ -97,7 +97,7 @@ def _is_lonely(event: TimelineEvent, pairs: Pairs) -> bool:
 def _neighbours(timeline: Timeline, window: Window, lonely: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return calls near the window that could be the other halves of calls without an id."""
     wanted = {event.tool_name for event in lonely}
-    plain = Timeline(timeline.session_id)
+    plain = timeline.seen_through()
     found: list[TimelineEvent] = []
     if any(event.event_type == CALL_STARTS for event in lonely):
         found += plain.after(window.events[-1].place, REACH).events

@@ -171,6 +171,13 @@ class Timeline:
         self.session_id = session_id
         self.filters = filters or Filters()
 
+    def seen_through(self, filters: Filters | None = None) -> Timeline:
+        """Return the same timeline with other filters; what is known of the session need not be counted again."""
+        other = Timeline(self.session_id, filters)
+        known = ("total", "complete")
+        other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
+        return other
+
     @cached_property
     def total(self) -> int:
         """How many events the session has, whatever the filters."""

@@ -231,7 +231,7 @@ def _over_until(
         return None
     # A person speaks when the agent's turn is over; a denied or interrupted call is never reported as ended.
     turns = [event.place for event in events if event.role == "user" and event.subagent is None]
-    ends = Timeline(timeline.session_id, Filters(kinds=("lifecycle",))).last(1).events
+    ends = timeline.seen_through(Filters(kinds=("lifecycle",))).last(1).events
     return max([*turns, *(event.place for event in ends)], default=None)
 
 

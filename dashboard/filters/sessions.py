@@ -47,6 +47,12 @@ class SessionFilter(DaysFilter):
         return any(data.get(name) for name in self.filters)
 
     @property
+    def reads_all(self) -> bool:
+        """Say whether a filter is among those asked for that no index serves."""
+        data: QueryDict = self.data
+        return any(data.get(name) for name in ("q", "dir"))
+
+    @property
     def qs(self) -> Rows:
         """The sessions that match."""
         rows: Rows = super().qs

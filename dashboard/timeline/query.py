@@ -10,6 +10,7 @@ from django.http import QueryDict
 from django.utils.http import urlencode
 
 from coordinator import instants
+from coordinator.search_index import Walk
 from coordinator.timeline import Filters, Place, Timeline, Window, row_place
 from coordinator.timeline.reading import KINDS
 
@@ -59,9 +60,10 @@ class Query:
         """Say whether the reader asked for no place, so that a running session's end is followed."""
         return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
 
-    def filters(self, found: tuple[int, ...] | None) -> Filters:
+    def filters(self, found: Walk | None) -> Filters:
         """Return the timeline's filters; `found` is what the search for `text` found."""
-        return Filters(kinds=self.kinds, tool=self.tool, errors=self.errors, found=found)
+        ids = None if found is None else tuple(found.ids)
+        return Filters(kinds=self.kinds, tool=self.tool, errors=self.errors, found=ids)
 
     def with_place(self, **place: object) -> str:
         """Return the query string of the same filters at another place: `with_place(after=place)`."""

@@ -16,7 +16,7 @@ from coordinator.models import Session
 from dashboard.filters.sessions import SessionFilter
 from dashboard.guards import viewer
 from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.paginator import CappedPaginator
+from dashboard.paginator import CappedPaginator, ScannedPaginator
 from dashboard.session_rows import SessionRow, rows_for
 from dashboard.status_facets import changed, status_facets
 from dashboard.tables.sessions import SessionTable
@@ -46,7 +46,8 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     narrowed = SessionFilter(request.GET, queryset=Session.objects.all())
     table = SessionTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-started"
-    page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
+    paginator = ScannedPaginator if narrowed.reads_all else CappedPaginator
+    page = paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
     rows = rows_for(page.object_list)
     context = {"filter": narrowed, "table": table, "page": page, "rows": rows}
     if wants_fragment(request):

@@ -16,6 +16,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator import instants, search, silence, usage
 from coordinator.models import PermissionRequest, Session
+from coordinator.search_index import Walk
 from coordinator.session_facts import LIVE, masked_in, with_last_instant
 from coordinator.timeline import (
     Counts,
@@ -179,18 +180,24 @@ def page_url(session: Session) -> str:
 
 def filters_of(session: Session, query: Query) -> Filters:
     """Return the timeline's filters; words are looked up in the search index."""
-    return query.filters(search.event_ids(session.pk, query.text) if query.text else None)
+    return query.filters(_found(session, query))
+
+
+def _found(session: Session, query: Query) -> Walk | None:
+    return search.in_session(session.pk, query.text) if query.text else None
 
 
 def window_context(session: Session, query: Query) -> dict[str, Any]:
     """Return what a window's templates need."""
     since = position()  # before the rows, so that nothing can fall between them
-    timeline = Timeline(session.pk, filters_of(session, query))
+    found = _found(session, query)
+    timeline = Timeline(session.pk, query.filters(found))
     window = window_of(query, timeline, live=session.status in LIVE)
     rows = shown(rows_of(timeline, window, session), session)
     return {
         "session": session,
         "query": query,
+        "found": found,
         "window": window,
         "rows": rows,
         "older_url": query.with_place(before=window.events[0].place)

@@ -224,7 +224,7 @@ def test_a_session_is_searched_in_place(session):
         ],
     )
     index_new()
-    assert search.event_ids(session.pk, "needle") == (rows[2].pk,)
+    assert search.in_session(session.pk, "needle") == search_index.Walk([rows[2].pk])
     shown = (
         signed_in("viewer")
         .get(reverse("sessions:detail", args=[session.pk]), {"q": "needle"})

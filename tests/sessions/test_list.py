@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from coordinator.feed import Change
 from coordinator.models import PermissionContext, PermissionRequest, Run
 from coordinator.session_facts import facts_of
+from dashboard import paginator, status_facets
 from dashboard.session_rows import row_fragments
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
@@ -219,3 +220,16 @@ def test_rows_are_told_as_they_are_now(viewer):
     body = viewer.get("/ui/sessions/-/rows/?id=ses_a&id=gone").content.decode()
     assert 'data-label="Events">3<' in body
     assert "ses_b" not in body
+
+
+@pytest.mark.parametrize("query", ["?", "?q=ses", "?dir=app"])
+def test_a_longer_list_than_is_counted_says_so(viewer, monkeypatch, query):
+    monkeypatch.setattr(paginator, "COUNTED", 30)
+    monkeypatch.setattr(status_facets, "COUNTED", 30)
+    for number in range(31):
+        make_session(f"ses_{number:02}", project_dir="/srv/app", created_at=BEGAN + timedelta(seconds=number))
+    answer = viewer.get(f"/ui/sessions/{query}&page=2")
+    assert [row.session.pk for row in answer.context["rows"]] == [f"ses_{n:02}" for n in (5, 4, 3, 2, 1)]
+    body = answer.content.decode()
+    assert "of the first 30 sessions; filters lead to more" in body
+    assert '<span class="count">30+</span>' in body
