@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sessions", type=int, default=100_000, help="with --fill: how many sessions")
     parser.add_argument("--times", type=int, default=11, help="how often each page is asked for")
+    parser.add_argument("--patience", type=float, help="let a search look back for so many seconds")
     parser.add_argument("--only", default="", help="pages whose name has this in it")
     return parser.parse_args()
 
@@ -55,9 +56,12 @@ def measure(options: argparse.Namespace, now: datetime) -> None:
     from django.contrib.auth.models import Group, User
     from django.test import Client
 
+    from coordinator import search_index
     from coordinator.startup import prepare_static_files
 
     settings.ALLOWED_HOSTS = ["testserver"]
+    if options.patience:
+        search_index.PATIENCE = options.patience
     prepare_static_files(say=print)
     user, _ = User.objects.get_or_create(username=PERSON)
     user.groups.add(Group.objects.get(name="admin"))
