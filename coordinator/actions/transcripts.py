@@ -25,6 +25,7 @@ from coordinator.actions.events import Recorded, ToldEvent, record_events
 from coordinator.actors import Actor
 from coordinator.models import Event
 from coordinator.models.sessions import SessionStatus
+from coordinator.secrets.masking import without_secrets
 
 SOURCE = "transcript"
 READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
@@ -45,8 +46,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a line tells: of which of Claude's sessions, under which origin of its own, when, and as which events.
+    """What a line tells: of which of Claude's sessions, under which key of its own, when, and as which events.
 
+    Of two lines with one key the first counts.
     `facts` are what the line says of its surroundings: `cwd`, `version`, `gitBranch`.
     """
 
@@ -149,19 +151,16 @@ class Import:
     # --- what is known ------------------------------------------------------------------------------------
 
     def _taken(self, batch: list[tuple[Told, str]]) -> set[str]:
-        wanted = {told.key for told, _ in batch}
-        for told, _ in batch:
-            for one in told.events:
-                wanted.update((one.event.origin, *one.also))
+        wanted = {key for told, _ in batch for one in told.events for key in (one.event.origin, *one.also)}
         return origins.known(wanted, self.now) | {key for key in wanted if _short(key) in self._would_write}
 
     def _is_known(self, one: Said, told: Told, taken: set[str]) -> bool:
+        if one.event.origin in taken:
+            return True
         live = self._live_of(told.session)
         if live is not None and live.is_thin(one.event):
             return False
-        if one.event.origin in taken or any(key in taken for key in one.also):
-            return True
-        return live is not None and live.told(one.event)
+        return any(key in taken for key in one.also) or (live is not None and live.told(one.event))
 
     def _live_of(self, claude_id: str) -> _Live | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
@@ -198,9 +197,7 @@ class Import:
             else:
                 outcomes = [Recorded(0)] * len(events)
                 self._would_write.update(
-                    _short(key)
-                    for one, told, _ in new
-                    for key in (told.key, one.event.origin, *one.event.claims)
+                    _short(key) for one, _, _ in new for key in (one.event.origin, *one.event.claims)
                 )
         for (event, place), outcome in zip(events, outcomes, strict=True):
             self._count(event, outcome, place)
@@ -319,8 +316,9 @@ def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
 
 
 def _as_row(event: ToldEvent) -> dict[str, Any]:
+    """Return the event as it would be stored: what was recorded live is stored without secrets."""
     moment = instants.parse(event.timestamp)
-    row = {name: getattr(event, name) for name in _COLUMNS}
+    row = {name: without_secrets(getattr(event, name)) for name in _COLUMNS}
     return row | {"tool_use_id": event.tool_use_id, "at_us": instants.to_us(moment) if moment else 0}
 
 

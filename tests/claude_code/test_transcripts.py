@@ -195,6 +195,18 @@ def test_a_session_that_hooks_recorded_is_completed_and_not_doubled(corpus: Path
     assert "came in   0 events" in brought(corpus)
 
 
+def test_what_was_recorded_live_without_its_secrets_is_known_all_the_same(corpus: Path) -> None:
+    secret = "Use ghp_" + "a1B2" * 9 + " to push."
+    path = corpus / "-home-dev-shop" / f"{FIXED}.jsonl"
+    path.write_text(path.read_text().replace(PROMPT, secret))
+    record_hooks(
+        {"hook_event_name": "UserPromptSubmit", "prompt": secret}, at="2026-11-17T09:00:02.500000+00:00"
+    )
+    brought(corpus)
+    assert len([text for text in said(FIXED, "user") if text.endswith(" to push.")]) == 1
+    assert not Event.objects.filter(content__contains="a1B2a1B2").exists()
+
+
 def test_the_same_words_long_after_are_said_anew(corpus: Path) -> None:
     record_hooks(
         {"hook_event_name": "UserPromptSubmit", "prompt": PROMPT}, at="2026-11-17T11:00:00.000000+00:00"
@@ -222,6 +234,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
     brought(corpus)
     assert PROMPT in said(FIXED, "user")
     assert calls(FIXED)["toolu_01A1"].end.tool_output.value["stdout"].startswith("12:")
+    assert "came in   0 events" in brought(corpus, "--dry-run")
     assert usage.models_of(made)["claude-opus-4-6"].output == 738
 
 
