@@ -40,7 +40,7 @@ _ATTRIBUTES = {
     "th": {"align"},
     "td": {"align"},
 }
-_SPECIAL = re.compile(r"[*_`#\[\]<>|~&\\]|^\s*(?:[-+=]|\d+[.)]\s)|^(?: {4}|\t)|://| {2}$", re.MULTILINE)
+_SPECIAL = re.compile(r"[*_`#\[\]<>|~&\\]|^[ \t]*(?:[-+=]|\d+[.)]\s)|^(?: {4}|\t)|://| {2}$", re.MULTILINE)
 _formatter = HtmlFormatter(nowrap=True, classprefix="hl-")
 
 

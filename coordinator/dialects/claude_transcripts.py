@@ -50,10 +50,6 @@ INTERRUPTED = "[Request interrupted by user"
 # A request whose answer is still being written has not all its tokens yet; after so long it has ended all the same.
 ANSWERED_WITHIN = timedelta(minutes=10)
 
-_COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
-_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_SHELL = re.compile(r"\s*<bash-input>(.*?)</bash-input>\s*", re.DOTALL)
-_FAILED = re.compile(r"\s*<tool_use_error>(.*)</tool_use_error>\s*", re.DOTALL)
 _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
 
 
@@ -331,12 +327,21 @@ def _blocks(line: _Line, content: Any) -> Iterator[Said]:
     yield from spoken[:1]
 
 
+def _between(text: str, tag: str) -> tuple[str, str, str] | None:
+    """Return what stands before, in and after the first `<tag>…</tag>`; None without one.
+
+    No regular expression: where tags are opened and never closed it would read to the end from each of them.
+    """
+    before, opened, rest = text.partition(f"<{tag}>")
+    inside, closed, after = rest.partition(f"</{tag}>")
+    return (before, inside, after) if opened and closed else None
+
+
 def _words(line: _Line, text: str, number: int) -> Iterator[Said]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
-    if command := _COMMAND.search(text):
-        arguments = _ARGUMENTS.search(text)
-        text = f"{command[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
-    elif shell := _SHELL.fullmatch(text):
+    if (command := _between(text, "command-name")) is not None:
+        text = f"{command[1].strip()} {(_between(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
+    elif (shell := _between(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
         text = f"! {shell[1].strip()}"
     elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):
         text = _PRINTED.sub("", text).strip()
@@ -379,7 +384,8 @@ def _result(line: _Line, block: dict[str, Any], number: int) -> Said:
 def _error(content: Any, told: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
     words = "\n".join(text for block in blocks if (text := _text_of(block))) or in_words(content)
-    words = _FAILED.sub(r"\1", words)
+    if failed := _between(words, "tool_use_error"):
+        words = failed[0].rstrip() + failed[1] + failed[2].lstrip()
     if told == REJECTED:
         return f"Rejected in the terminal. {words}".strip()
     return words or in_words(told) or "The call failed."
