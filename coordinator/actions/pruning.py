@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -124,13 +124,8 @@ def rules(**days: float | None) -> list[Rule]:
         ),
         _plain(SignIn, "sign-ins", "sign-ins that are over", 1, "expire_date"),
     ]
-    return [_with_days(rule, days.get(rule.name.replace("-", "_"))) for rule in standing]
-
-
-def _with_days(rule: Rule, days: float | None) -> Rule:
-    if days is None:
-        return rule
-    return Rule(rule.name, rule.says, days, rule.pages, rule.measure, rule.remove)
+    wanted = {name.replace("_", "-"): given for name, given in days.items() if given is not None}
+    return [replace(rule, days=wanted.get(rule.name, rule.days)) for rule in standing]
 
 
 def prune(

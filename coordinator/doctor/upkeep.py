@@ -57,11 +57,8 @@ def _keys(now: datetime) -> Check:
 
 def _housekeeping(now: datetime) -> Check:
     pace = {job.lease: job.every for job in JOBS}
-    late = [
-        lease.name.removeprefix("job:")
-        for lease in Lease.objects.filter(name__in=pace, until__lt=now - OVERDUE)
-        if now - lease.until > OVERDUE
-    ]
+    overdue = Lease.objects.filter(name__in=pace, until__lt=now - OVERDUE)
+    late = [name.removeprefix("job:") for name in overdue.values_list("name", flat=True)]
     if late:
         return fail(
             "housekeeping",

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db import Error as DatabaseError
 from django.db.models import Count
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
@@ -146,7 +147,7 @@ def is_local(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 def exposition(found: Sequence[Figures]) -> bytes:
     """Return the figures of all workers and of the database in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Figures([*_of_workers(found), *_of_database()]))
+    registry.register(_Figures([*_of_workers(found), *_of_database_if_it_answers()]))
     return generate_latest(registry)
 
 
@@ -195,6 +196,19 @@ def _rows(found: Sequence[Figures], kind: str, name: str) -> Iterator[tuple[tupl
     for one in found:
         for labels, value in one[kind].get(name, ()):
             yield tuple(labels), value
+
+
+def _of_database_if_it_answers() -> list[Metric]:
+    """Return what the tables tell, and whether they could be asked: then of all times the rest is wanted."""
+    try:
+        told = list(_of_database())
+    except DatabaseError as problem:
+        log.warning("The database tells no figures: %s", str(problem).strip())
+        told = []
+    return [
+        GaugeMetricFamily("signalbox_database_up", "Whether the database answered", value=bool(told)),
+        *told,
+    ]
 
 
 def _of_database() -> Iterator[Metric]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -154,16 +155,19 @@ def test_what_is_restored_is_what_was_backed_up(
     )
 
 
-@pytest.fixture
-def backup(served_template: Template, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup of a database that nobody serves."""
-    target = tmp_path / "backup"
-    manage(
-        "backup",
-        str(target),
-        env=served_template.environment(served_template.folder, served_template.database),
-    )
+    target = tmp_path_factory.mktemp("backups") / "made"
+    env = served_template.environment(served_template.folder, served_template.database)
+    manage("backup", str(target), env=env)
     return target
+
+
+@pytest.fixture
+def backup(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(made, tmp_path / "backup")
 
 
 @pytest.fixture

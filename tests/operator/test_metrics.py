@@ -10,9 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator import figures
+from coordinator.edge import metrics
 from tests.live.connections import connect, make_session, post
 from tests.served import KEYS, Served
 
@@ -61,6 +63,7 @@ def test_every_worker_counts_and_a_dead_one_is_not_forgotten(serve: Callable[...
     assert value(found, "signalbox_ingest_batch_events_sum") == 20
     assert value(found, "signalbox_feed_lag_seconds_count") > 0
     assert value(found, "signalbox_workers") == 2
+    assert value(found, "signalbox_database_up") == 1
     assert all(value(found, "signalbox_worker_memory_bytes", worker=str(pid)) > 10_000_000 for pid in pids)
 
     killed = served.kill_worker()
@@ -113,6 +116,16 @@ def test_behind_tls_nobody_is_local(serve: Callable[..., Served]) -> None:
         workers=1, SIGNALBOX_PUBLIC_URL="https://box.example", SIGNALBOX_TRUSTED_PROXIES="10.0.0.1"
     )
     assert httpx.get(f"{served.url}/metrics").status_code == 401
+
+
+def test_a_database_that_is_down_hides_no_other_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def down() -> int:
+        raise OperationalError("no")
+
+    monkeypatch.setattr(metrics, "_of_database", down)
+    told = metrics.exposition([]).decode()
+    assert "signalbox_database_up 0.0" in told
+    assert "signalbox_events_ingested_total 0.0" in told
 
 
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, settings) -> None:
