@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from http import HTTPStatus
 
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -13,6 +15,7 @@ from coordinator import trace
 
 logger = logging.getLogger(__name__)
 
+BUSY = "The database is busy. Look whether it was saved, then try again."
 # What get_object_or_404 says. It names a class and a query; the page's own words say what may have happened.
 DJANGOS_OWN = "matches the given query."
 PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something broke here</h1><p>Trace {}</p>"
@@ -51,14 +54,30 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 500 without the database, the session or the person: any of them may be what broke."""
+    """Answer 500 without the database, the session or the person: any of them may be what broke.
+
+    A database that is locked for too long, or cannot be reached, is told apart: trying again will help (503).
+    """
+    busy = isinstance(sys.exc_info()[1], OperationalError)
     if not for_people(request):
-        return _detail(500)
+        return _detail(503 if busy else 500)
+    if busy:
+        return database_busy(request)
     try:
         return render_alone("errors/500.html", 500)
     except Exception:
         logger.exception("The error page itself cannot be drawn")
         return HttpResponse(PLAIN_500.format(trace.current() or ""), status=500)
+
+
+def database_busy(request: HttpRequest) -> HttpResponse:
+    """Answer 503; to a part of a page with words for its toast."""
+    if request.headers.get("HX-Request"):
+        response: HttpResponse = JsonResponse({"detail": BUSY}, status=503)
+    else:
+        response = render_alone("errors/503.html", 503)
+    response["Retry-After"] = "2"
+    return response
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

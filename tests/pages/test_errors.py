@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError
+from django.db import DatabaseError, OperationalError
 from django.http import Http404
 from django.test import Client, RequestFactory
 from django.urls import path
@@ -16,6 +16,10 @@ from tests.people import signed_in
 
 def broken(request: object) -> None:
     raise DatabaseError("the database is gone")
+
+
+def locked(request: object) -> None:
+    raise OperationalError("database is locked")
 
 
 def denied(request: object) -> None:
@@ -30,6 +34,8 @@ urlpatterns = [
     *urls.urlpatterns,
     path("ui/broken/", broken),
     path("broken", broken),
+    path("ui/locked/", locked),
+    path("locked", locked),
     path("ui/denied/", denied),
     path("denied", denied),
     path("ui/missing/", missing),
@@ -58,6 +64,26 @@ def test_the_page_of_a_500_needs_no_database(stranger: Client) -> None:
 
 def test_a_500_tells_a_browser_nothing_of_the_error(stranger: Client) -> None:
     assert "the database is gone" not in stranger.get("/ui/broken/").content.decode()
+
+
+def test_a_busy_database_is_told_from_a_broken_program(stranger: Client) -> None:
+    answer = stranger.get("/ui/locked/")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert "The database is busy" in answer.content.decode()
+    assert stranger.get("/locked").json() == {"detail": "Service Unavailable"}
+
+
+def test_a_busy_database_has_words_for_a_part_of_a_page(stranger: Client) -> None:
+    answer = stranger.get("/ui/locked/", headers={"HX-Request": "true"})
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("The database is busy.")
+
+
+@pytest.mark.django_db
+def test_what_is_not_there_is_said_without_djangos_words() -> None:
+    html = signed_in("viewer").get("/ui/sessions/ses_nowhere/").content.decode()
+    assert "matches the given query" not in html
+    assert "It may have been deleted" in html
 
 
 def test_a_500_that_cannot_be_drawn_is_still_answered(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
