@@ -262,9 +262,12 @@ function bring(row, tries = 8) {
   if (tries > 0) requestAnimationFrame(() => bring(row, tries - 1));
 }
 
-function toEnd(tries = 4) {
+// The same for the end; a reader who scrolls up meanwhile is let go.
+function toEnd(tries = 4, reached = 0) {
+  if (window.scrollY < reached - 1) return;
   window.scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
-  if (tries > 0) requestAnimationFrame(() => toEnd(tries - 1));
+  const here = window.scrollY;
+  if (tries > 0) requestAnimationFrame(() => toEnd(tries - 1, here));
 }
 
 function openTarget() {
