@@ -18,6 +18,7 @@ from django.db import models
 from django.utils import timezone
 
 from coordinator import instants
+from coordinator.actions.keys import KeyIdentity
 from coordinator.errors import NotFound
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.secrets.masking import without_secrets
@@ -284,19 +285,44 @@ def verdict(request_id: str, now: datetime | None = None) -> dict[str, Any] | No
 
     Raises NotFound for an unknown request: nothing would ever free that waiter.
     """
-    now, row = now or timezone.now(), visible(request_id)
+    now, row = now or timezone.now(), find(request_id)
     return None if standing(row, now).waiting else answer(row, now)
 
 
-def visible(request_id: str, agent_id: str | None = None) -> PermissionRequest:
-    """Return the request; for a key that speaks as `agent_id`, only that agent's own. Raises NotFound."""
+def find(request_id: str) -> PermissionRequest:
+    """Return the request. Raises NotFound."""
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
-    if row is not None and agent_id is not None:
-        context = context_of(row)
-        row = row if context is not None and context.agent_id == agent_id else None
     if row is None:
         raise NotFound("No such permission request.")
     return row
+
+
+def visible(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRequest:
+    """Return the request as far as this key may see it: who asked may, and keys that read everything.
+
+    An approval in force is also told to whoever it covers, because their own question is answered with it.
+    Raises NotFound, for requests of others as for unknown ones.
+    """
+    row = find(request_id)
+    if caller.scopes & READ_ALL or _asked_by(row, caller) or _is_covered(row, caller, now):
+        return row
+    raise NotFound("No such permission request.")
+
+
+READ_ALL = frozenset({"read", "operator"})
+
+
+def _asked_by(row: PermissionRequest, caller: KeyIdentity) -> bool:
+    context = context_of(row)
+    if context is None:
+        return False
+    by_its_agent = caller.agent_id is not None and context.agent_id == caller.agent_id
+    return by_its_agent or context.requested_by == str(caller.actor)
+
+
+def _is_covered(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> bool:
+    named = context.agent_id if (context := context_of(row)) else None
+    return standing(row, now).in_force and (None in (named, caller.agent_id) or named == caller.agent_id)
 
 
 def groups(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:

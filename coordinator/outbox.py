@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import json
 import smtplib
-import urllib.error
-import urllib.request
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.core.mail import send_mail
 
+from coordinator import webhooks
 from coordinator.approvals import moment
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-
-TIMEOUT = 10.0  # seconds
 
 
 class NotSent(Exception):
     """The message did not get through; says why in a few words, never with the receiver's own text."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A signed message goes to the address its owner gave, nowhere else."""
-
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(_NoRedirects)
 
 
 def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
@@ -84,15 +70,15 @@ def _post(message: Notification, request: PermissionRequest | None, now: datetim
         "User-Agent": "Signalbox",
         "X-Signalbox-Signature": signature(message.target.secret or "", int(now.timestamp()), body),
     }
-    call = urllib.request.Request(message.target.address, body, headers, method="POST")  # noqa: S310 - checked
     try:
-        with _opener.open(call, timeout=TIMEOUT) as answer:
-            return f"answered {answer.status}"
-    except urllib.error.HTTPError as answer:
-        answer.close()
-        raise NotSent(f"answered {answer.code}") from None
-    except (OSError, http.client.HTTPException, ValueError) as problem:
-        raise NotSent(f"could not be reached ({type(problem).__name__})") from None
+        status = webhooks.post(message.target.address, body, headers)
+    except webhooks.Refused as refusal:
+        raise NotSent(str(refusal)) from None
+    except webhooks.Unreachable as problem:
+        raise NotSent(f"could not be reached ({problem})") from None
+    if not 200 <= status < 300:
+        raise NotSent(f"answered {status}")
+    return f"answered {status}"
 
 
 def _mail(target: NotificationTarget, request: PermissionRequest | None) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.actions.runners import is_alive
-from coordinator.actions.runs import ACTIVE
+from coordinator.actions.runs import ACTIVE, OPEN
 from coordinator.demands import PROPERTIES, meets, tags_of
 from coordinator.models import Run, Runner
 
@@ -32,7 +32,10 @@ class Queue:
         return cls(runners, frozenset(busy))
 
     def why(self, run: Run) -> str:
-        """Return why a pending run has not been taken, or an empty text for one that is not pending."""
+        """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
+        hold = getattr(run, "hold", None)
+        if hold is not None and run.status in OPEN:
+            return f"Held until somebody releases it: {hold.why[:1].lower()}{hold.why[1:]}"
         if run.status != Run.Status.PENDING:
             return ""
         if run.session_id in self.busy:

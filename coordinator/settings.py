@@ -149,8 +149,11 @@ if not API_AUTH and not is_loopback(BIND_HOST):
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_NAME = "signalbox_session"
-CSRF_COOKIE_NAME = "signalbox_csrf"
+# Over TLS a browser takes a cookie of this prefix only from this very host: no sister domain can plant one.
+_host_only = "__Host-" if HTTPS else ""
+SESSION_COOKIE_NAME = f"{_host_only}signalbox_session"
+CSRF_COOKIE_NAME = f"{_host_only}signalbox_csrf"
+DEVICE_COOKIE_NAME = "signalbox_device"  # a browser that somebody has signed in with (actions/accounts.py)
 SESSION_COOKIE_AGE = 14 * 24 * 3600
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_SSL_REDIRECT = HTTPS
@@ -162,6 +165,8 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+# What no page of ours asks a browser for, so that nothing that gets into one can.
+PERMISSIONS_POLICY = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()"
 # Named as Django 6 names it, so that the upgrade deletes coordinator.middleware.ContentSecurityPolicy.
 SECURE_CSP: dict[str, list[str]] = {
     "default-src": ["'self'"],
@@ -365,6 +370,11 @@ KEEP_EVENT_BODIES_DAYS = env_int("SIGNALBOX_KEEP_EVENT_BODIES_DAYS", 0)
 KEEP_REQUESTS_DAYS = env_int("SIGNALBOX_KEEP_REQUESTS_DAYS", 0)
 KEEP_CHAT_DAYS = env_int("SIGNALBOX_KEEP_CHAT_DAYS", 0)
 KEEP_NOTIFICATIONS_DAYS = env_int("SIGNALBOX_KEEP_NOTIFICATIONS_DAYS", 30)
+
+# --- webhooks ---------------------------------------------------------------------------------------------
+
+# Networks of our own that people's webhooks may reach all the same; all others that are not public are refused.
+WEBHOOK_NETWORKS = env_networks("SIGNALBOX_WEBHOOK_NETWORKS")
 
 # --- mail -------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ TOLD = (
     Told("sessions", "session_id", "sessions"),
     Told("events", "id", "events", "session_id", ops=("insert", "update")),
     Told("runs", "run_id", "runs", "session_id"),
+    Told("held_runs", "run_id", "runs", part=True),
     Told("runners", "runner_id", "runners", quiet=frozenset({"last_heartbeat"})),
     Told("permission_requests", "id", "permission_requests", "plugin_id"),
     Told("permission_votes", "request_id", "permission_requests", part=True),

@@ -7,6 +7,7 @@ way of its neighbours' right ones.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,23 +19,37 @@ from coordinator.errors import TooMany
 from coordinator.models import AuditLog
 
 
+def network_of(address: str) -> str:
+    """Return what stands for one caller: the address itself, of IPv6 its /64, of which everybody has plenty."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    mapped = ip.ipv4_mapped
+    return str(mapped or ipaddress.ip_network((ip, 64), strict=False))
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many refusals one source may collect within a window; `says` is what the next one is told."""
+    """How many refusals one source may collect within a window; `says` is what the next one is told.
+
+    The source stands in the refusals' `reason`, at {source}; with `by_target` it is their target.
+    """
 
     event_type: str
-    reason: str  # with {source}
+    reason: str
     tries: int
     window: timedelta
     says: str
+    by_target: bool = False
 
     def seconds_left(self, source: str, now: datetime) -> int:
         """Return in how many seconds `source` may try again; 0 while it is within the limit."""
-        lately = AuditLog.objects.filter(
-            event_type=self.event_type,
-            reason=self.reason.format(source=source),
-            timestamp__gt=now - self.window,
-        )
+        named = {"target_id": source} if self.by_target else {"reason": self.reason.format(source=source)}
+        since = now - self.window
+        lately = AuditLog.objects.filter(event_type=self.event_type, timestamp__gt=since, **named)
         oldest = lately.order_by("-timestamp").values_list("timestamp", flat=True)[
             self.tries - 1 : self.tries
         ]

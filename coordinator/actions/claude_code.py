@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from coordinator.actions import silence
+from coordinator import ownership
+from coordinator.actions import silence, writers
 from coordinator.actions.events import NewEvent
+from coordinator.actions.keys import KeyIdentity
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.models import MessagePart, Session
 from coordinator.models.sessions import SessionStatus
@@ -29,25 +31,27 @@ class Known(NamedTuple):
 
 
 class Whereabouts(NamedTuple):
-    """Where a hook says that its session runs, as far as it says so."""
+    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door)."""
 
     project_dir: str | None = None
     hostname: str | None = None
     agent_name: str | None = None
     profile: str = PROFILE
+    by: KeyIdentity | None = None
 
 
 def session_for(
     claude_id: str, where: Whereabouts, now: datetime, status: SessionStatus = SessionStatus.RUNNING
 ) -> Known:
-    """Return the session with this executor's id; made, with `status`, if nobody has heard of it.
+    """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
 
-    Safe in many processes at once.
+    Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
+    other. Safe in many processes at once.
     """
-    session = _find(claude_id)
+    session = _find(claude_id, where.by)
     if session is None or _missing(session, where):  # else reading was enough, and takes no lock
         with transaction.atomic():
-            session = _find(claude_id) or _make(claude_id, where, now, status)
+            session = _find(claude_id, where.by) or _make(claude_id, where, now, status)
             _fill_in(session, where)
     return Known(session.session_id, bool(session.hostname and session.project_dir))
 
@@ -65,15 +69,20 @@ def found(claude_id: str) -> str | None:
     return session.session_id if session else None
 
 
-def _find(claude_id: str) -> Session | None:
-    return Session.objects.filter(executor_session_id=claude_id).order_by("created_at").first()
+def _find(claude_id: str, by: KeyIdentity | None = None) -> Session | None:
+    namesakes = list(Session.objects.filter(executor_session_id=claude_id).order_by("created_at"))
+    return next((session for session in namesakes if _is_open(session, by)), None)
+
+
+def _is_open(session: Session, by: KeyIdentity | None) -> bool:
+    return by is None or not ownership.refusals(by, [session.pk])
 
 
 def _make(claude_id: str, where: Whereabouts, now: datetime, status: SessionStatus) -> Session:
     """Make the session under an id that follows from Claude's, so that two who make it at once make one."""
     for attempt in range(10):
         name = hashlib.sha256(f"claude-code\n{attempt}\n{claude_id}".encode()).hexdigest()[:12]
-        session, _ = Session.objects.get_or_create(
+        session, is_new = Session.objects.get_or_create(
             session_id=f"ses_{name}",
             defaults={
                 "status": status,
@@ -85,7 +94,9 @@ def _make(claude_id: str, where: Whereabouts, now: datetime, status: SessionStat
                 "hostname": where.hostname,
             },
         )
-        if session.executor_session_id == claude_id:
+        if is_new and where.by is not None:
+            writers.note_maker(session.pk, where.by.actor)
+        if is_new or (session.executor_session_id == claude_id and _is_open(session, where.by)):
             return session
     raise RuntimeError(f"no free session id for {claude_id!r}")  # 48 bits, ten times over
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from coordinator import silence
 from coordinator.actions import origins, runners, runs
@@ -48,8 +48,13 @@ def _each(keys: list[str], act: Callable[[str], object]) -> None:
             log.exception("housekeeping of %s failed", key)
 
 
+def _runs() -> QuerySet[Run]:
+    """Return the runs that are housekeeping's business: not those that wait for a person's word."""
+    return Run.objects.filter(hold__isnull=True)
+
+
 def _run_ids(**due: object) -> list[str]:
-    return list(Run.objects.filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000])
+    return list(_runs().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000])
 
 
 def give_up_waiting_runs(now: datetime) -> None:
@@ -61,7 +66,7 @@ def give_up_waiting_runs(now: datetime) -> None:
 def return_unstarted_claims(now: datetime) -> None:
     """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
     lease = min(CLAIM_LEASE, runners.stale_after())
-    due = Run.objects.filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    due = _runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
     for run_id, runner_id in list(due.values_list("run_id", "runner_id")):
         _each([run_id], lambda key, holder=runner_id: runs.unclaim(key, holder, now))  # type: ignore[misc]
 
@@ -73,7 +78,7 @@ def finish_unreported_runs(now: datetime) -> None:
         event_type__in=runs.STOP_EVENTS,
         context__received_at__gt=now - REPORT_GRACE,
     )
-    due = Run.objects.filter(
+    due = _runs().filter(
         ~Exists(ended),
         status=Run.Status.RUNNING,
         session__status=Session.Status.FINISHED,
@@ -105,7 +110,7 @@ def remove_vanished_runners(now: datetime) -> None:
 def recover_orphans(now: datetime) -> None:
     """Recover runs held by a runner that is not registered (any more)."""
     known = Runner.objects.values("runner_id")
-    held = Run.objects.filter(status__in=runs.ACTIVE).exclude(runner_id__in=known)
+    held = _runs().filter(status__in=runs.ACTIVE).exclude(runner_id__in=known)
     for runner_id in set(held.values_list("runner_id", flat=True)):
         _each([runner_id or ""], lambda key: runs.recover(key, "Runner vanished during execution", now))
 

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from coordinator import instants
 from coordinator.actions import attachments as attachment_actions
-from coordinator.actions import audit, chat_search, events
+from coordinator.actions import audit, chat_search, events, runs
 from coordinator.actors import system
 from coordinator.foreign import TABLES, Foreign, Row, Table
 
@@ -81,6 +81,7 @@ class _Importer:
         self.known_parents: dict[str, set[Any]] = {}
         self.there: Counter[bytes] = Counter()
         self.group: Any = object()
+        self.held = 0
 
     def run(self, progress: Progress) -> Outcome:
         """Bring the rows over, batch by batch."""
@@ -98,6 +99,10 @@ class _Importer:
             done += len(batch)
             progress(self.table.name, done, self.outcome.rows)
         self._link(later)
+        if self.held:
+            self.outcome.notes.append(
+                f"{self.held} were open where they came from and are held: release or stop them on the page Runs."
+            )
         return self.outcome
 
     def _batch(self, batch: list[Row]) -> list[Row]:
@@ -110,7 +115,16 @@ class _Importer:
         if self.table.name == "chat_attachments":
             rows = [kept for row in rows if (kept := self._with_file(row))]
         self._insert(rows)
+        if self.table.name == "runs":
+            self._hold(rows)
         return loose
+
+    def _hold(self, rows: list[Row]) -> None:
+        """Let no runner begin what waited elsewhere, perhaps for months, before a person has said so."""
+        if self.write:
+            self.held += runs.hold([str(row["run_id"]) for row in rows], why=runs.IMPORTED, now=self.now)
+        else:
+            self.held += sum(row.get("status") in runs.OPEN for row in rows)
 
     # --- which rows ---------------------------------------------------------------------------------------
 

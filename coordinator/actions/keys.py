@@ -7,6 +7,7 @@ request slow. Looking it up by hash also leaks nothing through timing: an attack
 from __future__ import annotations
 
 import hashlib
+import hmac
 import logging
 import secrets
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, OperationalError, transaction
 
 from coordinator.actions import audit
-from coordinator.actions.attempts import Limit
+from coordinator.actions.attempts import Limit, network_of
 from coordinator.actors import Actor, system
 from coordinator.actors import key as key_actor
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
@@ -134,6 +135,8 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
     """
     key_hash = hash_of(raw)
     row = ApiKey.objects.filter(key_hash=key_hash).first()
+    if row is not None and not hmac.compare_digest(row.key_hash, key_hash):  # a collation that is not exact
+        row = None
     if row is None or row.revoked_at is not None or RevokedKey.objects.filter(key_hash=key_hash).exists():
         raise _refusal("This API key is not known here, or was revoked.", row, source, now)
     if row.expires_at is not None and (isinstance(row.expires_at, OddText) or row.expires_at <= now):
@@ -144,6 +147,7 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
 
 def _refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
     """Audit a refused key, by name where it is known, and return what to raise. Raises TooMany."""
+    source = network_of(source)
     REFUSED.check(source, now)
     REFUSED.note(
         source, actor=system("api"), target=row.name if row else None, metadata={"why": why}, now=now

@@ -6,7 +6,6 @@ lost by a restart, none holds up the asker, and its owner can see what became of
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 import threading
@@ -17,9 +16,10 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, connections, transaction
+from django.db.models import Min
 from django.utils import timezone
 
-from coordinator import approvals, meters, outbox
+from coordinator import approvals, meters, outbox, webhooks
 from coordinator.actions import audit
 from coordinator.actors import person as person_actor
 from coordinator.errors import Conflict, Invalid, NotFound
@@ -35,10 +35,12 @@ State = Notification.State
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800, 7200))
 # A worker that dies while it sends leaves its message to another after this time.
 TURN = timedelta(seconds=60)
-AT_ONCE = 20
+AT_ONCE = 20  # messages of one target in a row
+SENDERS = 8  # targets that are sent to side by side, each by a thread of its own
 MOST_TARGETS = 10
 
-_sending = threading.Lock()
+_busy: set[int] = set()  # targets that a thread of this process is sending to
+_busy_lock = threading.Lock()
 
 
 def add(*, by: User, kind: str, address: str, now: datetime | None = None) -> NotificationTarget:
@@ -91,43 +93,59 @@ def _enqueue(target: NotificationTarget, request_id: str, now: datetime) -> Noti
 
 
 def deliver_due(now: datetime | None = None) -> None:
-    """Send what is due, in a thread of its own: a slow receiver must not hold up other housekeeping."""
-    due = list(
-        Notification.objects.due(now or timezone.now()).order_by("id").values_list("pk", flat=True)[:AT_ONCE]
-    )
-    if due and not _sending.locked():
-        threading.Thread(target=_deliver_all, args=(due,), name="notifications", daemon=True).start()
+    """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
+    due = Notification.objects.due(now or timezone.now())
+    with _busy_lock:
+        idle = due.exclude(target_id__in=list(_busy)).values_list("target_id", flat=True)
+        waits_longest = idle.annotate(since=Min("next_at")).order_by("since", "target_id")
+        chosen = list(waits_longest[: max(0, SENDERS - len(_busy))])
+        _busy.update(chosen)
+    for target_id in chosen:
+        threading.Thread(
+            target=_deliver_to, args=(target_id,), name=f"notifications-{target_id}", daemon=True
+        ).start()
 
 
-def _deliver_all(ids: list[int]) -> None:
-    with _sending:
-        try:
-            for pk in ids:
-                deliver(pk)
-        except Exception:
-            log.exception("Notifications could not be sent")
-        finally:
-            connections.close_all()
+def _deliver_to(target_id: int) -> None:
+    """Send what is due to one target, in order; where one message does not get through, the others wait too."""
+    try:
+        due = Notification.objects.due(timezone.now()).filter(target_id=target_id).order_by("id")
+        for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
+            if not deliver(pk):
+                now = timezone.now()
+                rest = Notification.objects.due(now).filter(target_id=target_id)
+                rest.update(next_at=now + BACKOFF[0])
+                break
+    except Exception:
+        log.exception("Notifications could not be sent")
+    finally:
+        connections.close_all()
+        with _busy_lock:
+            _busy.discard(target_id)
 
 
-def deliver(pk: int, now: datetime | None = None) -> None:
-    """Try one message, if it is due and nobody else is at it, and write down what became of it."""
+def deliver(pk: int, now: datetime | None = None) -> bool:
+    """Try one message, if it is due and nobody else is at it, and write down what became of it.
+
+    False where its target did not take it.
+    """
     now = now or timezone.now()
     with transaction.atomic():
         if not Notification.objects.due(now).filter(pk=pk).update(next_at=now + TURN):
-            return
+            return True
     message = Notification.objects.select_related("target").get(pk=pk)
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
     why_not = _pointless(message, request, now)
     if why_not:
         _close(message, State.DROPPED, why_not)
-        return
+        return True
     try:
         outcome = outbox.send(message, request, now)
     except outbox.NotSent as problem:
         _failed(message, str(problem), now)
-    else:
-        _close(message, State.SENT, outcome, sent_at=now)
+        return False
+    _close(message, State.SENT, outcome, sent_at=now)
+    return True
 
 
 def _pointless(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
@@ -172,20 +190,11 @@ def _check_mail(address: str) -> None:
 
 
 def _check_url(address: str) -> None:
-    """Accept http(s) URLs that name a host and carry no password; refuse a machine's own metadata service."""
+    """Accept http(s) URLs that carry no password; what a name leads to is checked whenever something is sent."""
     try:
-        url = urlsplit(address)
-        host, _ = url.hostname, url.port
-    except ValueError:
-        host, url = None, urlsplit("")
-    if url.scheme not in ("http", "https") or not host or url.username or url.password or "\0" in address:
-        raise Invalid("A webhook is a URL like https://example.org/hook, without a name or password in it.")
-    try:
-        literal = ipaddress.ip_address(host)
-    except ValueError:
-        return
-    if literal.is_link_local or literal.is_unspecified or literal.is_multicast:
-        raise Invalid("No webhook can be at that address.")
+        webhooks.check_literal(address)
+    except webhooks.Refused as refusal:
+        raise Invalid(str(refusal)) from None
 
 
 def _audit(event: str, target: NotificationTarget, by: User, now: datetime) -> None:

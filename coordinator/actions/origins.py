@@ -37,13 +37,20 @@ def told_before(events: Sequence[Told], now: datetime) -> set[int]:
     firsts: dict[str, int] = {}
     for event in events:
         until = None if event.origin_for is None else at + event.origin_for
-        if event.origin not in wanted:
-            wanted[event.origin] = [event.origin, event.session_id, until]
-            firsts[event.origin] = id(event)
+        key = _key(event, event.origin)
+        if key not in wanted:
+            wanted[key] = [key, event.session_id, until]
+            firsts[key] = id(event)
         for claim in event.claims:
-            wanted.setdefault(claim, [claim, event.session_id, None])
+            wanted.setdefault(_key(event, claim), [_key(event, claim), event.session_id, None])
     won = _claim([wanted[key] for key in sorted(wanted)], at)
-    return {id(event) for event in events if firsts.get(event.origin) != id(event) or event.origin not in won}
+    new = {firsts[key] for key in won if key in firsts}
+    return {id(event) for event in events} - new
+
+
+def _key(event: Told, origin: str) -> str:
+    """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
+    return f"{event.session_id}:{origin}"
 
 
 def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:

@@ -14,8 +14,9 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, runs
+from coordinator.actions.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.actors import Actor
-from coordinator.errors import Conflict, NotFound, Unauthorized
+from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identifiers import runner_id_of
 from coordinator.models import Run, Runner, StopCommand
 from coordinator.wire import polled_run
@@ -59,10 +60,10 @@ def is_alive(runner: Runner, now: datetime) -> bool:
     return runner.silence(now) < min(next_sign, stale_after())
 
 
-def register(registration: Registration, now: datetime) -> Runner:
+def register(registration: Registration, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
     """Add a runner, or take one up again that had gone; what its former process held is recovered.
 
-    Raises Conflict while a runner of the same identity is alive.
+    From then on only `key` speaks for it (`heard_from`). Raises Conflict while a runner of the same identity is alive.
     """
     known = Runner.objects.filter(pk=registration.runner_id).first()
     if known is not None and is_alive(known, now):
@@ -73,10 +74,12 @@ def register(registration: Registration, now: datetime) -> Runner:
         known = Runner.objects.select_for_update().filter(pk=registration.runner_id).first()
         if known is not None and is_alive(known, now):
             raise _duplicate(known)
-        return _write(registration, known, now)
+        return _write(registration, known, now, _name_of(key))
 
 
-def _write(registration: Registration, known: Runner | None, now: datetime) -> Runner:
+def _write(
+    registration: Registration, known: Runner | None, now: datetime, registered_by: str | None
+) -> Runner:
     values = {
         "hostname": registration.hostname,
         "project_dir": registration.project_dir,
@@ -85,6 +88,7 @@ def _write(registration: Registration, known: Runner | None, now: datetime) -> R
         "tags": registration.tags,
         "require_matching_tags": registration.require_matching_tags,
         "extra": registration.extra,
+        "registered_by": registered_by,
         "registered_at": now,
         "last_heartbeat": now,
         "gone_at": None,
@@ -114,37 +118,57 @@ def _duplicate(runner: Runner) -> Conflict:
     )
 
 
-def heard_from(runner_id: str, now: datetime) -> Runner:
-    """Note a sign of life and return the runner. Raises Unauthorized for one that is not registered."""
-    return _note_sign(Runner.objects.filter(pk=runner_id).first(), now)
+def heard_from(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+    """Note a sign of life and return the runner.
+
+    Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
+    """
+    return _note_sign(Runner.objects.filter(pk=runner_id).first(), now, key)
 
 
-def _note_sign(runner: Runner | None, now: datetime) -> Runner:
+def _note_sign(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
     if runner is None:
         raise Unauthorized("Runner not registered")
-    if runner.gone_at is not None or runner.silence(now) >= HEARD_EVERY:
-        Runner.objects.filter(pk=runner.pk).update(last_heartbeat=now, gone_at=None)
+    name = _name_of(key)
+    _require_own(runner, key)
+    adopted = name is not None and runner.registered_by is None
+    if adopted or runner.gone_at is not None or runner.silence(now) >= HEARD_EVERY:
+        runner.registered_by = runner.registered_by or name
         runner.last_heartbeat, runner.gone_at = now, None
+        Runner.objects.filter(pk=runner.pk).update(
+            last_heartbeat=now, gone_at=None, registered_by=runner.registered_by
+        )
     return runner
 
 
-def heartbeat(runner_id: str, now: datetime) -> None:
-    """The runner says that it is there. Raises Unauthorized."""
-    heard_from(runner_id, now)
+def _name_of(key: KeyIdentity | None) -> str | None:
+    """Return under which key a runner is known; none where keys are switched off, so that they can be turned on."""
+    return None if key is None or key == LOCAL_PROGRAM else key.name
+
+
+def _require_own(runner: Runner, key: KeyIdentity | None) -> None:
+    if key is None or "operator" in key.scopes or runner.registered_by in {None, key.name}:
+        return
+    raise Forbidden("This runner registered with another key, and only that key speaks for it.")
+
+
+def heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
+    """The runner says that it is there. Raises as `heard_from` does."""
+    heard_from(runner_id, now, key=key)
 
 
 # --- polling ----------------------------------------------------------------------------------------------
 
 
-def poll(runner_id: str, now: datetime) -> dict[str, Any] | None:
-    """Look once for something to tell the runner; None where there is nothing. Raises Unauthorized.
+def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> dict[str, Any] | None:
+    """Look once for something to tell the runner; None where there is nothing. Raises as `heard_from` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
     `{"run": {…}}`, which is claimed then. Whoever holds a poll asks again when the feed reports one of
     `poll_topics(runner_id)`, and gives an answer that could not be sent back with `poll_broke_off`. A run
     that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
     """
-    runner = _note_sign(Runner.objects.with_news().filter(pk=runner_id).first(), now)
+    runner = _note_sign(Runner.objects.with_news().filter(pk=runner_id).first(), now, key)
     if runner.deregistered_at is not None:
         remove(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}
@@ -196,15 +220,18 @@ def poll_broke_off(runner_id: str, answer: dict[str, Any] | None, now: datetime)
 # --- leaving ----------------------------------------------------------------------------------------------
 
 
-def deregister(runner_id: str, *, by: Actor, itself: bool, now: datetime) -> None:
+def deregister(
+    runner_id: str, *, by: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
+) -> None:
     """Remove a runner that leaves by itself; mark any other, whose next poll tells it to go.
 
-    Raises NotFound.
+    Raises NotFound, and Forbidden where it registered with another key than `key`.
     """
     with transaction.atomic():
         runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
         if runner is None:
             raise NotFound("Runner not found")
+        _require_own(runner, key)
         if not itself:
             Runner.objects.filter(pk=runner_id).update(deregistered_at=now)
         audit.record(

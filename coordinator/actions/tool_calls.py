@@ -140,7 +140,7 @@ def _why(asked: AskedCall, ruling: Ruling) -> str:
 
 def settled(request_id: str, asked: AskedCall, now: datetime) -> Settled | None:
     """Return how the question was answered, here or at the terminal; None while nobody has."""
-    row = rules.visible(request_id)
+    row = rules.find(request_id)
     if not rules.standing(row, now).waiting:
         return _answer(row, now)
     return {"status": "elsewhere", "reason": ELSEWHERE} if _settled_elsewhere(asked) else None
@@ -200,7 +200,7 @@ def decide(
     `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field. Raises Invalid
     for what is none, BadRequest for a rule that was not offered, and what approvals.decide raises.
     """
-    row = rules.visible(request_id)
+    row = rules.find(request_id)
     answer = _added(row, edited, edited_field, picked) if verdict == "approved" else None
     return approvals.decide(
         request_id,

@@ -7,6 +7,8 @@ coordinator.errors and become `{"detail": …}`.
 
 from __future__ import annotations
 
+from django.views.decorators.http import require_safe
+
 from coordinator.api import (
     access,
     agents,
@@ -54,6 +56,7 @@ api = SignalboxAPI(
     description=DESCRIPTION,
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
+    docs_decorator=require_safe,
     urls_namespace="api",
 )
 

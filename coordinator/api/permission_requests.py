@@ -126,7 +126,8 @@ def check(
 )
 def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
     """Return the request as it stands now."""
-    return rules.answer(rules.visible(request_id, identity(request).agent_id), timezone.now())
+    now = timezone.now()
+    return rules.answer(rules.visible(request_id, identity(request), now), now)
 
 
 @router.get(
@@ -157,10 +158,12 @@ def withdraw(
 ) -> dict[str, Any]:
     """Take back a request that waits; 409 with who decided what, if somebody was faster."""
     now, caller = timezone.now(), identity(request)
-    rules.visible(request_id, caller.agent_id)
-    row = approvals.withdraw(
-        request_id, by=caller.actor, may_all="operator" in caller.scopes, reason=reason, now=now
-    )
+    may_all = "operator" in caller.scopes
+    try:
+        row = approvals.withdraw(request_id, by=caller.actor, may_all=may_all, reason=reason, now=now)
+    except Forbidden:
+        rules.visible(request_id, caller, now)  # to whom it is hidden, it does not exist
+        raise
     return rules.answer(row, now)
 
 

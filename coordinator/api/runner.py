@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.actions import runners, runs
 from coordinator.api.auth import requires
-from coordinator.api.vocabulary import Ok, Text, problems
+from coordinator.api.vocabulary import Ok, Text, caller, problems
 
 router = Router(tags=["Runner"])
 
@@ -80,6 +80,7 @@ def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
             extra=body.model_extra or {},
         ),
         timezone.now(),
+        key=caller(request),
     )
     return {
         "runner_id": runner.runner_id,
@@ -109,7 +110,7 @@ class FromRunner(BaseModel):
 )
 def runner_heartbeat(request: HttpRequest, body: FromRunner) -> dict[str, bool]:
     """Polls and reports count as heartbeats too. 401 for a runner that is not registered."""
-    runners.heartbeat(body.runner_id, timezone.now())
+    runners.heartbeat(body.runner_id, timezone.now(), key=caller(request))
     return {"ok": True}
 
 
@@ -145,7 +146,7 @@ def report_run_started(request: HttpRequest, run_id: Text, body: FromRunner) -> 
 
     For a run that is to be stopped or has ended meanwhile, nothing changes and the next poll says to stop it.
     """
-    runner = runners.heard_from(body.runner_id, timezone.now())
+    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.started(run_id, runner, timezone.now()))
 
 
@@ -170,7 +171,7 @@ def report_run_completed(request: HttpRequest, run_id: Text, body: Completed) ->
 
     Reports about a run that has ended before are answered and change nothing.
     """
-    runner = runners.heard_from(body.runner_id, timezone.now())
+    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.completed(run_id, runner, timezone.now()))
 
 
@@ -189,7 +190,7 @@ class Failed(FromRunner):
 )
 def report_run_failed(request: HttpRequest, run_id: Text, body: Failed) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.heard_from(body.runner_id, timezone.now())
+    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.failed(run_id, runner, body.error, timezone.now()))
 
 
@@ -208,5 +209,5 @@ class Stopped(FromRunner):
 )
 def report_run_stopped(request: HttpRequest, run_id: Text, body: Stopped) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.heard_from(body.runner_id, timezone.now())
+    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.stopped(run_id, runner, timezone.now()))

@@ -95,6 +95,7 @@ class Leaving(Schema):
 def deregister_runner(request: HttpRequest, runner_id: Text, leaving: Query[Leaving]) -> dict[str, Any]:
     """One that leaves by itself goes at once; any other is told so on its next poll. Its runs are recovered."""
     itself = leaving.itself
-    runners.deregister(runner_id, by=caller(request).actor, itself=itself, now=timezone.now())
+    key = caller(request)
+    runners.deregister(runner_id, by=key.actor, itself=itself, now=timezone.now(), key=key)
     message = "Runner deregistered" if itself else "Runner marked for deregistration"
     return {"ok": True, "message": message, "initiated_by": "self" if itself else "external"}

@@ -5,14 +5,15 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import BaseModel, Field, model_validator
 
-from coordinator import wire
+from coordinator import ownership, wire
 from coordinator.actions import runs
+from coordinator.actions.keys import KeyIdentity
 from coordinator.api.auth import requires
 from coordinator.api.sessions import LARGEST_PAGE, PAGE, READERS, WRITERS, StopOut, stop_shape
 from coordinator.api.vocabulary import ChosenId, Text, caller, problems
@@ -99,6 +100,8 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
     parent or session to resume is 404. A run with demands that nobody meets fails after
     SIGNALBOX_RUN_NO_MATCH_TIMEOUT; one without waits.
     """
+    touched = (body.session_id if body.type is RunType.resume_session else None, body.parent_session_id)
+    ownership.require_writer(caller(request), *(name for name in touched if name))
     demands = body.additional_demands
     run = runs.create(
         kind=body.type.value,
@@ -162,18 +165,25 @@ class RunsPage(Schema):
 )
 def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
-    found = Run.objects.order_by("-created_at", "-run_id")
+    found = _readable(caller(request)).order_by("-created_at", "-run_id")
     if page.status is not None:
         found = found.filter(status=page.status)
     if page.cursor is not None:
-        found = found.filter(_older_than(page.cursor))
+        found = found.filter(_older_than(page.cursor, _readable(caller(request))))
     rows = list(found[: page.limit + 1])
     shown = {"runs": [wire.run_shape(row) for row in reversed(rows[: page.limit])]}
     return {**shown, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else shown
 
 
-def _older_than(run_id: str) -> Q:
-    at = Run.objects.filter(pk=run_id).values_list("created_at__text", flat=True).first()
+def _readable(key: KeyIdentity) -> QuerySet[Run]:
+    everything = Run.objects.all()
+    if ownership.reads_everything(key):
+        return everything
+    return everything.filter(session__in=ownership.readable(key))
+
+
+def _older_than(run_id: str, among: QuerySet[Run]) -> Q:
+    at = among.filter(pk=run_id).values_list("created_at__text", flat=True).first()
     if at is None:
         raise BadRequest("The cursor names no run that exists")
     return Q(created_at__text__lt=at) | Q(created_at__text=at, run_id__lt=run_id)
@@ -188,7 +198,7 @@ def _older_than(run_id: str) -> Q:
 )
 def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """The run itself, not wrapped."""
-    run = Run.objects.filter(pk=run_id).first()
+    run = _readable(caller(request)).filter(pk=run_id).first()
     if run is None:
         raise NotFound("Run not found")
     return wire.run_shape(run)
@@ -204,4 +214,6 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 )
 def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """Cancels a pending run; any other is stopped by its runner, which is told at once. 400 once it has ended."""
+    session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
+    ownership.require_writer(caller(request), *filter(None, [session_id]))
     return stop_shape(runs.stop(run_id, by=caller(request).actor, now=timezone.now()))

@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Query, Router, Schema
 from pydantic import BaseModel, Field
 
-from coordinator import wire
+from coordinator import ownership, wire
 from coordinator.actions import runs, sessions
 from coordinator.api.auth import requires
 from coordinator.api.vocabulary import LAST_ID, Ok, Text, caller, problems
@@ -77,16 +77,16 @@ class SessionsPage(Schema):
 )
 def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
     """Without parameters the newest 500; older ones with `cursor`."""
-    found = Session.objects.order_by("-created_at", "-session_id")
+    found = ownership.readable(caller(request)).order_by("-created_at", "-session_id")
     if page.cursor is not None:
-        found = found.filter(_older_than(page.cursor))
+        found = found.filter(_older_than(page.cursor, found))
     rows = list(found[: page.limit + 1])
     shown = {"sessions": [wire.session_shape(row) for row in rows[: page.limit]]}
     return {**shown, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else shown
 
 
-def _older_than(session_id: str) -> Q:
-    at = Session.objects.filter(pk=session_id).values_list("created_at__text", flat=True).first()
+def _older_than(session_id: str, among: QuerySet[Session]) -> Q:
+    at = among.filter(pk=session_id).values_list("created_at__text", flat=True).first()
     if at is None:
         raise BadRequest("The cursor names no session that exists")
     return Q(created_at__text__lt=at) | Q(created_at__text=at, session_id__lt=session_id)
@@ -101,6 +101,7 @@ def _older_than(session_id: str) -> Q:
 )
 def get_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """The session's ten fields."""
+    ownership.require_readable(caller(request), session_id)
     return {"session": wire.session_shape(sessions.find(session_id))}
 
 
@@ -119,7 +120,9 @@ class SessionStatusOut(Schema):
 )
 def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]:
     """An unknown session is no error here: its status is `not_existent`."""
-    status = Session.objects.filter(pk=session_id).values_list("status", flat=True).first()
+    status = (
+        ownership.readable(caller(request)).filter(pk=session_id).values_list("status", flat=True).first()
+    )
     return {"status": status or "not_existent"}
 
 
@@ -140,6 +143,7 @@ class ResultOut(Schema):
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """400 until the session is finished; 404 where it said nothing."""
+    ownership.require_readable(caller(request), session_id)
     if sessions.find(session_id).status != Session.Status.FINISHED:
         raise BadRequest("Session not finished")
     result = result_of(session_id)
@@ -173,6 +177,7 @@ class SessionAffinity(Schema):
 )
 def get_session_affinity(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """Resumes of the session go to this host and executor profile."""
+    ownership.require_readable(caller(request), session_id)
     session = sessions.find(session_id)
     return {"affinity": {name: getattr(session, name) for name in AffinityOut.model_fields}}
 
@@ -221,6 +226,7 @@ class EventsPage(Schema):
 )
 def list_session_events(request: HttpRequest, session_id: Text, page: Query[EventsPage]) -> dict[str, Any]:
     """Without parameters the first 100. Every event can be reached: pass the last id as `after`."""
+    ownership.require_readable(caller(request), session_id)
     sessions.find(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
@@ -263,6 +269,7 @@ class Binding(BaseModel):
 )
 def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
     """The session runs from now on."""
+    ownership.require_writer(caller(request), session_id)
     session = sessions.bind(session_id, **body.model_dump())
     return {"ok": True, "session": wire.session_shape(session)}
 
@@ -287,6 +294,7 @@ class Metadata(BaseModel):
 )
 def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
     """A `last_resumed_at` that names no instant is kept and shown as it was sent."""
+    ownership.require_writer(caller(request), session_id)
     session = sessions.update_metadata(session_id, body.model_dump())
     return {"ok": True, "session": wire.session_shape(session)}
 
@@ -325,6 +333,7 @@ def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
 
     A running one is stopped by its runner, which is told at once; the session is `stopping` until then.
     """
+    ownership.require_writer(caller(request), session_id)
     return stop_shape(runs.stop_session(session_id, by=caller(request).actor, now=timezone.now()))
 
 
@@ -353,6 +362,7 @@ class DeletedSession(Ok):
 )
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it: stop it first. Its children become sessions of their own."""
+    ownership.require_writer(caller(request), session_id)
     gone = sessions.delete(session_id, by=caller(request).actor, now=timezone.now())
     return {
         "ok": True,

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
+from coordinator import ownership
+from coordinator.actions.keys import KeyIdentity
 from coordinator.edge import live, session_stream
 from coordinator.edge.access import AccessDoor
 from coordinator.edge.adoption import Adopter
@@ -27,27 +29,47 @@ from coordinator.edge.ingest import Ingest
 from coordinator.edge.metrics import MetricsDoor, Reporter
 from coordinator.edge.observing import Observed
 from coordinator.edge.otlp import TelemetryDoor
+from coordinator.edge.ownership import WriteRights
 from coordinator.edge.peers import peer_of
 from coordinator.edge.policies import Policies
 from coordinator.edge.polls import Polls
 from coordinator.edge.readiness import Readiness
 from coordinator.edge.rulings import Rulings
+from coordinator.edge.safety import with_safe_headers
 from coordinator.edge.streams import Opening, Streams, last_seen
 from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, SignalboxError, TooSlow
+from coordinator.errors import BadRequest, Forbidden, SignalboxError, TooSlow
 from coordinator.feed import Change, Feed
 from coordinator.housekeeping import Housekeeper
 
 log = logging.getLogger(__name__)
 
 EDGE_THREADS = 2
-SESSION_EVENTS = re.compile(r"/sessions/([^/]+)/events")
-CHAT_WAIT = re.compile(r"/api/chat/(.+)/messages/wait")
-VERDICT = re.compile(r"/api/permission-requests/([^/]+)/wait")
+# What the edge answers itself, by method and address: the name of the door, and what it is about (one group)
+# or nothing. tests/guards asks each of them who may come in.
+ROUTES: dict[tuple[str, str], str] = {
+    ("POST", r"/sessions/([^/]+)/events"): "event",
+    ("POST", r"/api/events"): "events",
+    ("POST", r"/api/access/check"): "access",
+    ("POST", r"/hooks/claude-code"): "hook",
+    ("POST", r"/v1/logs"): "logs",
+    ("POST", r"/v1/traces"): "traces",
+    ("POST", r"/v1/metrics"): "metrics",
+    ("GET", r"/api/permission-requests/([^/]+)/wait"): "verdict",
+    ("GET", r"/api/chat/(.+)/messages/wait"): "chat",
+    ("GET", r"/runner/runs"): "work",
+    ("GET", r"/sse/sessions"): "stream",
+    ("GET", r"/ui/live/"): "live",
+    ("GET", r"/metrics"): "scrape",
+    ("GET", r"/health/ready"): "ready",
+}
+EXACT = {route: name for route, name in ROUTES.items() if "(" not in route[1]}
+ABOUT = [(method, re.compile(path), name) for (method, path), name in ROUTES.items() if "(" in path]
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 Door = Callable[[Scope, Receive, Send], Awaitable[None]]
+DoorAbout = Callable[[str, Scope, Receive, Send], Awaitable[None]]
 STREAM_SCOPES = ("read", "operator", "runner", "agent")
 
 
@@ -69,7 +91,8 @@ class Application:
         )
         self.fragments = Fragments()
         self.housekeeper = Housekeeper(self.feed.wake)
-        self.ingest = Ingest(self.auth, self.writer)
+        rights = WriteRights(self.threads)
+        self.ingest = Ingest(self.auth, rights, self.writer)
         self.polls = Polls(self.auth, self.waits, self.threads)
         self.chat = ChatDoor(self.auth, self.waits, self.threads)
         self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads)
@@ -90,6 +113,24 @@ class Application:
             Rulings(self.hub, policies, self.threads),
             Asker(self.waits, self.threads),
         )
+        self._doors: dict[str, Door] = {
+            "events": self.ingest.batch,
+            "access": self.access.check,
+            "hook": self.claude_code.hook,
+            "logs": partial(self.telemetry.take, "logs"),
+            "traces": partial(self.telemetry.take, "traces"),
+            "metrics": partial(self.telemetry.take, "metrics"),
+            "work": self.polls.runner,
+            "stream": self._session_stream,
+            "live": self._live,
+            "scrape": self.metrics.scrape,
+            "ready": self.readiness.answer,
+        }
+        self._doors_about: dict[str, DoorAbout] = {
+            "event": self.ingest.one,
+            "verdict": self.polls.verdict,
+            "chat": self.chat.wait,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or run the worker's lifespan."""
@@ -98,7 +139,7 @@ class Application:
         elif scope["type"] == "http":
             request = Observed(scope, send)
             try:
-                await self._http(scope, receive, request.send)
+                await self._http(scope, receive, with_safe_headers(request.send))
             finally:
                 request.done()
 
@@ -121,32 +162,13 @@ class Application:
             await send_error(send, TooSlow("The request did not arrive whole in time. Send it again."))
 
     def _door(self, scope: Scope) -> Door | None:
+        """Return the door behind this method and address, or None for what is Django's."""
         method, path = scope["method"], scope["path"]
-        if method == "POST":
-            if match := SESSION_EVENTS.fullmatch(path):
-                session_id = match[1]
-                return partial(self.ingest.one, session_id)
-            doors: dict[str, Door] = {
-                "/api/events": self.ingest.batch,
-                "/api/access/check": self.access.check,
-                "/hooks/claude-code": self.claude_code.hook,
-                "/v1/logs": partial(self.telemetry.take, "logs"),
-                "/v1/traces": partial(self.telemetry.take, "traces"),
-                "/v1/metrics": partial(self.telemetry.take, "metrics"),
-            }
-            return doors.get(path)
-        if method == "GET":
-            if match := VERDICT.fullmatch(path):
-                return partial(self.polls.verdict, match[1])
-            if match := CHAT_WAIT.fullmatch(path):
-                return partial(self.chat.wait, match[1])
-            return {
-                "/sse/sessions": self._session_stream,
-                "/ui/live/": self._live,
-                "/runner/runs": self.polls.runner,
-                "/metrics": self.metrics.scrape,
-                "/health/ready": self.readiness.answer,
-            }.get(path)
+        if name := EXACT.get((method, path)):
+            return self._doors[name]
+        for its_method, pattern, name in ABOUT:
+            if method == its_method and (match := pattern.fullmatch(path)):
+                return partial(self._doors_about[name], match[1])
         return None
 
     async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,6 +178,8 @@ class Application:
         caller = await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
         session_id = query.get("session_id", [None])[-1] or None
         with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
+        if not ownership.reads_everything(caller):
+            await self._require_own_session(caller, session_id)
         wants = session_stream.wants(session_id)
 
         async def render(changes: Sequence[Change]) -> list[Frame]:
@@ -164,8 +188,8 @@ class Application:
         async def hello(upto: int) -> list[Frame]:
             return await self.threads.run(session_stream.hello, session_id, upto) if with_init else []
 
-        async def still_allowed() -> object:
-            return await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
+        async def still_allowed() -> None:
+            await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
 
         opening = Opening(
             client=f"key:{caller.name}" if settings.API_AUTH else peer_of(scope).address,
@@ -176,6 +200,14 @@ class Application:
             hello=hello,
         )
         await self.streams.serve(send, opening, still_allowed)
+
+    async def _require_own_session(self, caller: KeyIdentity, session_id: str | None) -> None:
+        """An agent's key follows one session of its own at a time: streams of all sessions are shared by many."""
+        if session_id is None:
+            raise Forbidden(
+                f"This key speaks as {caller.agent_id}: name one of its sessions in ?session_id=."
+            )
+        await self.threads.run(ownership.require_readable, caller, session_id)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /ui/live/?topics=&last=`: a page's stream (edge.live)."""

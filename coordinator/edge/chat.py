@@ -60,6 +60,6 @@ class ChatDoor:
 
 def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> Place:
     place = begin(agent_id, after)
-    if caller.agent_id == agent_id:
+    if caller.agent_id == agent_id and "agent" in caller.scopes:
         agent_power.noticed(agent_id, timezone.now())
     return place

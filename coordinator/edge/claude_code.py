@@ -137,7 +137,8 @@ class ClaudeCodeDoor:
         else:
             call, answer = await self._asked(hook, call, ruling, asks)
         if answer is not None:
-            await self._recorder.write(hook, dialect.refused(hook, call.session_id, call.call_id, answer), 0)
+            refused = dialect.refused(hook, call.session_id, call.call_id, answer)
+            await self._recorder.write(hook, refused, 0, asks.caller)
         return answer
 
     async def _asked(
@@ -171,7 +172,10 @@ def where_of(hook: Hook, headers: Headers, caller: KeyIdentity) -> Whereabouts:
     host = unquote_to_bytes(headers.get(b"x-signalbox-host", b"")).decode("utf-8", "replace").strip()
     host = "" if host.startswith("$") else dialect.mended(host)  # a variable that was not filled in
     return Whereabouts(
-        project_dir=hook.text("cwd"), hostname=host[:255] or None, agent_name=caller.agent_id or "claude-code"
+        project_dir=hook.text("cwd"),
+        hostname=host[:255] or None,
+        agent_name=caller.agent_id or "claude-code",
+        by=caller,
     )
 
 
@@ -186,20 +190,22 @@ class Recorder:
 
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
-        self._known: dict[str, tuple[Known, float]] = {}  # until when, on the loop's clock
+        # Until when, on the loop's clock; by key, because a key finds only sessions that are open to it.
+        self._known: dict[tuple[KeyIdentity | None, str], tuple[Known, float]] = {}
         self._writing: set[asyncio.Task[SignalboxError | None]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by Claude's session id
 
     async def session_of(self, hook: Hook, where: Whereabouts, *, within: float = WRITE_WITHIN) -> Known:
-        """Return our session for the hook's; made on its first hook, whichever that is. Raises Busy."""
+        """Return our session for the hook's, one open to its key; made on its first hook. Raises Busy."""
         now = asyncio.get_running_loop().time()
-        known, until = self._known.get(hook.session, (None, 0.0))
+        known, until = self._known.get((where.by, hook.session), (None, 0.0))
         if known is None or until < now or (where.hostname and not known.complete):
             at = instants.parse(hook.at) or timezone.now()
             known = await self._heard(hook, where, at, within)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-        self._known[hook.session] = known, now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
+        until = now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
+        self._known[where.by, hook.session] = known, until
         if hook.name in BEGINNINGS:
             take_up = functools.partial(sessions.take_up, known.session_id, timezone.now())
             await self.perform(take_up, within=within)
@@ -217,12 +223,15 @@ class Recorder:
 
     async def _observed(self, hook: Hook, where: Whereabouts, size: int, ruling: Ruling) -> None:
         known = await self.session_of(hook, where)
-        await self._write(hook, await self._events(hook, known.session_id, ruling), size)
+        events = await self._events(hook, known.session_id, ruling)
+        await self._write(hook, events, size, where.by)
 
-    async def write(self, hook: Hook, events: Sequence[NewEvent], size: int) -> None:
+    async def write(
+        self, hook: Hook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
+    ) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self._soon(hook, self._write(hook, list(events), size))
+            await self._soon(hook, self._write(hook, list(events), size, by))
 
     async def _soon(self, hook: Hook, work: Coroutine[Any, Any, None]) -> None:
         """Have `work` done; returns when it is, or after `ANSWER_AFTER`. Raises what it was refused by then."""
@@ -247,7 +256,7 @@ class Recorder:
         self._lost.setdefault(hook.session, Counter())[hook.name] += 1
         return refusal
 
-    async def _write(self, hook: Hook, events: list[NewEvent], size: int) -> None:
+    async def _write(self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None) -> None:
         """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept."""
         if not events:
             return
@@ -258,8 +267,8 @@ class Recorder:
             if await self._submit(events, size):
                 return
             # The session was deleted under us: what its agent still does is heard all the same.
-            self._known.pop(hook.session, None)
-            where = Whereabouts(hook.text("cwd"))
+            self._known.pop((by, hook.session), None)
+            where = Whereabouts(hook.text("cwd"), by=by)
             known = await self._heard(hook, where, timezone.now(), WRITE_WITHIN)
             for event in events:
                 event.session_id = known.session_id

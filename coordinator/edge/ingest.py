@@ -12,10 +12,12 @@ import msgspec
 from coordinator import meters
 from coordinator.actions import idempotency
 from coordinator.actions.events import NewEvent, Outcome, Recorded
+from coordinator.actions.keys import KeyIdentity
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.faults import event_of, json_of
 from coordinator.edge.http import headers_of, plain_body, read_body, send_json
+from coordinator.edge.ownership import WriteRights
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Busy, Invalid, SignalboxError, TooLarge
 
@@ -39,8 +41,9 @@ Parsed = list[NewEvent | SignalboxError]
 class Ingest:
     """The doors through which events come in. One a process."""
 
-    def __init__(self, auth: Authenticator, writer: GroupWriter) -> None:
+    def __init__(self, auth: Authenticator, rights: WriteRights, writer: GroupWriter) -> None:
         self._auth = auth
+        self._rights = rights
         self._writer = writer
         self._in_hand = 0
 
@@ -54,6 +57,7 @@ class Ingest:
             event = event_of(body) if len(body) < SLOW_TO_READ else await asyncio.to_thread(event_of, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
+            await in_time(self._rights.require(caller, session_id), deadline)
             key = headers.get(b"idempotency-key")
             once = self._once(key, caller.name, session_id, body)
             result = await self._writer.submit(
@@ -76,6 +80,7 @@ class Ingest:
         with self._holding(headers):
             body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
             parsed = await asyncio.to_thread(parse_batch, body, headers.get(b"content-type", b""))
+            parsed = await in_time(self._allowed(caller, parsed), max(deadline, time.monotonic() + 1))
 
             def make_answer(outcomes: Sequence[Outcome]) -> bytes:
                 return batch_answer(parsed, outcomes)
@@ -89,6 +94,12 @@ class Ingest:
                 make_answer=make_answer,
             )
         await send_json(send, 200, answer)
+
+    async def _allowed(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
+        """Return the batch with a refusal in place of each event of a session that is not the caller's."""
+        named = {item.session_id for item in parsed if isinstance(item, NewEvent)}
+        refused = await self._rights.refusals(caller, named)
+        return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
     def _holding(self, headers: dict[bytes, bytes]) -> _Held:
         return _Held(self, int(headers.get(b"content-length") or 0))

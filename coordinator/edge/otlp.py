@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions import claude_code as sessions
 from coordinator.actions.events import NewEvent
+from coordinator.actions.keys import KeyIdentity
 from coordinator.dialects import otlp, protobuf
 from coordinator.dialects.otlp import Told
 from coordinator.edge.auth import Authenticator
@@ -51,19 +52,21 @@ class TelemetryDoor:
         headers = headers_of(scope)
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         try:
-            await self._auth.program(scope, headers, *SCOPES)
-            rejected, why = await self._taken(kind, form, headers, receive)
+            caller = await self._auth.program(scope, headers, *SCOPES)
+            rejected, why = await self._taken(kind, form, headers, receive, caller)
         except SignalboxError as refusal:
             await _send_status(send, form, refusal)
             return
         await _send(send, 200, form, _partial(kind, form, rejected, why))
 
-    async def _taken(self, kind: str, form: bytes, headers: Headers, receive: Receive) -> tuple[int, str]:
+    async def _taken(
+        self, kind: str, form: bytes, headers: Headers, receive: Receive, caller: KeyIdentity
+    ) -> tuple[int, str]:
         if form not in {PROTOBUF, JSON}:
             raise Unsupported("Send application/json or application/x-protobuf.")
         body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
         told = await asyncio.to_thread(_read, kind, form, body, timezone.now())
-        events = await self._threads.run(_placed, told, timezone.now()) if told else []
+        events = await self._threads.run(_placed, told, caller, timezone.now()) if told else []
         if not events:
             return 0, ""
         outcomes = await self._writer.submit(
@@ -97,13 +100,14 @@ def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[Told]:
     return reader(request, now) if reader else []
 
 
-def _placed(told: list[Told], now: datetime) -> list[NewEvent]:
-    """Give each event its session, which is made where nobody has heard of it."""
+def _placed(told: list[Told], by: KeyIdentity, now: datetime) -> list[NewEvent]:
+    """Give each event its session, one that this key may write into; made where there is none."""
     known: dict[str, str] = {}
     events: list[NewEvent] = []
     for one in told:
         if one.session not in known:
-            known[one.session] = sessions.heard(one.session, one.where, now).session_id
+            where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
+            known[one.session] = sessions.heard(one.session, where, now).session_id
         for event in one.events:
             event.session_id = known[one.session]
             events.append(event)

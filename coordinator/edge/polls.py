@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from coordinator import approvals
 from coordinator.actions import runners
+from coordinator.actions.keys import KeyIdentity
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import headers_of, send_empty, send_json
@@ -37,12 +38,12 @@ class Polls:
 
     async def runner(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length."""
-        await self._auth.program(scope, headers_of(scope), "runner")
+        key = await self._auth.program(scope, headers_of(scope), "runner")
         runner_id = required(scope, "runner_id")
         with Disconnect(receive) as gone:
             answer = await self._held(
                 gone,
-                functools.partial(_poll_runner, runner_id, gone),
+                functools.partial(_poll_runner, runner_id, key, gone),
                 topics=runners.poll_topics(runner_id),
                 timeout=settings.RUNNER_POLL_TIMEOUT,
             )
@@ -60,7 +61,7 @@ class Polls:
         """
         caller = await self._auth.program(scope, headers_of(scope), "agent", "runner", "operator", "read")
         timeout = seconds(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
-        asked = await self._threads.run(approvals.visible, request_id, caller.agent_id)
+        asked = await self._threads.run(approvals.visible, request_id, caller, timezone.now())
         if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it
             timeout = min(timeout, max(0.0, (asked.expires_at - timezone.now()).total_seconds() + 0.01))
         check = functools.partial(approvals.verdict, request_id)
@@ -102,8 +103,8 @@ def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
     return min(length, most)
 
 
-def _poll_runner(runner_id: str, gone: Disconnect) -> dict[str, Any] | None:
-    return None if gone.happened else runners.poll(runner_id, timezone.now())
+def _poll_runner(runner_id: str, key: KeyIdentity, gone: Disconnect) -> dict[str, Any] | None:
+    return None if gone.happened else runners.poll(runner_id, timezone.now(), key=key)
 
 
 def _runner_gone(runner_id: str, answer: dict[str, Any] | None) -> None:

@@ -17,7 +17,7 @@ from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, 
 from coordinator.models.prices import ModelPrice
 from coordinator.models.rules import ToolRule
 from coordinator.models.runners import Blueprint, Callback, Capability, Runner, StopCommand
-from coordinator.models.sessions import Event, EventContext, Run, Session
+from coordinator.models.sessions import Event, EventContext, HeldRun, Run, Session, SessionWriter
 
 __all__ = [
     "Agent",
@@ -34,6 +34,7 @@ __all__ = [
     "EventContext",
     "EventOrigin",
     "Grant",
+    "HeldRun",
     "IdempotencyKey",
     "Lease",
     "McpServer",
@@ -55,6 +56,7 @@ __all__ = [
     "Runner",
     "RuntimePlugin",
     "Session",
+    "SessionWriter",
     "SetupToken",
     "StopCommand",
     "ToolRule",

@@ -34,6 +34,9 @@ class Runner(models.Model):
     extra = JsonTextField(default=dict, help_text="What newer runners send beside the known fields.")
     registered_at = IsoTextField()
     last_heartbeat = IsoTextField(help_text="The last sign of life: a heartbeat, a poll or a report.")
+    registered_by = models.TextField(
+        null=True, help_text="The key that it registered with; no other speaks for it."
+    )
     gone_at = IsoTextField(null=True, help_text="When its poll broke off; cleared by the next sign of life.")
     deregistered_at = IsoTextField(null=True, help_text="When it was told to go; its next poll says so.")
 

@@ -123,6 +123,27 @@ class EventContext(models.Model):
         return f"context of event {self.pk}"
 
 
+class SessionWriter(models.Model):
+    """A key that may write into a session: it made the session, or a runner that registered with it took a run."""
+
+    id = models.BigAutoField(primary_key=True)
+    session = models.ForeignKey(
+        Session,
+        models.DO_NOTHING,  # the database cascades
+        db_index=False,
+        related_name="writers",
+    )
+    writer = models.TextField()
+    is_runner = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        db_table = "session_writers"
+        constraints = [models.UniqueConstraint(fields=["session", "writer"], name="session_writers_once")]
+
+    def __str__(self) -> str:
+        return f"{self.writer} of {self.session_id}"
+
+
 class Run(models.Model):
     """One order to an agent: start this session, or resume it, with this prompt; a runner claims it."""
 
@@ -151,3 +172,23 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.run_id
+
+
+class HeldRun(models.Model):
+    """A run that nobody may take until a person releases it, and why: it came from another program's database."""
+
+    run = models.OneToOneField(
+        Run,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="run_id",
+        related_name="hold",
+    )
+    since = IsoTextField()
+    why = models.TextField()
+
+    class Meta:
+        db_table = "held_runs"
+
+    def __str__(self) -> str:
+        return f"hold of {self.pk}"

@@ -11,4 +11,5 @@ urlpatterns = [
     path("", runs.listing, name="list"),
     path("new/", runs.new, name="new"),
     path("<text:run_id>/stop/", runs.stop, name="stop"),
+    path("<text:run_id>/release/", runs.release, name="release"),
 ]

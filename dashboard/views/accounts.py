@@ -47,30 +47,50 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return redirect(goal)
     form = SignInForm(request, data=request.POST or None)
-    problem, status = "", 200
+    problem, status, retry_after = "", 200, None
     if request.method == "POST":
         try:
-            if _signed_in(request, form):
-                return redirect(goal)
+            if user := _signed_in(request, form):
+                return knowing_device(redirect(goal), request, user)
             status = 422
         except SignalboxError as refusal:
-            problem, status = refusal.detail, refusal.status
+            problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
             form = SignInForm(request)
     context = {"form": form, "next": goal, "problem": problem, "is_new": setup.is_open()}
-    return render(request, "accounts/sign_in.html", context, status=status)
+    answer = render(request, "accounts/sign_in.html", context, status=status)
+    if retry_after:
+        answer.headers["Retry-After"] = str(retry_after)
+    return answer
 
 
-def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> bool:
+def knowing_device(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
+    """Mark this browser as one that `user` has signed in with (coordinator.actions.accounts)."""
+    answer.set_cookie(
+        settings.DEVICE_COOKIE_NAME,
+        accounts.device_mark(user),
+        accounts.DEVICE_KNOWN_FOR,
+        path=resolve_url(settings.LOGIN_URL),
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="Lax",
+    )
+    return answer
+
+
+def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     now, address = timezone.now(), address_of(request)
-    accounts.check_tries(address, now)
+    username = User.normalize_username(request.POST.get("username", "").strip().replace("\x00", ""))
+    mark = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
+    attempt = accounts.Attempt(username, address, mark)
+    accounts.check_tries(attempt, now)
     if not form.is_valid():
-        accounts.note_failed_sign_in(request.POST.get("username", ""), address, now)
-        return False
+        accounts.note_failed_sign_in(attempt, now)
+        return None
     user = form.get_user()
     assert isinstance(user, User)
     login(request, user)
     accounts.note_sign_in(user, address, now)
-    return True
+    return user
 
 
 @require_POST
@@ -127,8 +147,9 @@ def set_up(request: HtmxHttpRequest) -> HttpResponse:
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]
-            login(request, setup.redeem(token, name, secret, timezone.now()), backend=BACKEND)
-            return redirect("overview")
+            user = setup.redeem(token, name, secret, timezone.now())
+            login(request, user, backend=BACKEND)
+            return knowing_device(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail
     status = 409 if problem else 422 if request.method == "POST" else 200

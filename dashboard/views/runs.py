@@ -44,13 +44,18 @@ class RunRow:
         """Say whether it can still be stopped."""
         return self.run.status in runs.OPEN
 
+    @property
+    def is_held(self) -> bool:
+        """Say whether it waits for somebody to release it."""
+        return self.is_open and hasattr(self.run, "hold")
+
 
 @require_safe
 @vary_on_headers("HX-Request")
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
     """List the runs, newest first, with the numbers of each status."""
-    narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session"))
+    narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session", "hold"))
     table = RunTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-created"
     page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
@@ -132,4 +137,15 @@ def stop(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     with refusals.as_message(request, missing_is_404=True):
         stopped = runs.stop(run_id, by=person(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
+    return redirect("runs:list")
+
+
+@require_POST
+@approver
+def release(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
+    """Let runners take a run that is held."""
+    assert request.user.is_authenticated
+    with refusals.as_message(request, missing_is_404=True):
+        runs.release(run_id, by=person(request.user), now=timezone.now())
+        messages.success(request, f"Run {run_id} is released.")
     return redirect("runs:list")

@@ -115,7 +115,7 @@ def test_withdrawing_too_late_is_409_and_says_who_decided(call: Call) -> None:
 
 def test_another_key_cannot_withdraw_but_an_operators_can(call: Call) -> None:
     request_id = call("post", URL, BODY).json()["request_id"]
-    assert call("delete", f"{URL}/{request_id}", scope="runner").status_code == 403
+    assert call("delete", f"{URL}/{request_id}", scope="runner").status_code == 404
     assert call("delete", f"{URL}/{request_id}", scope="operator").status_code == 200
 
 

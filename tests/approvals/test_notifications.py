@@ -48,7 +48,8 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver(settings) -> Iterator[Receiver]:
+    settings.WEBHOOK_NETWORKS = ["127.0.0.1"]
     found = Receiver()
     yield found
     found.server.shutdown()

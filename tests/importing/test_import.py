@@ -13,7 +13,10 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator import attachments, chat_search
+from coordinator.actions import housekeeping, runners, runs
 from coordinator.actions.importing import Outcome, import_database
+from coordinator.actors import system
+from coordinator.errors import Conflict
 from coordinator.foreign import TABLES, Foreign
 from coordinator.models import (
     Agent,
@@ -28,6 +31,7 @@ from coordinator.models import (
     Session,
 )
 from tests.importing.sources import AGENT, CLOTOCORE, EVENT, MESSAGE, SESSION, STEPS, add, database
+from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -335,3 +339,50 @@ def test_what_is_no_such_database_is_refused_in_one_line(path, content):
         path.write_bytes(content)
     with pytest.raises(CommandError):
         call_command("import_db", str(path))
+
+
+@pytest.mark.parametrize("status", ["pending", "claimed", "running", "stopping"])
+def test_an_open_run_is_held_until_a_person_releases_it(path, status):
+    file = database(path)
+    now, old = timezone.now(), "2026-02-23T12:00:00+00:00"
+    add(file, "sessions", SESSION | {"status": "finished"})
+    add(
+        file,
+        "runs",
+        {
+            "run_id": "run_1", "session_id": "ses_1", "type": "resume_session", "prompt": "rm -rf", "status": status,
+            "created_at": old, "claimed_at": old, "started_at": old, "timeout_at": old, "runner_id": "lnch_gone",
+        },
+    )  # fmt: skip
+    assert "1 were open" in brought(path, write=False)["runs"].notes[0]
+    assert "1 were open" in brought(path)["runs"].notes[0]
+    runner = runners.register(runners.Registration("h", "/", "p"), now)
+    housekeeping.run(now)
+    assert runners.poll(runner.pk, now) is None
+    assert Run.objects.get().status == status
+    assert brought(path)["runs"].present == 1
+    runs.release("run_1", by=system("tests"), now=now)
+    housekeeping.run(now)
+    polled = runners.poll(runner.pk, now)
+    assert (polled is not None) == (status in {"pending", "claimed"})
+    with pytest.raises(Conflict):
+        runs.release("run_1", by=system("tests"), now=now)
+
+
+def test_a_held_run_says_so_and_is_released_on_its_page(path):
+    file = database(path)
+    add(file, "sessions", SESSION)
+    run = {
+        "run_id": "run_1",
+        "session_id": "ses_1",
+        "type": "start_session",
+        "prompt": "x",
+        "created_at": "2026-01-01",
+    }
+    add(file, "runs", run)
+    brought(path)
+    browser = signed_in("approver")
+    assert "Held until somebody releases it" in browser.get("/ui/runs/").content.decode()
+    browser.post("/ui/runs/run_1/release/")
+    assert "Held until" not in browser.get("/ui/runs/").content.decode()
+    assert AuditLog.objects.get(event_type="RUN_RELEASED").actor_id == "user:approver"

@@ -22,7 +22,7 @@ def runner(shared: Served) -> str:
         "hostname": f"poll-host-{next(_hosts)}", "project_dir": "/x", "executor_profile": "p",
         "executor": {"type": "t", "command": "c", "config": {}},
     }  # fmt: skip
-    return str(shared.client().post("/runner/register", json=identity).json()["runner_id"])
+    return str(shared.client("runner").post("/runner/register", json=identity).json()["runner_id"])
 
 
 def order(served: Served, host: str | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.actions.runs.claiming import claim_next, claimable, unclaim
+from coordinator.actions.runs.holding import IMPORTED, hold, release
 from coordinator.actions.runs.loss import end_unconfirmed_stop, finish_unreported, give_up_waiting, recover
 from coordinator.actions.runs.machine import (
     ACTIVE,
@@ -26,6 +27,7 @@ from coordinator.actions.runs.stopping import Stop, stop, stop_session
 __all__ = [
     "ACTIVE",
     "AFTERWARDS",
+    "IMPORTED",
     "NOBODY_CAME",
     "OPEN",
     "RESUME",
@@ -43,8 +45,10 @@ __all__ = [
     "finish_unreported",
     "give_up_waiting",
     "has_said",
+    "hold",
     "lock_session",
     "recover",
+    "release",
     "started",
     "stop",
     "stop_session",

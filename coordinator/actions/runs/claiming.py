@@ -8,20 +8,21 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from coordinator import demands
+from coordinator.actions import writers
 from coordinator.actions.runs.machine import ACTIVE, active, locked, move, no_match_timeout
-from coordinator.models import Run, Runner
+from coordinator.models import HeldRun, Run, Runner
 
 
 def claim_next(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
     for run_id, wanted in claimable().values_list("run_id", "demands").iterator(chunk_size=200):
-        if demands.meets(runner, wanted) and (run := _claim(run_id, runner.runner_id, now)):
+        if demands.meets(runner, wanted) and (run := _claim(run_id, runner, now)):
             return run
     return None
 
 
 def claimable() -> QuerySet[Run]:
-    """Return pending runs, oldest first, whose session has nothing older to do.
+    """Return pending runs that are not held, oldest first, whose session has nothing older to do.
 
     Ordered by nothing more: the index on status and creation then serves it, whatever stands beside.
     """
@@ -30,18 +31,21 @@ def claimable() -> QuerySet[Run]:
     queued_before = of_this_session.filter(
         status=Run.Status.PENDING, created_at__text__lt=OuterRef("created_at__text")
     )
-    return Run.objects.filter(~Exists(at_work), ~Exists(queued_before), status=Run.Status.PENDING).order_by(
-        "created_at"
-    )
+    held = HeldRun.objects.filter(pk=OuterRef("run_id"))
+    waiting = Run.objects.filter(~Exists(at_work), ~Exists(queued_before), ~Exists(held))
+    return waiting.filter(status=Run.Status.PENDING).order_by("created_at")
 
 
-def _claim(run_id: str, runner_id: str, now: datetime) -> Run | None:
+def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
     with transaction.atomic():
         run, session = locked(run_id)
         if active(session.session_id).exists():
             return None
-        if not move(run, Run.Status.CLAIMED, runner_id=runner_id, claimed_at=now):
+        if HeldRun.objects.filter(pk=run_id).exists():
             return None
+        if not move(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
+            return None
+        writers.note_runner(session.session_id, runner.registered_by)
     return run
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from coordinator.actions import audit
+from coordinator.actions import audit, writers
 from coordinator.actions.runs.machine import RESUME, lock_session, queue
 from coordinator.actors import Actor
 from coordinator.errors import BadRequest, Conflict, NotFound
@@ -42,6 +42,7 @@ def create(
             session = lock_session(str(session_id))
         else:
             session = _new_session(session_id, agent_name, project_dir, parent_session_id, now)
+            writers.note_maker(session.session_id, by)
         run = queue(
             session,
             kind=kind,

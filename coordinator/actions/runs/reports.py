@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator import demands
+from coordinator.actions import writers
 from coordinator.actions.runs.machine import (
     RESUME,
     START_EVENTS,
@@ -19,7 +20,7 @@ from coordinator.actions.runs.machine import (
     write_event,
 )
 from coordinator.errors import Forbidden
-from coordinator.models import Run, Runner, Session
+from coordinator.models import HeldRun, Run, Runner, Session
 
 
 def started(run_id: str, runner: Runner, now: datetime) -> None:
@@ -43,11 +44,13 @@ def started(run_id: str, runner: Runner, now: datetime) -> None:
 
 def _may_take_up(run: Run, runner: Runner) -> bool:
     waits = run.status == Run.Status.PENDING and not active(run.session_id).exists()
-    return waits and demands.meets(runner, run.demands)
+    is_held = HeldRun.objects.filter(pk=run.run_id).exists()
+    return waits and not is_held and demands.meets(runner, run.demands)
 
 
 def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
     claimed_at = run.claimed_at or now
+    writers.note_runner(session.session_id, runner.registered_by)
     move(run, Run.Status.RUNNING, runner_id=runner.runner_id, claimed_at=claimed_at, started_at=now)
     if run.parent_session_id and run.parent_session_id != session.session_id:
         session.parent_session_id = run.parent_session_id

@@ -1,0 +1,47 @@
+"""Runs that wait for a person's word: what another program had queued is not begun here by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.actions.runs.machine import OPEN, locked, no_match_timeout
+from coordinator.actors import Actor
+from coordinator.errors import Conflict
+from coordinator.models import HeldRun, Run
+
+IMPORTED = "It was open in the database that it came from."
+
+
+def hold(run_ids: Iterable[str], *, why: str, now: datetime) -> int:
+    """Keep those of the runs that are open from runners and from housekeeping; return how many."""
+    open_ids = list(Run.objects.filter(pk__in=list(run_ids), status__in=OPEN).values_list("pk", flat=True))
+    HeldRun.objects.bulk_create(
+        [HeldRun(pk=run_id, since=now, why=why) for run_id in open_ids], ignore_conflicts=True
+    )
+    return len(open_ids)
+
+
+def release(run_id: str, *, by: Actor, now: datetime) -> Run:
+    """Let a held run go its way: runners may take it, and what it waits for counts from now.
+
+    Raises NotFound, and Conflict for a run that is not held.
+    """
+    with transaction.atomic():
+        run, session = locked(run_id)
+        if not HeldRun.objects.filter(pk=run_id).delete()[0]:
+            raise Conflict("This run is not held.")
+        run.timeout_at = now + no_match_timeout() if run.demands else None
+        run.save(update_fields=["timeout_at"])
+        audit.record(
+            "RUN_RELEASED",
+            actor=by,
+            target=run_id,
+            result="success",
+            metadata={"session_id": session.session_id, "status": run.status},
+            now=now,
+        )
+    return run

@@ -1,0 +1,20 @@
+"""Writing down which key made a session, and which runner's key took a run of it (rules: coordinator.ownership)."""
+
+from __future__ import annotations
+
+from coordinator.actors import Actor
+from coordinator.models import SessionWriter
+
+
+def note_maker(session_id: str, by: Actor) -> None:
+    """Remember the key that made a session. People need no note: their pages are open to all of them."""
+    if by.kind == "key":
+        SessionWriter.objects.get_or_create(session_id=session_id, writer=by.name)
+
+
+def note_runner(session_id: str, key: str | None) -> None:
+    """Remember that a runner which registered with this key has taken a run of the session."""
+    if key is not None:
+        SessionWriter.objects.update_or_create(
+            session_id=session_id, writer=key, defaults={"is_runner": True}
+        )

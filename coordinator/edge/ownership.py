@@ -1,0 +1,41 @@
+"""Whether a key may write into a session, told at the rate events come in: what was allowed is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from coordinator import ownership
+from coordinator.actions.keys import KeyIdentity
+from coordinator.edge.threads import EdgeThreads
+from coordinator.errors import SignalboxError
+
+KEPT_FOR = 5.0  # seconds
+MOST_KEPT = 50_000
+
+
+class WriteRights:
+    """The answers of one process (rules: coordinator.ownership). Refusals are looked up each time."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self._threads = threads
+        self._until: dict[tuple[KeyIdentity, str], float] = {}
+
+    async def require(self, caller: KeyIdentity, session_id: str) -> None:
+        """Raise what speaks against it."""
+        for refusal in (await self.refusals(caller, [session_id])).values():
+            raise refusal
+
+    async def refusals(self, caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, SignalboxError]:
+        """Return, by session, why the key may not write into it."""
+        if ownership.writes_everywhere(caller):
+            return {}
+        now = asyncio.get_running_loop().time()
+        asked = {one for one in session_ids if self._until.get((caller, one), 0.0) < now}
+        if not asked:
+            return {}
+        refused = await self._threads.run(ownership.refusals, caller, asked)
+        if len(self._until) + len(asked) > MOST_KEPT:
+            self._until.clear()
+        self._until.update({(caller, one): now + KEPT_FOR for one in asked - refused.keys()})
+        return refused

@@ -1,0 +1,37 @@
+"""The headers that every answer carries, whoever makes it: Django, the edge's doors, or the bridge in distress.
+
+Django's own middleware sets most of them on its answers; what is there already stays as it is.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from coordinator.edge.bridge import Message, Send
+
+# An answer that is no page: nothing may be run or loaded, whatever a browser takes it for.
+NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
+
+
+def with_safe_headers(send: Send) -> Send:
+    """Return `send` with what an answer lacks of the headers added."""
+    headers = [
+        (b"content-security-policy", NO_PAGE),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", settings.X_FRAME_OPTIONS.encode()),
+        (b"referrer-policy", settings.SECURE_REFERRER_POLICY.encode()),
+        (b"cross-origin-opener-policy", settings.SECURE_CROSS_ORIGIN_OPENER_POLICY.encode()),
+        (b"permissions-policy", settings.PERMISSIONS_POLICY.encode()),
+    ]
+    if settings.SECURE_HSTS_SECONDS:
+        age = f"max-age={settings.SECURE_HSTS_SECONDS}"
+        headers.append((b"strict-transport-security", age.encode()))
+
+    async def safely(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name for name, _ in message["headers"]}
+            lacking = [header for header in headers if header[0] not in given]
+            message = {**message, "headers": [*message["headers"], *lacking]}
+        await send(message)
+
+    return safely

@@ -1,0 +1,137 @@
+"""Guessing passwords is slow, from one address or from thousands, and locks nobody out of their own account."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth import hashers
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from coordinator.actions import accounts
+from coordinator.actions.accounts import FOR_ACCOUNT, FROM_ADDRESS, ON_DEVICE, Attempt
+from coordinator.models import AuditLog
+from tests.people import PASSWORD, person
+
+pytestmark = pytest.mark.django_db
+
+
+def sign_in(client: Client, name: str = "viewer", password: str = PASSWORD) -> HttpResponse:
+    return client.post("/ui/sign-in/", {"username": name, "password": password})
+
+
+def guessed(times: int, name: str = "viewer", address: str = "192.0.2.{n}") -> None:
+    """Let so many wrong passwords have come, each from an address of its own."""
+    for n in range(times):
+        accounts.note_failed_sign_in(Attempt(name, address.format(n=n)), timezone.now())
+
+
+def elsewhere() -> Client:
+    return Client(REMOTE_ADDR="198.51.100.9")
+
+
+@pytest.mark.parametrize("name", ["viewer", "nobody-has-this-name"])
+def test_many_addresses_share_one_count_for_a_name_whether_or_not_it_exists(name: str) -> None:
+    person("viewer")
+    guessed(FOR_ACCOUNT.tries - 1, name)
+    assert sign_in(elsewhere(), name, "wrong").status_code == 422
+    answer = sign_in(elsewhere(), name)
+    assert answer.status_code == 429
+    assert "Too many wrong passwords for this name" in answer.content.decode()
+    assert 0 < int(answer.headers["Retry-After"]) <= 600
+
+
+def test_the_owner_s_own_browser_is_not_slowed_down_by_others() -> None:
+    person("viewer")
+    home = Client()
+    assert sign_in(home).status_code == 302
+    home.post("/ui/sign-out/")
+    guessed(FOR_ACCOUNT.tries)
+    guessed(FROM_ADDRESS.tries, "other-{n}", "127.0.0.1")
+    assert sign_in(elsewhere()).status_code == 429
+    assert sign_in(home).status_code == 302
+
+
+def test_a_known_browser_has_a_count_of_its_own() -> None:
+    mark = accounts.device_mark(person("viewer"))
+    attempt = Attempt("viewer", "192.0.2.1", mark)
+    for _ in range(ON_DEVICE.tries):
+        accounts.check_tries(attempt, timezone.now())
+        accounts.note_failed_sign_in(attempt, timezone.now())
+    thief = Client(REMOTE_ADDR="198.51.100.1")
+    thief.cookies["signalbox_device"] = mark
+    assert sign_in(thief).status_code == 429
+
+
+@pytest.mark.parametrize("change", ["forged", "of another person", "too old", "[]"])
+def test_a_mark_that_is_not_this_persons_opens_nothing(change: str, settings: Any) -> None:
+    user, other = person("viewer"), person("approver")
+    marks = {
+        "forged": accounts.device_mark(user)[:-3] + "xyz",
+        "of another person": accounts.device_mark(other),
+        "too old": accounts.device_mark(user),
+        "[]": accounts.signing.dumps([], salt="signalbox.device"),
+    }
+    later = accounts.DEVICE_KNOWN_FOR + timedelta(seconds=5) if change == "too old" else timedelta(0)
+    with time_machine.travel(timezone.now() + later, tick=False):
+        attempt = Attempt("viewer", "192.0.2.1", marks[change])
+        assert [limit for limit, _ in attempt.limits()] == [FROM_ADDRESS, FOR_ACCOUNT]
+
+
+def test_a_network_of_ipv6_counts_as_one_address() -> None:
+    guessed(FROM_ADDRESS.tries, "somebody-{n}", "2001:db8:0:1::{n}")
+    person("viewer")
+    assert sign_in(Client(REMOTE_ADDR="2001:db8:0:1:ffff::1")).status_code == 429
+    assert sign_in(Client(REMOTE_ADDR="2001:db8:0:2::1")).status_code == 302
+
+
+def test_the_wait_ends() -> None:
+    person("viewer")
+    guessed(FOR_ACCOUNT.tries)
+    with time_machine.travel(timezone.now() + FOR_ACCOUNT.window + timedelta(seconds=1), tick=False):
+        assert sign_in(elsewhere()).status_code == 302
+
+
+def test_that_somebody_is_slowed_down_is_audited_and_what_comes_then_fills_no_log() -> None:
+    person("viewer")
+    guessed(FOR_ACCOUNT.tries)
+    for _ in range(3):
+        sign_in(elsewhere())
+    told = AuditLog.objects.get(event_type="SIGN_IN_SLOWED")
+    assert (told.target_id, told.result) == ("viewer", "denied")
+    assert AuditLog.objects.filter(event_type="SIGN_IN_FAILED").count() == FOR_ACCOUNT.tries
+
+
+def test_a_wrong_password_costs_the_same_for_names_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    off = person("viewer", "switched-off")
+    User.objects.filter(pk=off.pk).update(is_active=False)
+    person("viewer")
+    hasher, made, under_way = hashers.get_hasher(), [], []
+    for verb in ("encode", "verify"):
+        true = getattr(type(hasher), verb)
+
+        def counted(self: Any, *args: Any, true: Any = true, **more: Any) -> Any:
+            if under_way:  # some hashers verify by encoding
+                return true(self, *args, **more)
+            under_way.append(made.append(1))
+            try:
+                return true(self, *args, **more)
+            finally:
+                under_way.clear()
+
+        monkeypatch.setattr(type(hasher), verb, counted)
+    costs = []
+    for name in ("viewer", "nobody-has-this-name", "switched-off"):
+        made.clear()
+        assert sign_in(Client(), name, "wrong").status_code == 422
+        costs.append(len(made))
+    assert costs == [1, 1, 1]
+
+
+def test_a_nul_in_the_name_is_a_wrong_name() -> None:
+    assert sign_in(Client(), "view\x00er", "wrong").status_code == 422

@@ -1,0 +1,150 @@
+"""Who may use which URL: one row for each, by which tests/guards/test_every_url.py tries every caller on it.
+
+A new URL needs a row here. Before you write it, ask: may everybody with that role or scope touch every row behind
+this URL, or only their own? Whose a session, a runner or a request is, is told by coordinator/ownership.py,
+actions/runners.py and approvals.visible; tests/guards/test_whose.py holds those rules.
+"""
+
+from __future__ import annotations
+
+# --- pages: URL name, methods, who (`anyone`, `signed_in` or the least role) -------------------------------
+SAFE, BOTH, POST, GET = "GET HEAD", "GET HEAD POST", "POST", "GET"
+_PAGES: dict[tuple[str, str], str] = {
+    ("anyone", BOTH): "accounts:login accounts:setup",
+    ("anyone", POST): "accounts:logout accounts:theme",
+    ("anyone", "GET HEAD POST PUT PATCH DELETE OPTIONS"): "home",  # it only leads to /ui/
+    ("signed_in", SAFE): "accounts:account",
+    ("signed_in", BOTH): "accounts:password",
+    ("viewer", SAFE): """
+        overview rail-badge agents:list agents:detail mcp:list mcp:unknown mcp:server mcp:tool mcp:sheet mcp:why
+        mcp:matrix mcp:grants mcp:grant chat:list chat:agents chat:search chat:attachment chat:thumbnail
+        chat:presence chat:export chat:thread plugins:list plugins:detail runs:list runners:list search:find
+        sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
+        sessions:markdown sessions:print sessions:go sessions:waterfall sessions:children sessions:nested
+        sessions:newest sessions:header sessions:detail""",
+    ("viewer", GET): """
+        approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
+        audit:csv audit:ndjson audit:detail claude_code:connect claude_code:rules claude_code:costs""",
+    ("viewer", BOTH): "mcp:ask",  # asking is not having: it makes a request that an approver decides
+    ("viewer", POST): "chat:read",  # how far they themselves have read
+    ("approver", GET): "approvals:notifications",
+    ("approver", BOTH): "runs:new sessions:resume",
+    ("approver", POST): """
+        agents:power approvals:decide approvals:seen approvals:notification-add approvals:notification-remove
+        approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
+        mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop""",
+    ("admin", SAFE): "style",
+    ("admin", BOTH): """
+        agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
+        keys:list sessions:delete""",
+    ("admin", POST): """
+        agents:assign agents:withdraw claude_code:key claude_code:test claude_code:save-prices mcp:switch
+        mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
+}
+PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    name: (who, tuple(methods.split())) for (who, methods), names in _PAGES.items() for name in names.split()
+}
+
+# --- the admin: its tables, all for admins alone, and whether rows may be added, changed, deleted there -----
+ADMIN_PAGES = {
+    "index", "login", "logout", "password_change", "password_change_done", "autocomplete", "jsi18n",
+    "view_on_site", "app_list", "auth_user_password_change",
+}  # fmt: skip
+_TO_LOOK_AT = """
+    auth_group coordinator_apikey coordinator_auditlog coordinator_blueprint coordinator_callback
+    coordinator_capability coordinator_change coordinator_chatattachment coordinator_chatmessage
+    coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
+    coordinator_idempotencykey coordinator_lease coordinator_mcptool coordinator_messagepart
+    coordinator_modelprice coordinator_notification coordinator_notificationtarget
+    coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
+    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runtimeplugin
+    coordinator_session coordinator_sessionwriter coordinator_setuptoken coordinator_stopcommand
+    coordinator_toolrule"""
+ADMIN_TABLES: dict[str, str] = {
+    "auth_user": "add change delete",
+    "coordinator_agent": "add change delete",
+    "coordinator_mcpserver": "add change delete",
+    "coordinator_pluginsetting": "add change delete",
+    **dict.fromkeys(_TO_LOOK_AT.split(), ""),
+}
+
+# --- the machine API, at Django: method and path, which scopes; `people`: approvers' browsers alone ----------
+R, A, O, READ = "runner", "agent", "operator", "read"  # noqa: E741
+EVERYBODY = f"{R} {A} {O} {READ}"
+API: dict[str, str] = {
+    "GET /health": "anyone",
+    "GET /api/docs": "anyone",
+    "GET /api/openapi.json": "anyone",
+    "GET /sessions": EVERYBODY,
+    "GET /sessions/<session_id>": EVERYBODY,
+    "GET /sessions/<session_id>/status": EVERYBODY,
+    "GET /sessions/<session_id>/result": EVERYBODY,
+    "GET /sessions/<session_id>/affinity": EVERYBODY,
+    "GET /sessions/<session_id>/events": EVERYBODY,
+    "DELETE /sessions/<session_id>": f"{R} {O}",
+    "POST /sessions/<session_id>/bind": f"{R} {O}",
+    "PATCH /sessions/<session_id>/metadata": f"{R} {O}",
+    "POST /sessions/<session_id>/stop": f"{R} {O}",
+    "GET /runs": EVERYBODY,
+    "POST /runs": f"{R} {O}",
+    "GET /runs/<run_id>": EVERYBODY,
+    "POST /runs/<run_id>/stop": f"{R} {O}",
+    "POST /runner/register": R,
+    "POST /runner/heartbeat": R,
+    "POST /runner/runs/<run_id>/started": R,
+    "POST /runner/runs/<run_id>/completed": R,
+    "POST /runner/runs/<run_id>/failed": R,
+    "POST /runner/runs/<run_id>/stopped": R,
+    "GET /runners": f"{R} {O} {READ}",
+    "DELETE /runners/<runner_id>": f"{R} {O}",
+    "GET /agents": EVERYBODY,
+    "POST /agents": O,
+    "GET /agents/<name>": EVERYBODY,
+    "PATCH /agents/<name>": O,
+    "DELETE /agents/<name>": O,
+    "PATCH /agents/<name>/status": O,
+    "GET /capabilities": EVERYBODY,
+    "POST /capabilities": O,
+    "GET /capabilities/<name>": EVERYBODY,
+    "PATCH /capabilities/<name>": O,
+    "DELETE /capabilities/<name>": O,
+    "POST /api/permission-requests": f"{R} {A} {O}",
+    "GET /api/permission-requests/check": EVERYBODY,
+    "GET /api/permission-requests/<request_id>": EVERYBODY,
+    "GET /api/permission-requests/<request_id>/wait": EVERYBODY,
+    "DELETE /api/permission-requests/<request_id>": f"{R} {A} {O}",
+    "POST /api/access/check": EVERYBODY,
+    "GET /api/access/agents/<agent_id>": EVERYBODY,
+    "GET /api/mcp/servers": f"{O} {READ}",
+    "GET /api/mcp/servers/<name>/access": f"{O} {READ}",
+    "PUT /api/mcp/servers/<name>/access": "people",
+    "GET /api/mcp/access/by-agent/<agent_id>": EVERYBODY,
+    "PUT /api/mcp/access/by-agent/<agent_id>": "people",
+    "GET /api/agents": f"{A} {O} {READ}",
+    "POST /api/agents/<path:agent_id>/heartbeat": f"{A} {O}",
+    "POST /api/agents/<path:agent_id>/power": O,
+    "GET /api/chat/attachments/<attachment_id>": f"{A} {O} {READ}",
+    "GET /api/chat/<path:agent_id>/messages": f"{A} {O} {READ}",
+    "POST /api/chat/<path:agent_id>/messages": f"{A} {O}",
+    "GET /api/chat/<path:agent_id>/messages/wait": f"{A} {O} {READ}",
+}
+
+# --- the edge's own doors: method and pattern, which scopes; `viewer`: a signed-in person with a role --------
+EDGE: dict[tuple[str, str], str] = {
+    ("POST", r"/sessions/([^/]+)/events"): f"{R} {A} {O}",
+    ("POST", r"/api/events"): f"{R} {A} {O}",
+    ("POST", r"/api/access/check"): EVERYBODY,
+    ("POST", r"/hooks/claude-code"): A,
+    ("POST", r"/v1/logs"): f"{R} {A} {O}",
+    ("POST", r"/v1/traces"): f"{R} {A} {O}",
+    ("POST", r"/v1/metrics"): f"{R} {A} {O}",
+    ("GET", r"/api/permission-requests/([^/]+)/wait"): EVERYBODY,
+    ("GET", r"/api/chat/(.+)/messages/wait"): f"{A} {O} {READ}",
+    ("GET", r"/runner/runs"): R,
+    ("GET", r"/sse/sessions"): EVERYBODY,
+    ("GET", r"/ui/live/"): "viewer",
+    ("GET", r"/health/ready"): "anyone",
+    ("GET", r"/metrics"): f"{O} {READ}",  # and programs on this very machine without a key
+}
+# A question, not a change: what it denies is noted in the audit log, as every refusal is.
+POSTS_THAT_ONLY_ASK = {"POST /api/access/check"}

@@ -1,0 +1,258 @@
+"""Whose a session, a runner and a request is: no key reaches into another's, nor learns that it is there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from coordinator import ownership
+from coordinator.actions import approvals, keys, runners, writers
+from coordinator.actions.claude_code import Whereabouts, session_for
+from coordinator.actions.events import ToldEvent, record_events
+from coordinator.actors import key as key_actor
+from coordinator.approvals import Subject, Validity
+from coordinator.errors import Forbidden, NotFound
+from coordinator.models import Event, PermissionRequest, Run, Runner, Session, SessionWriter
+from tests.guards.callers import key, with_key
+from tests.people import person
+
+pytestmark = pytest.mark.django_db
+
+NOBODY = '{"detail":"Session not found"}'
+
+
+def caller(name: str, *scopes: str, agent_id: str | None = None) -> keys.KeyIdentity:
+    return keys.KeyIdentity(0, name, frozenset(scopes), agent_id)
+
+
+ANNA = caller("anna", "agent", agent_id="agent.anna")
+BERT = caller("bert", "agent", agent_id="agent.bert")
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session of agent.anna's that nobody in particular made."""
+    return Session.objects.create(
+        session_id="ses_anna", status="running", created_at=timezone.now(), agent_name="agent.anna"
+    )
+
+
+def client(name: str, *scopes: str, agent_id: str | None = None) -> Client:
+    return with_key(key(name, *scopes, agent_id=agent_id))
+
+
+def send(client: Client, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    answer = client.generic(method, path, json.dumps(body or {}), "application/json")
+    return answer.status_code, answer.content.decode()
+
+
+# --- agents ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_agent_writes_into_its_agents_sessions_and_into_those_it_made(session: Session) -> None:
+    Session.objects.create(session_id="ses_made", status="running", created_at=timezone.now())
+    writers.note_maker("ses_made", key_actor("bert"))
+    assert set(ownership.refusals(ANNA, ["ses_anna", "ses_made", "ses_none"])) == {"ses_made", "ses_none"}
+    assert set(ownership.refusals(BERT, ["ses_anna", "ses_made", "ses_none"])) == {"ses_anna", "ses_none"}
+
+
+def test_another_agents_session_is_refused_in_the_words_of_an_unknown_one(session: Session) -> None:
+    for unknown in ("ses_anna", "ses_none"):
+        with pytest.raises(NotFound, match=r"^Session not found$"):
+            ownership.require_writer(BERT, unknown)
+
+
+def test_agents_without_a_name_and_operators_write_everywhere(session: Session) -> None:
+    for anybody in (caller("x", "agent"), caller("x", "operator"), keys.LOCAL_PROGRAM):
+        assert ownership.refusals(anybody, ["ses_anna"]) == {}
+
+
+@pytest.mark.parametrize("what", ["", "/result", "/affinity", "/events"])
+def test_a_bound_agent_reads_its_own_sessions_alone(session: Session, what: str) -> None:
+    bert, anna = (
+        client("bert", "agent", agent_id="agent.bert"),
+        client("anna", "agent", agent_id="agent.anna"),
+    )
+    assert send(bert, "GET", f"/sessions/ses_anna{what}") == (404, NOBODY)
+    assert send(bert, "GET", f"/sessions/ses_none{what}") == (404, NOBODY)
+    assert send(anna, "GET", f"/sessions/ses_anna{what}")[0] in {200, 400}
+
+
+def test_lists_and_the_status_word_leak_no_session_of_others(session: Session) -> None:
+    Run.objects.create(
+        run_id="run_a", session=session, type="start_session", prompt="x", created_at=timezone.now()
+    )
+    bert, anna = (
+        client("bert", "agent", agent_id="agent.bert"),
+        client("anna", "agent", agent_id="agent.anna"),
+    )
+    told = [send(bert, "GET", path)[1] for path in ("/sessions", "/runs", "/sessions/ses_anna/status")]
+    assert told == ['{"sessions":[]}', '{"runs":[]}', '{"status":"not_existent"}']
+    assert send(bert, "GET", "/runs/run_a") == send(bert, "GET", "/runs/run_none")
+    for cursor in ("/sessions?cursor=ses_anna", "/runs?cursor=run_a"):
+        assert send(bert, "GET", cursor)[0] == 400
+    assert "ses_anna" in send(anna, "GET", "/sessions")[1]
+    assert "run_a" in send(anna, "GET", "/runs")[1]
+
+
+def test_an_agents_key_with_the_scope_read_reads_all(session: Session) -> None:
+    assert send(client("b", "agent", "read", agent_id="agent.bert"), "GET", "/sessions/ses_anna")[0] == 200
+
+
+def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> None:
+    now = timezone.now()
+    annas = session_for("claude-1", Whereabouts(agent_name="agent.anna", by=ANNA), now).session_id
+    berts = session_for("claude-1", Whereabouts(agent_name="agent.bert", by=BERT), now).session_id
+    assert annas != berts
+    assert session_for("claude-1", Whereabouts(by=ANNA), now).session_id == annas
+    assert session_for("claude-1", Whereabouts(by=BERT), now).session_id == berts
+    assert session_for("claude-1", Whereabouts(by=caller("any", "agent")), now).session_id == annas
+
+
+def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
+    """A forged twin of a tool's result, told first in a session of one's own, does not silence the true one."""
+    now = timezone.now()
+    told = {"event_type": "post_tool", "timestamp": now.isoformat(), "origin": "result of call 7"}
+    for session_id in ("ses_a", "ses_b"):
+        Session.objects.create(session_id=session_id, status="running", created_at=now)
+        record_events(
+            [ToldEvent(session_id=session_id, **told), ToldEvent(session_id=session_id, **told)], now
+        )
+    assert sorted(Event.objects.values_list("session_id", flat=True)) == ["ses_a", "ses_b"]
+
+
+# --- runners --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(session: Session) -> Run:
+    """A run of ses_anna that a runner of the key `one` has taken."""
+    run = Run.objects.create(
+        run_id="run_a",
+        session=session,
+        type="start_session",
+        prompt="x",
+        created_at=timezone.now(),
+        status="pending",
+    )
+    register("one")
+    runners.poll(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
+    run.refresh_from_db()
+    assert run.status == "claimed"
+    return run
+
+
+def register(name: str) -> str:
+    """Register the runner with a key of that name and return its id."""
+    registration = runners.Registration("host", "/x", "p")
+    return runners.register(registration, timezone.now(), key=caller(name, "runner")).pk
+
+
+def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) -> None:
+    other = client("two", "runner")
+    report = {"runner_id": taken.runner_id}
+    doors = [
+        ("POST", "/runner/heartbeat"),
+        ("POST", "/runner/runs/run_a/started"),
+        ("POST", "/runner/runs/run_a/completed"),
+        ("POST", "/runner/runs/run_a/failed"),
+        ("POST", "/runner/runs/run_a/stopped"),
+        ("DELETE", f"/runners/{taken.runner_id}?self=true"),
+        ("DELETE", f"/runners/{taken.runner_id}"),
+    ]
+    assert {send(other, *door, report)[0] for door in doors} == {403}
+    with pytest.raises(Forbidden):
+        runners.poll(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
+    taken.refresh_from_db()
+    assert (taken.status, Runner.objects.count()) == ("claimed", 1)
+
+
+def test_a_runner_that_registered_before_keys_were_noted_belongs_to_the_first_that_speaks_for_it() -> None:
+    register("one")
+    Runner.objects.update(registered_by=None)
+    runners.heartbeat(Runner.objects.get().pk, timezone.now(), key=caller("two", "runner"))
+    assert Runner.objects.get().registered_by == "two"
+
+
+def test_without_keys_no_runner_is_bound_to_one() -> None:
+    runners.register(runners.Registration("h", "/", "p"), timezone.now(), key=keys.LOCAL_PROGRAM)
+    assert Runner.objects.get().registered_by is None
+
+
+def test_another_runners_key_may_not_touch_a_session_that_was_taken(taken: Run) -> None:
+    two = client("two", "runner")
+    bound = {"executor_session_id": "e", "hostname": "h", "executor_profile": "p"}
+    order = {"type": "start_session", "prompt": "x", "parent_session_id": "ses_anna"}
+    tries = [
+        ("POST", "/sessions/ses_anna/bind", bound),
+        ("PATCH", "/sessions/ses_anna/metadata", {"agent_name": "agent.bert"}),
+        ("POST", "/sessions/ses_anna/stop", {}),
+        ("DELETE", "/sessions/ses_anna", {}),
+        ("POST", "/runs/run_a/stop", {}),
+        ("POST", "/runs", {"type": "resume_session", "session_id": "ses_anna", "prompt": "leave"}),
+        ("POST", "/runs", {**order, "execution_mode": "async_callback"}),
+    ]
+    assert [send(two, *one)[0] for one in tries] == [403] * len(tries)
+    assert ownership.refusals(caller("two", "runner"), ["ses_anna"]).keys() == {"ses_anna"}
+    assert (Session.objects.count(), Run.objects.count()) == (1, 1)
+
+
+def test_its_own_runners_key_and_the_key_that_ordered_it_may(taken: Run) -> None:
+    assert ownership.refusals(caller("one", "runner"), ["ses_anna"]) == {}
+    two = client("two", "runner")
+    status, made = send(two, "POST", "/runs", {"type": "start_session", "prompt": "child"})
+    assert status == 201
+    assert SessionWriter.objects.get(session_id=json.loads(made)["session_id"]).writer == "two"
+    SessionWriter.objects.create(session_id=json.loads(made)["session_id"], writer="one", is_runner=True)
+    assert send(two, "POST", f"/sessions/{json.loads(made)['session_id']}/stop")[0] == 200
+
+
+def test_a_session_that_no_runner_has_taken_is_open_to_runners(session: Session) -> None:
+    assert ownership.refusals(caller("two", "runner"), ["ses_anna"]) == {}
+
+
+# --- permission requests --------------------------------------------------------------------------------------
+
+
+def asked(by: str, **more: Any) -> PermissionRequest:
+    subject = Subject("mind.x", "FileWrite", more.pop("target", "/etc/hosts"))
+    ask = approvals.Ask(subject, "because", **more)
+    return approvals.request(ask, by=key_actor(by), now=timezone.now()).request
+
+
+API = "/api/permission-requests"
+
+
+def test_a_request_is_there_for_who_asked_for_its_agent_and_for_readers() -> None:
+    row = asked("one", agent_id="agent.anna")
+    here = f"{API}/{row.request_id}"
+    seeing = [
+        client("one", "runner"),
+        client("a", "agent", agent_id="agent.anna"),
+        client("r", "read"),
+        client("o", "operator"),
+    ]
+    blind = [client("x", "agent"), client("y", "runner"), client("b", "agent", agent_id="agent.bert")]
+    for what in ("", "/wait?timeout=0"):
+        assert [send(one, "GET", here + what)[0] for one in seeing] == [200] * 4
+        assert {send(one, "GET", here + what) for one in blind} == {send(blind[0], "GET", f"{API}/req_none")}
+    assert {send(one, "DELETE", here)[0] for one in blind} == {404}
+    assert send(seeing[1], "DELETE", here)[0] == 403
+    assert send(seeing[2], "DELETE", here)[0] == 403
+    row.refresh_from_db()
+    assert row.status == "pending"
+
+
+def test_who_is_answered_with_an_approval_in_force_may_look_at_it() -> None:
+    row = asked("one")
+    for_anna = asked("one", agent_id="agent.anna", target="/etc/passwd")
+    approver = person("approver")
+    for one in (row, for_anna):
+        approvals.decide(one.request_id, by=approver, verdict="approved", validity=Validity.UNTIL_REVOKED)
+    bert = client("bert", "agent", agent_id="agent.bert")
+    assert send(bert, "GET", f"{API}/{row.request_id}")[0] == 200
+    assert send(bert, "GET", f"{API}/{for_anna.request_id}")[0] == 404
