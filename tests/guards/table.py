@@ -21,7 +21,7 @@ _PAGES: dict[tuple[str, str], str] = {
         chat:presence chat:export chat:thread plugins:list plugins:detail runs:list runners:list search:find
         sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
         sessions:markdown sessions:print sessions:go sessions:waterfall sessions:children sessions:nested
-        sessions:newest sessions:header sessions:detail""",
+        sessions:newest sessions:header sessions:detail sessions:minimap""",
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail claude_code:connect claude_code:rules claude_code:costs""",
