@@ -31,7 +31,9 @@ QUEUE_EVENTS = 50_000  # beyond this a caller is told to come back
 QUEUE_BYTES = 128 * 1024 * 1024
 SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared beside the writer, not by it
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
-DEADLOCK = "40P01"  # PostgreSQL's word for it; the transaction is undone as a whole
+# PostgreSQL's words for a deadlock and for a lock that was not had while the most pressed caller could wait: the
+# transaction is undone as a whole, and whoever has time left tries again.
+DEADLOCK, NO_LOCK = "40P01", "55P03"
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
 
 T = TypeVar("T")
@@ -271,10 +273,10 @@ def _bound_lock_waits(group: Sequence[Job]) -> None:
 
 
 def _may_come_free(problem: OperationalError) -> bool:
-    """Say whether the next try may go through: SQLite's lock was taken, or PostgreSQL ended a deadlock with us."""
+    """Say whether the next try may go through: a lock was taken, or PostgreSQL ended a deadlock with us."""
     if connection.vendor == "sqlite":
         return "locked" in str(problem) or "busy" in str(problem)
-    return getattr(problem.__cause__, "sqlstate", None) == DEADLOCK
+    return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
 
 
 def _refuse_late(group: Sequence[Job]) -> list[Job]:
