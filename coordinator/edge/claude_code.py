@@ -138,7 +138,8 @@ class ClaudeCodeDoor:
             call, answer = await self._asked(hook, call, ruling, asks)
         if answer is not None:
             refused = dialect.refused(hook, call.session_id, call.call_id, answer)
-            await self._recorder.write(hook, refused, 0, asks.caller)
+            with contextlib.suppress(SignalboxError):  # likewise: a person's word holds, too
+                await self._recorder.write(hook, refused, 0, asks.caller)
         return answer
 
     async def _asked(
