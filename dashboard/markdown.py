@@ -64,6 +64,7 @@ def _render(text: str) -> SafeString:
         _parser().render(text),
         tags=_TAGS,
         attributes=_ATTRIBUTES,
+        set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
     )

@@ -86,7 +86,9 @@ def link(model: str, pk: Any) -> Any:
 
 def json_block(name: str) -> Cell:
     """Draw decoded JSON indented; text that is no JSON as it stands."""
-    return column(name, lambda value: format_html('<pre class="code">{}</pre>', pretty_json(value)))
+    return column(
+        name, lambda value: format_html('<pre class="code" tabindex="0">{}</pre>', pretty_json(value))
+    )
 
 
 def block(name: str) -> Cell:

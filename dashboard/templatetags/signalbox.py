@@ -161,7 +161,7 @@ def fold(value: object, label: str = "") -> SafeString:
         return format_html("<code>{}</code>", line)
     summary = format_html("{}", label) if label else format_html("<code>{}…</code>", line[:80])
     return format_html(
-        '<details class="fold"><summary>{}</summary><pre class="code">{}</pre></details>',
+        '<details class="fold"><summary>{}</summary><pre class="code" tabindex="0">{}</pre></details>',
         summary,
         pretty_json(value),
     )

@@ -22,6 +22,13 @@ from dashboard.guards import admin, viewer
 from dashboard.htmx import HtmxHttpRequest
 
 PERIODS = (1, 7, 30, 90)
+LABELS = {
+    "model": "Model",
+    "input": "Price of tokens in",
+    "output": "Price of tokens out",
+    "cache_read": "Price of tokens read from the cache",
+    "cache_write": "Price of tokens written to the cache",
+}
 
 
 class PriceForm(forms.Form):
@@ -33,6 +40,11 @@ class PriceForm(forms.Form):
     cache_read = forms.FloatField(min_value=0, required=False)
     cache_write = forms.FloatField(min_value=0, required=False)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, label in LABELS.items():  # a column's head is no label
+            self.fields[name].widget.attrs["aria-label"] = label
+
     def clean(self) -> dict[str, Any]:
         """A row with a model has every price."""
         said = super().clean() or {}
@@ -42,7 +54,15 @@ class PriceForm(forms.Form):
         return said
 
 
-PriceForms = forms.formset_factory(PriceForm, can_delete=True, extra=1, max_num=500)
+class Prices(forms.BaseFormSet):  # type: ignore[type-arg]
+    """All prices, each with a box that deletes it."""
+
+    def add_fields(self, form: Any, index: int | None) -> None:
+        super().add_fields(form, index)
+        form.fields["DELETE"].widget.attrs["aria-label"] = "Delete this price"
+
+
+PriceForms = forms.formset_factory(PriceForm, formset=Prices, can_delete=True, extra=1, max_num=500)
 
 
 @require_GET

@@ -1,0 +1,1 @@
+"""Every page, met as a stranger meets it."""
