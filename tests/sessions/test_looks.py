@@ -83,7 +83,10 @@ def test_an_mcp_tool_names_its_server():
         ("plain words", "<p>plain words</p>"),
         ("two\n\nparts & more", "<p>two</p>\n<p>parts &amp; more</p>"),
         ("one <b> tag", "<p>one &lt;b&gt; tag</p>"),
-        ("```python\nx = 1\n```", '<pre><code class="language-python"><span class="hl-n">x</span>'),
+        (
+            "```python\nx = 1\n```",
+            '<pre tabindex="0"><code class="language-python"><span class="hl-n">x</span>',
+        ),
         ("[a](https://x.example)", 'rel="noopener noreferrer nofollow"'),
         ("|a|b|\n|--|-:|\n|1|2|", '<td align="right">2</td>'),
     ],
