@@ -12,7 +12,12 @@ import pytest
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
-from tests.browser import chromium, leave_if_done, person_at  # noqa: F401 - fixtures for every test
+from tests.browser import (  # noqa: F401 - fixtures for every test
+    RUNNING,
+    chromium,
+    leave_if_done,
+    person_at,
+)
 from tests.served import Served, Template, running, shared_template
 from tests.standing import Standing
 
@@ -56,6 +61,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         # Where Django flushes: after tests with `django_db(transaction=True)`, `transactional_db`, `live_server`.
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda self: standing.restore())
         yield
+    RUNNING.close()  # under Playwright's loop Django would not drop the database
 
 
 @pytest.fixture(scope="session")

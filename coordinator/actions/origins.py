@@ -5,7 +5,7 @@ Called by actions.events within the transaction that writes the events, so a cla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -23,6 +23,7 @@ class Told(Protocol):
     origin: str
     origin_for: int | None
     claims: tuple[str, ...]
+    everywhere: bool
 
 
 def told_before(events: Sequence[Told], now: datetime) -> set[int]:
@@ -37,20 +38,21 @@ def told_before(events: Sequence[Told], now: datetime) -> set[int]:
     firsts: dict[str, int] = {}
     for event in events:
         until = None if event.origin_for is None else at + event.origin_for
-        key = _key(event, event.origin)
+        key = event.origin if event.everywhere else _within(event.session_id, event.origin)
         if key not in wanted:
             wanted[key] = [key, event.session_id, until]
             firsts[key] = id(event)
         for claim in event.claims:
-            wanted.setdefault(_key(event, claim), [_key(event, claim), event.session_id, None])
+            claimed = _within(event.session_id, claim)
+            wanted.setdefault(claimed, [claimed, event.session_id, None])
     won = _claim([wanted[key] for key in sorted(wanted)], at)
     new = {firsts[key] for key in won if key in firsts}
     return {id(event) for event in events} - new
 
 
-def _key(event: Told, origin: str) -> str:
+def _within(session_id: str, origin: str) -> str:
     """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
-    return f"{event.session_id}:{origin}"
+    return f"{session_id}:{origin}"
 
 
 def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
@@ -73,9 +75,10 @@ def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def known(keys: Iterable[str], now: datetime) -> set[str]:
-    """Return those of the origins that are taken. Only reads."""
-    packed = msgspec.json.encode(list(keys)).decode()
+def known(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
+    """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
+    origin_of = {key: key for _, key in wanted} | {_within(at, key): key for at, key in wanted if at}
+    packed = msgspec.json.encode(list(origin_of)).decode()
     given = "json_each(%s)" if connection.vendor == "sqlite" else "jsonb_array_elements_text(%s::jsonb)"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -83,7 +86,7 @@ def known(keys: Iterable[str], now: datetime) -> set[str]:
             " AND (until IS NULL OR until > %s)",
             [packed, instants.to_us(now) // 1000],
         )
-        return {row[0] for row in cursor.fetchall()}
+        return {origin_of[row[0]] for row in cursor.fetchall()}
 
 
 def forget_free(now: datetime) -> None:

@@ -151,8 +151,14 @@ class Import:
     # --- what is known ------------------------------------------------------------------------------------
 
     def _taken(self, batch: list[tuple[Told, str]]) -> set[str]:
-        wanted = {key for told, _ in batch for one in told.events for key in (one.event.origin, *one.also)}
-        return origins.known(wanted, self.now) | {key for key in wanted if _short(key) in self._would_write}
+        wanted = {
+            (self._session(told.session).session_id, key)
+            for told, _ in batch
+            for one in told.events
+            for key in (one.event.origin, *one.also)
+        }
+        planned = {key for _, key in wanted if _short(key) in self._would_write}
+        return origins.known(wanted, self.now) | planned
 
     def _is_known(self, one: Said, told: Told, taken: set[str]) -> bool:
         if one.event.origin in taken:

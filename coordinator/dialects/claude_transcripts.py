@@ -217,6 +217,7 @@ class _Line:
             prompt_id=self.text("promptId") or self.reader.prompt_id,
             source=SOURCE,
             late=True,
+            everywhere=True,  # a resumed session's file repeats the lines of the one before
             extra={"uuid": self.text("uuid")} | left,
             **values,
         )

@@ -72,6 +72,12 @@ FOUND = """() => ({
         .filter(to => /^[\\s\\u0000-\\u001f]*(javascript|vbscript|data):/i.test(to)),
 })"""
 
+# What reaches beyond the window, unless it scrolls in a box of its own.
+TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? null
+    : [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > innerWidth + 1)
+        .slice(0, 5).map(one => `${one.tagName}.${one.className}`).join(', ') || 'something'
+"""
+
 
 @pytest.fixture(scope="module")
 def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -162,6 +168,8 @@ def test_no_page_lets_what_machines_wrote_be_more_than_text(
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         found = page.evaluate(FOUND)
         problems += [f"{path}: {name} {value}" for name, value in found.items() if value]
+        if not path.startswith("/admin/") and (wide := page.evaluate(TOO_WIDE)):
+            problems.append(f"{path}: too wide by {wide}")
         if path in PAGES:
             waiting += pages_of(page, path)
     assert not problems, "\n".join(problems)

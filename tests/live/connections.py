@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -173,5 +174,5 @@ def make_session(served: Served, session_id: str) -> None:
     """Insert a running session, as another program would."""
     served.sql(
         "INSERT INTO sessions (session_id, status, created_at) VALUES (?, 'running', ?)",
-        (session_id, "2026-03-01T09:00:00.000000+00:00"),
+        (session_id, datetime.now(UTC).isoformat()),  # one of long ago would be shown as idle
     )

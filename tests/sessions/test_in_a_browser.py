@@ -361,6 +361,9 @@ def test_the_list_counts_events_as_they_arrive(served: Served, person_at: Person
     expect(page.locator(f"#session-{agent.session_id} td[data-label=Events]")).to_have_text("2")
 
 
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
 def top_of(page: Page, text: str) -> float:
     return float(
         page.get_by_text(text, exact=True).evaluate("element => element.getBoundingClientRect().top")
@@ -374,6 +377,7 @@ def test_what_a_reader_looks_at_stays_where_it_is(served: Served, person_at: Per
     page.goto(f"{agent.page}?from=end")
     live(page)
     page.get_by_text("line 40 of many", exact=True).scroll_into_view_if_needed()
+    page.evaluate(DRAWN)  # rows that come near are drawn, and get their height, with the next frame
     before = top_of(page, "line 40 of many")
     agent.result("Bash", {"command": "false"}, error="it broke\n" * 30)  # opens by itself, far above
     agent.say("and one more below")
