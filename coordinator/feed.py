@@ -178,6 +178,16 @@ class Feed:
             _here.remove(self)
         self._thread.join(2)
 
+    def watch(self) -> None:
+        """Say that somebody waits from now on: the feed looks often, at once, until `unwatch`."""
+        self.watchers += 1
+        if self.watchers == 1:
+            self.woken.set()  # or the slow pace would go on to the end of its pause
+
+    def unwatch(self) -> None:
+        """Say that one who waited does not wait any more."""
+        self.watchers -= 1
+
     def wake(self) -> None:
         """Say that this process has committed something: look now, if anybody waits for it."""
         if self.watchers and not self.woken.is_set():

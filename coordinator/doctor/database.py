@@ -173,7 +173,7 @@ def _feed() -> Check:
 
     feed = Feed()
     feed.listeners.append(look)
-    feed.watchers = 1
+    feed.watch()
     try:
         feed.start()
         began = time.monotonic()

@@ -23,7 +23,7 @@ Pair = tuple[str, str]
 
 KEPT_FOR = 15.0  # seconds; what the feed may have missed (a trigger dropped by hand) is seen within this time
 MOST_KEPT = 100_000
-# While calls come in the feed looks every 20 ms; so long after the last one it may fall back to its slow pace.
+# While calls come in the feed looks often; so long after the last one it may fall back to its slow pace.
 ALERT_FOR = 10.0
 
 
@@ -107,14 +107,14 @@ class Policies:
 
     def _stay_alert(self) -> None:
         if self._calming is None:
-            self._hub.feed.watchers += 1
+            self._hub.feed.watch()
         else:
             self._calming.cancel()
         self._calming = asyncio.get_running_loop().call_later(ALERT_FOR, self._calm)
 
     def _calm(self) -> None:
         self._calming = None
-        self._hub.feed.watchers -= 1
+        self._hub.feed.unwatch()
 
 
 def _load(agent_ids: set[str], server_ids: set[str]) -> Policy:

@@ -148,11 +148,11 @@ class Streams:
         if self._clients[client] >= self._most_per_client:
             raise TooMany(f"{client} has {self._most_per_client} live streams open already.", retry_after=30)
         self._clients[client] += 1
-        self._hub.feed.watchers += 1
+        self._hub.feed.watch()
         try:
             yield
         finally:
-            self._hub.feed.watchers -= 1
+            self._hub.feed.unwatch()
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]

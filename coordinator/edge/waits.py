@@ -90,7 +90,7 @@ class Waits:
         deadline = asyncio.get_running_loop().time() + timeout
         changed = asyncio.Event()
         self._waiting[changed] = Topics(topics)
-        self._hub.feed.watchers += 1
+        self._hub.feed.watch()
         try:
             with gone.then(changed.set) if gone is not None else contextlib.nullcontext():
                 while True:
@@ -107,7 +107,7 @@ class Waits:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(changed.wait(), min(left, pause))
         finally:
-            self._hub.feed.watchers -= 1
+            self._hub.feed.unwatch()
             del self._waiting[changed]
 
     async def _look(self, check: Callable[[], T | None]) -> tuple[T | None, float]:

@@ -175,3 +175,15 @@ def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[Feed, H
         cursor.execute("INSERT INTO changes (at, topic, key, op) VALUES (1, 'sessions', 'x', 'insert')")
     following[1].wait(1)
     assert time.monotonic() - began < 2
+
+
+def test_the_first_who_waits_ends_the_slow_pace_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "QUIET_EVERY", 60.0)
+    running, heard = Feed(), Heard()
+    running.listeners.append(heard)
+    running.start()
+    running.watch()
+    make("while-somebody-waits")
+    assert [change.key for change in heard.wait(1)] == ["while-somebody-waits"]
+    running.unwatch()
+    running.stop()
