@@ -134,8 +134,13 @@ HTTPS = _public.scheme == "https"
 DEBUG = env_bool("SIGNALBOX_DEBUG", False)
 SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
 
+# Who asks at the address that it is bound to is answered too: balancers, the doctor.
+EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 # compared, not bound to
+_bound = [BIND.rpartition(":")[0]] if BIND_HOST not in EVERY_ADDRESS else []
 ALLOWED_HOSTS = list(
-    dict.fromkeys([_public.hostname, "127.0.0.1", "localhost", "[::1]", *env_list("SIGNALBOX_ALLOWED_HOSTS")])
+    dict.fromkeys(
+        [_public.hostname, "127.0.0.1", "localhost", "[::1]", *_bound, *env_list("SIGNALBOX_ALLOWED_HOSTS")]
+    )
 )
 CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
 
-pytest.register_assert_rewrite("tests.browser", "tests.served", "tests.standing")
+with contextlib.suppress(ModuleNotFoundError):  # the load kit is here too, and needs nothing but Python
+    import pytest
+
+    pytest.register_assert_rewrite("tests.browser", "tests.served", "tests.standing")

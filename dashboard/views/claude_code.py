@@ -33,7 +33,8 @@ class ClaudeKeyForm(forms.Form):
     agent_id = forms.ChoiceField(
         label="Agent",
         required=False,
-        help_text="Whose MCP grants hold for it. Without one, each known server's default policy does.",
+        help_text="Whose MCP grants hold for it, and whose sessions it may reach. "
+        "Without one, each known server's default policy holds, and it may write into every session.",
     )
 
     def __init__(self, *args: object, **kwargs: object) -> None:

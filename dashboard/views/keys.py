@@ -22,9 +22,9 @@ from dashboard.guards import admin
 from dashboard.htmx import HtmxHttpRequest
 
 WHAT_SCOPES_ALLOW = {
-    "runner": "runner: takes runs, reports on them, posts events",
-    "agent": "agent: speaks for an agent, asks for permission, posts events",
-    "operator": "operator: starts and stops sessions, edits blueprints",
+    "runner": "runner: registers runners, takes, starts and stops runs, posts events into its sessions",
+    "agent": "agent: asks for permission, posts events, chats; bound to an agent in its sessions alone",
+    "operator": "operator: starts, stops and deletes sessions, edits blueprints, switches agents",
     "read": "read: looks, and changes nothing",
 }
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
@@ -38,7 +38,10 @@ class KeyForm(forms.Form):
         choices=[(scope, WHAT_SCOPES_ALLOW[scope]) for scope in SCOPES], widget=forms.CheckboxSelectMultiple
     )
     agent_id = forms.ChoiceField(
-        label="Agent", required=False, help_text="The agent that a key with the scope agent speaks for."
+        label="Agent",
+        required=False,
+        help_text="Binds the key: it reaches this agent's sessions and chat alone. "
+        "Without one, a key of scope agent may write into every session.",
     )
     expires = forms.ChoiceField(choices=list(EXPIRIES.items()), required=False)
 

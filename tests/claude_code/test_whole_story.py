@@ -106,7 +106,7 @@ def lay_down_rules(page: Page) -> None:
     rule.get_by_label("Tool").fill("Bash")
     rule.get_by_label("On command, path or address").fill("^make release")
     rule.locator("summary").click()
-    rule.get_by_label("Ask for at most, in seconds").fill("2")
+    rule.get_by_label("Wait for a person at most, in seconds").fill("2")
     page.get_by_role("button", name="Save the rules").click()
     expect(page.locator(".rule")).to_have_count(3)
     shoot(page, "rules")

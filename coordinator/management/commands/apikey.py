@@ -29,7 +29,11 @@ class Command(BaseCommand):
         create = verbs.add_parser("create", help="make a key and print it, once")
         create.add_argument("name", help="who uses it, for example my-runner")
         create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="may be repeated")
-        create.add_argument("--agent", metavar="ID", help="the agent that the key speaks for (scope agent)")
+        create.add_argument(
+            "--agent",
+            metavar="ID",
+            help="bind the key to this agent: it reaches its sessions and chat alone (scope agent)",
+        )
         create.add_argument("--days", type=int, help="days until it expires; without, it does not")
         verbs.add_parser("list", help="list keys, without the keys themselves")
         revoke = verbs.add_parser("revoke", help="refuse a key from now on, for ever")
