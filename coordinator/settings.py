@@ -135,8 +135,8 @@ DEBUG = env_bool("SIGNALBOX_DEBUG", False)
 SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
 
 # Who asks at the address that it is bound to is answered too: balancers, the doctor.
-EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 # compared, not bound to
-_bound = [BIND.rpartition(":")[0]] if BIND_HOST not in EVERY_ADDRESS else []
+_every_address = {"0.0.0.0", "::"}  # noqa: S104 # compared, not bound to
+_bound = [BIND.rpartition(":")[0]] if BIND_HOST not in _every_address else []
 ALLOWED_HOSTS = list(
     dict.fromkeys(
         [_public.hostname, "127.0.0.1", "localhost", "[::1]", *_bound, *env_list("SIGNALBOX_ALLOWED_HOSTS")]
