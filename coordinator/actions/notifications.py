@@ -77,6 +77,17 @@ def remove(target_id: int, *, by: User, now: datetime | None = None) -> None:
         NotificationTarget.objects.filter(pk=target.pk).delete()
 
 
+def forget(name: str) -> None:
+    """Remove every address of a name that nobody has any more. Call it in the transaction that frees the name."""
+    NotificationTarget.objects.filter(person=name).delete()
+
+
+def rename(before: str, after: str) -> None:
+    """Let the addresses follow a person to a new name. Call it in the transaction that gives the name."""
+    forget(after)  # left by another who had it
+    NotificationTarget.objects.filter(person=before).update(person=after)
+
+
 def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
     """Send a message that says it is a test to one of this person's addresses."""
     return _enqueue(_own(target_id, by), "", now or timezone.now())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -63,7 +64,7 @@ class Rule:
     """One thing that is kept for `days` (0: for ever).
 
     `pages` yields the keys of what is older than an instant, `measure` says how much a page is, and `remove`
-    takes it away, in transactions of its own, and says how many rows that were.
+    takes it away (the page, that instant, now), in transactions of its own, and says how many rows that were.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Rule:
     days: float
     pages: Callable[[datetime], Iterator[list[Any]]]
     measure: Callable[[list[Any]], Found]
-    remove: Callable[[list[Any], datetime], int]
+    remove: Callable[[list[Any], datetime, datetime], int]
 
 
 def rules(**days: float | None) -> list[Rule]:
@@ -81,7 +82,7 @@ def rules(**days: float | None) -> list[Rule]:
             "sessions",
             "ended sessions, with their events and runs",
             settings.KEEP_SESSIONS_DAYS,
-            _old_sessions,
+            lambda before: _paged(_old_sessions(before), size=20),
             _size_of_sessions,
             _remove_sessions,
         ),
@@ -146,7 +147,7 @@ def prune(
     for page in rule.pages(horizon):
         size = rule.measure(page)
         if write:
-            size = Found(rule.remove(page, now), size.bytes)
+            size = Found(rule.remove(page, horizon, now), size.bytes)
         found += size
         progress(found.rows)
         if time.monotonic() > until:
@@ -200,7 +201,7 @@ def _plain(
     def pages(before: datetime) -> Iterator[list[Any]]:
         return _paged(model.objects.filter(**{f"{old}__lt": before}) if isinstance(old, str) else old(before))
 
-    def remove(page: list[Any], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+    def remove(page: list[Any], *_: datetime) -> int:
         return _resting(lambda: model.objects.filter(pk__in=page).delete()[1].get(label, 0))
 
     label = model._meta.label
@@ -210,8 +211,8 @@ def _plain(
 # --- sessions ---------------------------------------------------------------------------------------------
 
 
-def _old_sessions(before: datetime) -> Iterator[list[str]]:
-    """Yield ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
+def _old_sessions(before: datetime) -> QuerySet[Session]:
+    """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
     at_work = Run.objects.filter(
         session=OuterRef("pk"), status__in=("pending", "claimed", "running", "stopping")
     )
@@ -221,7 +222,7 @@ def _old_sessions(before: datetime) -> Iterator[list[str]]:
     young = EventContext.objects.filter(
         session_id=OuterRef("pk"), instant_us__gte=int(before.timestamp() * 1_000_000)
     )
-    ended = Session.objects.filter(
+    return Session.objects.filter(
         ~Exists(at_work),
         ~Exists(children),
         ~Exists(young),
@@ -229,7 +230,6 @@ def _old_sessions(before: datetime) -> Iterator[list[str]]:
         status__in=("finished", "stopped", "error"),
         created_at__lt=before,
     )
-    return _paged(ended, size=20)
 
 
 def _length_of_bodies(events: QuerySet[Event]) -> int:
@@ -242,24 +242,38 @@ def _size_of_sessions(page: list[str]) -> Found:
     return Found(len(page) + events.count(), _length_of_bodies(events))
 
 
-def _remove_sessions(page: list[str], now: datetime) -> int:
-    return sum(_remove_session(session_id, now) for session_id in page)
+def _remove_sessions(page: list[str], before: datetime, now: datetime) -> int:
+    return sum(_remove_session(session_id, before, now) for session_id in page)
 
 
-def _remove_session(session_id: str, now: datetime) -> int:
-    """Remove one session, a large one's events first; one that is resumed meanwhile keeps what it has left."""
+def _remove_session(session_id: str, before: datetime, now: datetime) -> int:
+    """Remove one session, a large one's events first; one that comes alive meanwhile keeps what it has left."""
     gone = 0
-    for events in _paged(Event.objects.filter(session_id=session_id)):
-        if len(events) < STEP:
-            break  # the rest goes with the session
-        gone += _resting(lambda ids=events: Event.objects.filter(pk__in=ids).delete()[0])  # type: ignore[misc]
     with suppress(NotFound, Conflict):
+        for events in _paged(Event.objects.filter(session_id=session_id)):
+            if len(events) < STEP:
+                break  # the rest goes with the session
+            gone += _resting(partial(_remove_events, session_id, events, before))
         reason = (
             f"Not kept any longer; {gone} events were removed before." if gone else "Not kept any longer."
         )
-        last = sessions.delete(session_id, by=PRUNER, now=now, reason=reason)
+        with transaction.atomic():
+            _hold_old(session_id, before)
+            last = sessions.delete(session_id, by=PRUNER, now=now, reason=reason)
         gone += last.events + 1
     return gone
+
+
+def _remove_events(session_id: str, events: list[int], before: datetime) -> int:
+    _hold_old(session_id, before)
+    return Event.objects.filter(pk__in=events).delete()[0]
+
+
+def _hold_old(session_id: str, before: datetime) -> None:
+    """Keep events, runs and children from being added to a session; raise Conflict if it is not an old one now."""
+    list(Session.objects.select_for_update().filter(pk=session_id))  # not the weak lock, which lets events in
+    if not _old_sessions(before).filter(pk=session_id).exists():
+        raise Conflict("Something happens in this session again.")
 
 
 # --- event bodies -----------------------------------------------------------------------------------------
@@ -267,6 +281,8 @@ def _remove_session(session_id: str, now: datetime) -> int:
 
 def _old_bodies(before: datetime) -> Iterator[list[int]]:
     """Yield events with a body to take out, from where this process found the last one."""
+    yield from _grown_old(before)
+    _Walked.before = before
     old = EventContext.objects.filter(received_at__lt=before)
     ends = old.aggregate(first=Min("pk"), last=Max("pk"))
     low, last = max(ends["first"] or 0, _Walked.upto), ends["last"] or 0
@@ -279,10 +295,31 @@ def _old_bodies(before: datetime) -> Iterator[list[int]]:
         _Walked.upto = min(low, last)
 
 
+def _grown_old(before: datetime) -> Iterator[list[int]]:
+    """Yield those with a body to take out that were walked past as too young: an import's old events follow them."""
+    while _Walked.before is not None and _Walked.before < before:
+        until = _end_of_step(_Walked.before, before)
+        events = Event.objects.filter(
+            context__received_at__gte=_Walked.before, context__received_at__lt=until, pk__lt=_Walked.upto
+        )
+        page = list(_with_bodies(events).order_by("pk").values_list("pk", flat=True))
+        if page:
+            yield page
+        _Walked.before = until
+
+
+def _end_of_step(since: datetime, before: datetime) -> datetime:
+    """Return an instant up to which about STEP events were received; those of one millisecond stay together."""
+    received = EventContext.objects.filter(received_at__gte=since, received_at__lt=before)
+    following = received.order_by("received_at").values_list("received_at", flat=True)[STEP : STEP + 1]
+    return min([before, *(max(at, since + timedelta(milliseconds=1)) for at in following)])
+
+
 class _Walked:
-    """How far this process has walked. Ids grow with time, so what is behind has been done."""
+    """How far this process has walked: below the id `upto`, what was received before `before` has been done."""
 
     upto = 0
+    before: datetime | None = None
 
 
 def _with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
@@ -296,7 +333,7 @@ def _size_of_bodies(page: list[int]) -> Found:
     return Found(len(page), _length_of_bodies(Event.objects.filter(pk__in=page)))
 
 
-def _remove_bodies(page: list[int], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+def _remove_bodies(page: list[int], *_: datetime) -> int:
     def work() -> int:
         for column, mark in MARKS.items():
             Event.objects.filter(pk__in=page, **{f"{column}__isnull": False}).update(**{column: mark})
@@ -323,7 +360,7 @@ def _size_of_chat(page: list[str]) -> Found:
     return Found(len(page), int(messages) + int(files))
 
 
-def _remove_chat(page: Sequence[str], now: datetime) -> int:  # noqa: ARG001 - as Rule has it
+def _remove_chat(page: Sequence[str], *_: datetime) -> int:
     def work() -> int:
         chat.forget(ChatMessage.objects.filter(pk__in=page))
         return len(page)

@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from coordinator import versions
-from coordinator.actions import audit, columns
+from coordinator.actions import audit, columns, notifications
 from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.roles import ADMIN, ROLES
@@ -60,6 +60,9 @@ def create(
     try:
         with transaction.atomic():
             user.save(force_insert=True)
+            notifications.forget(
+                user.username
+            )  # left by another of this name, whom somebody deleted elsewhere
             _set_role(user, role)
             after = {**columns.values_of(user, EDITABLE), "role": role}
             _tell("USER_CREATED", user, {"after": after}, by, now)
@@ -93,6 +96,8 @@ def update(
             if difference["after"]:
                 _require_sound(user)
                 user.save(update_fields=[name for name in difference["after"] if name != "role"])
+                if "username" in difference["after"]:
+                    notifications.rename(difference["before"]["username"], user.username)
                 _require_an_administrator()
                 _tell("USER_UPDATED", user, difference, by, now)
     except IntegrityError:
@@ -111,6 +116,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
             raise Conflict(SELF_REFUSED)
         before = {**columns.values_of(user, EDITABLE), "role": group_of(user)}
         user.delete()
+        notifications.forget(user.username)
         _require_an_administrator()
         _tell("USER_DELETED", user, {"before": before}, by, now)
 

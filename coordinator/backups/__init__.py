@@ -69,7 +69,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise CommandError(f"The manifest of {folder} cannot be read: {problem}") from None
     for name in manifest.files:
-        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        if ".." in Path(name).parts or not (folder / name).resolve().is_relative_to(folder.resolve()):
             raise CommandError(f"The manifest of {folder} names a file elsewhere: {name}.")
     return manifest
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from coordinator import startup
 from coordinator.actions import audit
@@ -33,12 +34,15 @@ from coordinator.database_size import files
 
 Say = Callable[[str], object]
 
+# Where PostgreSQL's old tables wait until everything new is in its place.
+ASIDE = "signalbox_replaced"
+
 
 def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest:
     """Put the backup in the folder `source` in the place of what stands here, and migrate it where it is older.
 
-    Without `replace` nothing may stand here yet. What is replaced is kept beside, in a folder that `say` names
-    (on PostgreSQL: attachments and key; the old tables go when the new ones are in). Raises CommandError.
+    Without `replace` nothing may stand here yet. What is replaced is kept beside where it stood, in folders that `say`
+    names (on PostgreSQL: attachments and key; the old tables go when all is in its place). Raises CommandError.
     """
     source = source.absolute()
     manifest = read_manifest(source)
@@ -81,6 +85,7 @@ def _refuse_over_something(replace: bool) -> None:
         startup.require_database()
         if _is_served():
             raise CommandError("A server is connected to this database. Stop it first, on every machine.")
+        _refuse_over_old_tables_aside()
         stands = bool(connection.introspection.table_names())
     else:
         stands = files()[0].exists()
@@ -89,6 +94,20 @@ def _refuse_over_something(replace: bool) -> None:
         raise CommandError(
             f"There is data here already ({startup.describe_database()}). --replace puts the backup in its place."
         )
+
+
+def _refuse_over_old_tables_aside() -> None:
+    """Raise CommandError where an earlier restore was killed: nobody but a person can tell which tables count."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [ASIDE])
+        if cursor.fetchone() is None:
+            return
+    raise CommandError(
+        f"An earlier restore was broken off: the tables that were here before it are in the schema {ASIDE} of "
+        f"{startup.describe_database()}. Bring them back with psql, then restore again: "
+        f"DROP SCHEMA public CASCADE; ALTER SCHEMA {ASIDE} RENAME TO public; "
+        f"(or, only if you want what is in public instead: DROP SCHEMA {ASIDE} CASCADE;)"
+    )
 
 
 def _is_served() -> bool:
@@ -117,48 +136,100 @@ def _verify(source: Path, manifest: Manifest) -> None:
 
 
 def _put_back(source: Path, manifest: Manifest, now: datetime, say: Say) -> None:
-    folder = Path(settings.DATA_DIR)
-    staged, replaced = folder / "restoring", folder / f"replaced-{now:%Y%m%d-%H%M%S}"
-    shutil.rmtree(staged, ignore_errors=True)
-    require_room(folder, 2 * manifest.size if connection.vendor == "sqlite" else manifest.size)
-    staged.mkdir(mode=0o700)
+    places, aside = _places(), f"replaced-{now:%Y%m%d-%H%M%S}"
+    _remove_staged(places.values())
+    _require_room(manifest, places)
     try:
         for name in manifest.files:
-            if name != POSTGRES_FILE:
-                copy_synced(source / name, staged / name)
+            top, _, below = name.partition("/")
+            if top in places:
+                copy_synced(source / name, _staged(places[top]) / below)
         connections.close_all()
-        if connection.vendor == "postgresql":
-            _load_postgres(source / POSTGRES_FILE)
-        _swap(staged, replaced)
+        postgres = connection.vendor == "postgresql"
+        with _loaded_into_postgres(source / POSTGRES_FILE) if postgres else nullcontext():
+            kept = _swap(places, aside)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
-    if replaced.exists():
-        say(f"What was here before is in {replaced}; remove it when you are sure.")
+        _remove_staged(places.values())
+    if kept:
+        told = " and ".join(str(folder) for folder in kept)
+        say(f"What was here before is in {told}; remove it when you are sure.")
 
 
-def _swap(staged: Path, replaced: Path) -> None:
-    """Move what stands out of the way and what is staged into its place; a few renames on one disk."""
+def _places() -> dict[str, Path]:
+    """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    places = {staged / ATTACHMENTS: folder / ATTACHMENTS}
-    if (staged / SECRET_KEY).exists():
-        places[staged / SECRET_KEY] = folder / SECRET_KEY
-    leaving = [folder / "thumbnails"]
+    places = {ATTACHMENTS: folder / ATTACHMENTS, SECRET_KEY: folder / SECRET_KEY}
     if connection.vendor == "sqlite":
+        places[SQLITE_FILE] = files()[0]
+    return places
+
+
+def _staged(place: Path) -> Path:
+    """Return where the new `place` is made ready: beside it, as nothing is renamed from one disk to another."""
+    return place.with_name(f"{place.name}.restoring")
+
+
+def _remove_staged(places: Iterable[Path]) -> None:
+    for staged in map(_staged, places):
+        if staged.is_dir():
+            shutil.rmtree(staged, ignore_errors=True)
+        else:
+            staged.unlink(missing_ok=True)
+
+
+def _require_room(manifest: Manifest, places: dict[str, Path]) -> None:
+    """Raise CommandError where a disk has not the room for what goes there; twice for a database, to migrate it."""
+    folders: dict[int, Path] = {}
+    needed: Counter[int] = Counter()
+    for name, file in manifest.files.items():
+        place = places.get(name.partition("/")[0])
+        if place is not None:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk = _disk_of(place.parent)
+            folders.setdefault(disk, place.parent)
+            needed[disk] += file.bytes * (2 if name == SQLITE_FILE else 1)
+    for disk, folder in folders.items():
+        require_room(folder, needed[disk])
+
+
+def _disk_of(folder: Path) -> int:
+    return folder.stat().st_dev
+
+
+def _swap(places: dict[str, Path], aside: str) -> list[Path]:
+    """Move what stands into folders called `aside` beside it, what is staged into its place; return the folders.
+
+    Where a step fails, those before it are undone and its error is raised.
+    """
+    new = [place for place in places.values() if _staged(place).exists()]
+    old = {*new, places[ATTACHMENTS], places[ATTACHMENTS].with_name("thumbnails")}
+    if SQLITE_FILE in places:
         database, log = files()
-        places[staged / SQLITE_FILE] = database
         # A log of the old database beside the new one would damage it.
-        leaving += [log, database.with_name(f"{database.name}-shm")]
-    for old in [*places.values(), *leaving]:
-        if old.exists():
-            replaced.mkdir(mode=0o700, exist_ok=True)
-            old.rename(replaced / old.name)
-    for new, place in places.items():
-        if new.exists():
-            new.rename(place)
+        old |= {log, database.with_name(f"{database.name}-shm")}
+    kept: list[Path] = []
+    with ExitStack() as undo:
+
+        def move(source: Path, target: Path) -> None:
+            source.rename(target)
+            undo.callback(target.rename, source)
+
+        for place in sorted(place for place in old if place.exists()):
+            folder = place.parent.resolve() / aside
+            if folder not in kept:
+                folder.mkdir(mode=0o700)
+                undo.callback(folder.rmdir)
+                kept.append(folder)
+            move(place, folder / place.name)
+        for place in new:
+            move(_staged(place), place)
+        undo.pop_all()
+    return kept
 
 
-def _load_postgres(dump: Path) -> None:
-    """Load the dump into a schema of its own name while the old tables wait under another one."""
+@contextmanager
+def _loaded_into_postgres(dump: Path) -> Iterator[None]:
+    """Have the dump's tables in the place of the old ones; the old ones come back if it or the block fails."""
     if shutil.which("pg_restore") is None:
         raise CommandError("pg_restore is not installed here. It comes with PostgreSQL's client programs.")
     arguments, environment = postgres_arguments()
@@ -169,26 +240,23 @@ def _load_postgres(dump: Path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise CommandError(f"pg_restore failed: {done.stderr.strip()[:500]} Nothing was changed.")
+        yield
 
 
 @contextmanager
 def _old_tables_aside() -> Iterator[None]:
     """Have an empty schema for the length of the block; then the old one goes, or comes back if it fails."""
-    aside = "signalbox_replaced"
-    _run(
-        f"DROP SCHEMA IF EXISTS {aside} CASCADE",
-        f"ALTER SCHEMA public RENAME TO {aside}",
-        "CREATE SCHEMA public",
-    )
+    _run(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
     try:
         yield
     except BaseException:
-        _run("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {aside} RENAME TO public")
+        _run("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {ASIDE} RENAME TO public")
         raise
-    _run(f"DROP SCHEMA {aside} CASCADE")
+    _run(f"DROP SCHEMA {ASIDE} CASCADE")
 
 
 def _run(*statements: str) -> None:
-    with connection.cursor() as cursor:
+    """Run the statements in one transaction: a restore that is killed leaves all of them done, or none."""
+    with transaction.atomic(), connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)

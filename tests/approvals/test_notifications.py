@@ -12,10 +12,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 
-from coordinator.actions import approvals, notifications
+from coordinator.actions import approvals, notifications, users
+from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.models import AuditLog, Notification, NotificationTarget
 from tests.approvals.factories import MINUTE, NOW, asked, person
+from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +84,28 @@ def test_a_waiting_request_is_posted_signed_with_a_link_and_no_way_to_decide(
     assert hmac.compare_digest(digest, expected)
     message = Notification.objects.get()
     assert (message.state, message.outcome, message.sent_at) == ("sent", "answered 200", NOW)
+
+
+def test_addresses_follow_a_person_to_a_new_name_and_go_with_them(alice: User) -> None:
+    by = Actor("user", "ada")
+    person("root", role="admin")
+    target = hook(alice, "https://example.org/")
+    NotificationTarget.objects.create(  # left by an alicia who was deleted by other means
+        person="alicia", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
+    )
+    users.update(alice.pk, {"username": "alicia"}, by=by, now=NOW)
+    assert list(NotificationTarget.objects.values_list("pk", "person")) == [(target.pk, "alicia")]
+    asked()
+    users.delete(alice.pk, by=by, now=NOW)
+    assert (NotificationTarget.objects.count(), Notification.objects.count()) == (0, 0)
+
+
+def test_a_new_person_gets_no_address_of_one_who_had_the_name() -> None:
+    NotificationTarget.objects.create(
+        person="alice", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
+    )
+    users.create("alice", password=PASSWORD, role="approver", by=Actor("user", "ada"), now=NOW)
+    assert not NotificationTarget.objects.exists()
 
 
 def test_a_message_is_written_with_the_request_or_not_at_all(alice: User) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from coordinator.backups import MANIFEST, making
+from coordinator.backups import MANIFEST, File, Manifest, making, restoring
 from tests.live.connections import connect, make_session, post
 from tests.served import (
     ROOT,
@@ -33,8 +35,10 @@ pytestmark = pytest.mark.served
 OWN = {"audit_logs", "changes", "leases"}
 
 
-def run(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "manage.py", *words]
+def run(
+    *words: str, env: dict[str, str], program: tuple[str, ...] = ("manage.py",)
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *program, *words]
     return subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
     )
@@ -198,6 +202,7 @@ def test_a_backup_that_is_damaged_or_none_changes_nothing(
         ({"engine": "oracle"}, "DATABASE_URL names"),
         ({"migrations": ["9999_from_the_future"]}, "newer Signalbox"),
         ({"files": {"../../outside": {"bytes": 1, "sha256": "x"}}}, "names a file elsewhere"),
+        ({"files": {"attachments/../beside": {"bytes": 1, "sha256": "x"}}}, "names a file elsewhere"),
     ],
 )
 def test_a_backup_that_does_not_fit_is_refused(
@@ -250,6 +255,107 @@ def test_without_pg_dump_the_operator_is_told_what_to_run(
         call_command("backup", str(tmp_path / "backup"))
     assert "attachments" in str(told.value)
     assert list(tmp_path.iterdir()) == []
+
+
+# The program, where nothing is renamed from or to the folder OTHER_DISK, and nothing new onto the file BROKEN.
+ON_ODD_DISKS = """
+import errno, os, sys
+from pathlib import Path
+
+def rename(old, new, plain=Path.rename):
+    disk = os.environ.get("OTHER_DISK", "/nowhere")
+    if old.is_relative_to(disk) != Path(new).is_relative_to(disk):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+    if str(new) == os.environ.get("BROKEN") and "replaced-" not in str(old):
+        raise OSError(errno.EIO, "Input/output error")
+    return plain(old, new)
+
+Path.rename = rename
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(postgres_url() is not None, reason="PostgreSQL has its tables elsewhere anyway")
+def test_a_database_on_another_disk_than_the_data_folder_is_put_back(
+    made: Path, nowhere: dict[str, str], tmp_path: Path
+) -> None:
+    data, disk = tmp_path / "nowhere", tmp_path / "disk"
+    for folder, name in ((data, "secret_key"), (disk, "signalbox.sqlite3")):
+        folder.mkdir()
+        (folder / name).write_text(f"the old {name}, which is long enough to be one")
+    env = nowhere | {"DATABASE_URL": f"sqlite:///{disk}/signalbox.sqlite3", "OTHER_DISK": str(disk)}
+    said = run("restore", str(made), "--replace", env=env, program=("-c", ON_ODD_DISKS))
+    assert said.returncode == 0, said.stderr
+    with sqlite3.connect(disk / "signalbox.sqlite3") as database:
+        assert database.execute("SELECT count(*) FROM auth_user").fetchone()[0] > 0
+    assert (data / "secret_key").read_bytes() == (made / "secret_key").read_bytes()
+    for folder, name in ((data, "secret_key"), (disk, "signalbox.sqlite3")):
+        [kept] = folder.glob(f"replaced-*/{name}")
+        assert kept.read_text().startswith("the old")
+        assert str(kept.parent) in said.stdout
+        assert not list(folder.glob("*.restoring"))
+
+
+def test_a_restore_that_fails_half_way_is_undone(made: Path, served: Served) -> None:
+    add_file(served, b"x" * 200_000)
+    served.stop()
+
+    def files() -> dict[Path, bytes]:
+        paths = (
+            path
+            for path in served.folder.rglob("*")
+            if path.is_file() and path.suffix not in {".log", ".lock"}
+        )
+        return {path: path.read_bytes() for path in paths}
+
+    tables, stood = everything(served), files()
+    env = served.env | {"BROKEN": str(served.folder / "secret_key")}
+    said = run("restore", str(made), "--replace", env=env, program=("-c", ON_ODD_DISKS))
+    assert (said.returncode, "Nothing was changed" in said.stderr) == (1, True), said.stderr
+    assert everything(served) == tables
+    assert files() == stood
+    assert not list(served.folder.glob("replaced-*"))
+
+
+def test_every_disk_is_asked_for_the_room_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"database.sqlite3": 100, "attachments/a": 50, "secret_key": 10}
+    manifest = Manifest("1", "now", "sqlite", [], {}, {name: File(size, "") for name, size in files.items()})
+    places = {
+        "database.sqlite3": tmp_path / "disk" / "signalbox.sqlite3",
+        "attachments": tmp_path / "attachments",
+        "secret_key": tmp_path / "secret_key",
+    }
+    asked: dict[Path, int] = {}
+    monkeypatch.setattr(restoring, "require_room", asked.__setitem__)
+    restoring._require_room(manifest, places)
+    assert asked == {tmp_path / "disk": 260}
+    asked.clear()
+    monkeypatch.setattr(restoring, "_disk_of", str)
+    restoring._require_room(manifest, places)
+    assert asked == {tmp_path / "disk": 200, tmp_path: 60}
+
+
+@pytest.mark.skipif(postgres_url() is None, reason="a schema is PostgreSQL's")
+def test_after_a_restore_was_killed_the_next_one_says_how_to_bring_the_old_tables_back(
+    made: Path, served: Served, tmp_path: Path
+) -> None:
+    served.stop()
+    before = everything(served)
+    (tmp_path / "pg_restore").write_text("#!/bin/sh\nkill -9 $PPID\n")
+    (tmp_path / "pg_restore").chmod(0o755)
+    killing = served.env | {"PATH": f"{tmp_path}{os.pathsep}{served.env['PATH']}"}
+    assert run("restore", str(made), "--replace", env=killing).returncode == -9
+    assert everything(served) == {}
+    for words in ([], ["--replace"]):
+        said = run("restore", str(made), *words, env=served.env)
+        assert said.returncode == 1
+    for statement in ("DROP SCHEMA public CASCADE;", "ALTER SCHEMA signalbox_replaced RENAME TO public;"):
+        assert statement in said.stderr
+        served.sql(statement)
+    assert everything(served) == before
 
 
 @pytest.mark.skipif(postgres_url() is None, reason="a schema is PostgreSQL's")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from coordinator import housekeeping
 from coordinator.actions import approvals, chat, idempotency, pruning
 from coordinator.actions.chat import Upload
-from coordinator.actions.events import NewEvent, record_events
-from coordinator.actions.pruning import Found, prune, rules
+from coordinator.actions.events import NewEvent, ToldEvent, record_events
+from coordinator.actions.pruning import Found, Rule, prune, rules
 from coordinator.models import (
     AuditLog,
     ChatAttachment,
@@ -41,6 +44,13 @@ OLD = NOW - timedelta(days=40)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "REST_PER_WORK", 0)
     monkeypatch.setattr(pruning._Walked, "upto", 0)
+    monkeypatch.setattr(pruning._Walked, "before", None)
+
+
+def message(session_id: str, at: datetime, **values) -> ToldEvent:
+    blocks = [{"type": "text", "text": "a long story"}]
+    told = {"event_type": "message", "session_id": session_id, "timestamp": at.isoformat(), "role": "user"}
+    return ToldEvent(content=blocks, **({"origin": at.isoformat()} | told | values))
 
 
 def session(name: str, *, at: datetime = OLD, status: str = "finished", events: int = 2, **values) -> Session:
@@ -51,9 +61,12 @@ def session(name: str, *, at: datetime = OLD, status: str = "finished", events: 
     return row
 
 
-def pruned(name: str, days: float = 30, *, write: bool = True) -> Found:
-    rule = next(one for one in rules(**{name.replace("-", "_"): days}) if one.name == name)
-    return prune(rule, NOW, write=write)
+def rule_of(name: str, days: float = 30) -> Rule:
+    return next(one for one in rules(**{name.replace("-", "_"): days}) if one.name == name)
+
+
+def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> Found:
+    return prune(rule_of(name, days), now, write=write)
 
 
 def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
@@ -110,6 +123,85 @@ def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPa
     assert "200 events were removed before" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
 
 
+def resume(session_id: str) -> None:
+    Run.objects.create(
+        run_id=f"run_{session_id}",
+        session_id=session_id,
+        type="t",
+        prompt="p",
+        status="pending",
+        created_at=NOW,
+    )
+
+
+def speak(session_id: str) -> None:
+    record_events([NewEvent(event_type="x", session_id=session_id, timestamp=NOW.isoformat())], NOW)
+
+
+@pytest.mark.parametrize("come_alive", [resume, speak])
+def test_a_session_that_comes_alive_while_old_ones_go_stays(
+    monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr(pruning, "STEP", 50)
+    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    sizes = {"ses_large": 120, "ses_small": 2}
+    for name, events in sizes.items():
+        session(name, events=events)
+
+    def measure(page: list[str]) -> Found:  # between reading a page and the first step
+        for name in page:
+            come_alive(name)
+        return Found(len(page))
+
+    said = Event.objects.count()
+    assert prune(replace(rule_of("sessions"), measure=measure), NOW, write=True) == Found(0)
+    assert set(Session.objects.values_list("pk", flat=True)) >= set(sizes)
+    assert Event.objects.count() >= said
+    assert not AuditLog.objects.filter(event_type="SESSION_DELETED").exists()
+
+
+@pytest.mark.parametrize("come_alive", [resume, speak])
+def test_a_session_that_comes_alive_between_two_steps_keeps_what_it_has_left(
+    monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr(pruning, "STEP", 50)
+    monkeypatch.setattr(pruning._paged, "__defaults__", (50,))
+    session("ses_large", events=120)
+    plain = pruning._resting
+
+    def step(work: Callable[[], int]) -> int:
+        done = plain(work)
+        come_alive("ses_large")
+        return done
+
+    monkeypatch.setattr(pruning, "_resting", step)
+    assert pruned("sessions").rows == 50
+    assert Event.objects.filter(session_id="ses_large", role="user").count() == 70
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
+def test_while_a_step_takes_a_session_s_events_nobody_adds_one() -> None:
+    session("ses_old")
+    refused: list[str] = []
+
+    def add() -> None:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '100ms'")
+            speak("ses_old")
+        except OperationalError as problem:
+            refused.append(str(problem))
+        finally:
+            connection.close()
+
+    with transaction.atomic():
+        pruning._hold_old("ses_old", NOW)
+        other = threading.Thread(target=add)
+        other.start()
+        other.join()
+    assert ["lock timeout" in problem for problem in refused] == [True]
+
+
 def test_bodies_go_and_the_event_stays() -> None:
     session("ses_a", events=3)
     session("ses_b", at=NOW, events=1)
@@ -129,6 +221,26 @@ def test_bodies_go_and_the_event_stays() -> None:
     assert Event.objects.get(session_id="ses_b").content[0]["text"] == "a long story"
     pruning._Walked.upto = 0
     assert pruned("event-bodies") == Found()
+
+
+@pytest.mark.parametrize("step", [500, 2])
+def test_what_is_young_between_imported_events_goes_once_it_is_old(
+    monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(pruning, "STEP", step)
+    session("ses_young", at=NOW, events=5)
+    for days in (1, 2):
+        later = NOW + timedelta(days=days)
+        record_events([message("ses_young", later)], later)
+    session("ses_imported")
+    record_events([message("ses_imported", OLD, origin="line 1", late=True)], NOW)
+    left = Event.objects.exclude(content=pruning.MARKS["content"]).filter(content__isnull=False)
+    assert pruned("event-bodies").rows == 3
+    assert set(left.values_list("session_id", flat=True)) == {"ses_young"}
+    assert pruned("event-bodies", now=NOW + timedelta(days=31.5)).rows == 6
+    assert left.count() == 1
+    assert pruned("event-bodies", now=NOW + timedelta(days=40)).rows == 1
+    assert pruned("event-bodies", now=NOW + timedelta(days=40)) == Found()
 
 
 def test_requests_that_are_in_force_or_wait_stay() -> None:
