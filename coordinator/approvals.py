@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from coordinator import instants
 from coordinator.actions.keys import KeyIdentity
-from coordinator.errors import NotFound
+from coordinator.errors import NotFound, TooLarge
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.secrets.masking import without_secrets
 
@@ -78,6 +78,7 @@ class Subject:
         """Return what a card shows of it: its secrets masked, each so that it is known again, never what could act.
 
         That, and so the same secrets, is what an approval covers. The asker goes on with what it asked with.
+        Raises TooLarge for what a card cannot show whole.
         """
         target = without_secrets(self.target_resource, judged=True)
         return replace(self, target_resource=target, tool_input=without_secrets(self.tool_input, judged=True))
@@ -211,7 +212,10 @@ def approval_for(subject: Subject, agent_id: str | None, now: datetime) -> Permi
     It covers what the person saw on the card: the same plugin, type, target, tool and input. One that named
     an agent covers that agent alone; one that named none covers the plugin, whoever runs it.
     """
-    subject = subject.shown()
+    try:
+        subject = subject.shown()
+    except TooLarge:  # no person saw it whole
+        return None
     rows = (
         PermissionRequest.objects.with_context()
         .in_force(now)

@@ -68,17 +68,22 @@ def find_call(asked: AskedCall, taken: Collection[str] = ()) -> AskedCall:
     given = asked.call_id
     starts = Event.objects.filter(session_id=asked.session_id, event_type="pre_tool", tool_name=asked.tool)
     rows = starts.order_by("-id").values_list("id", "context__tool_use_id", "context__subagent", "tool_input")
+    free = []
     for event_id, call_id, subagent, tool_input in rows[:LIKELY]:
         if given is not None and call_id == given:
             return replace(asked, event_id=event_id)
-        alike = subagent == asked.subagent and _alike(tool_input, asked)
-        if given is None and call_id and call_id not in taken and alike:
-            return replace(asked, call_id=call_id, event_id=event_id)
-    return asked
+        if given is None and call_id and call_id not in taken and subagent == asked.subagent:
+            free.append((event_id, call_id, tool_input))
+    place = _first_alike([tool_input for _, _, tool_input in free], asked)
+    return asked if place is None else replace(asked, event_id=free[place][0], call_id=free[place][1])
 
 
-def _alike(stored: Any, asked: AskedCall) -> bool:
-    return rules.canonical(stored) == rules.canonical(without_secrets(asked.tool_input))
+def _first_alike(inputs: Sequence[Any], asked: AskedCall) -> int | None:
+    """Return where the call's own input, as it is stored, first stands among stored ones."""
+    if not inputs:
+        return None
+    wanted = rules.canonical(without_secrets(asked.tool_input))
+    return next((place for place, one in enumerate(inputs) if rules.canonical(one) == wanted), None)
 
 
 def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
@@ -163,7 +168,7 @@ def _settled_elsewhere(asked: AskedCall) -> bool:
     if asked.call_id is not None:
         if ends.exists():
             return True
-    elif any(_alike(given, asked) for given in ends.values_list("tool_input", flat=True)[:LIKELY]):
+    elif _first_alike(ends.values_list("tool_input", flat=True)[:LIKELY], asked) is not None:
         return True
     over = Q(event_type="session_stop")
     if asked.subagent is None:

@@ -18,6 +18,7 @@ import msgspec
 import re2
 from django.conf import settings
 
+from coordinator.errors import TooLarge
 from coordinator.secrets import shapes
 
 MASK = re2.compile(r"\[masked: [A-Za-z ]{1,40} [0-9a-f]{8}\]")
@@ -57,11 +58,13 @@ class Masker:
 
     `judged`: a person decides by what is left, so everything that could run, expand or lead elsewhere stays
     readable, even where it stands in a secret's place. `originals`: where given, each mask's secret.
+    `cut`: a text held more than is looked at, and its rest was left out.
     """
 
     judged: bool = False
     originals: dict[str, str] | None = None
     count: int = field(default=0, init=False)
+    cut: bool = field(default=False, init=False)
     _room: int = field(default=MOST_CANDIDATES, init=False)
 
     def encoded(self, value: Any) -> str | None:
@@ -92,7 +95,8 @@ class Masker:
         pieces, end = [], 0
         found, read = self._found(raw)
         for start, stop, kind in found:
-            mask = self._mask(kind, raw[start:stop].decode("utf-8", "surrogatepass"))
+            acts = self.judged and _could_act(raw, start, stop, kind)
+            mask = None if acts else self._mask(kind, _text(raw, start, stop))
             if mask is not None:
                 pieces += [raw[end:start], mask.encode()]
                 end = stop
@@ -103,7 +107,7 @@ class Masker:
 
     def _mask(self, kind: str, secret: str) -> str | None:
         """Return what stands for the secret, or None where it must be seen."""
-        if self.judged and kind != "private key" and not shapes.INERT.search(secret):
+        if self.judged and not (_is_key(secret) if kind == "private key" else _is_inert(secret)):
             return None
         mask = f"[masked: {kind} {_digest(secret)}]"
         if self.originals is not None:
@@ -116,9 +120,11 @@ class Masker:
         found: list[Found] = []
         end = 0
         named = _named(raw, judged=self.judged)
-        for start, stop, kind in merge(_shaped(raw), named, _after_commands(raw), key=_start):
+        after_commands = _after_commands(raw, judged=self.judged)
+        for start, stop, kind in merge(_shaped(raw), named, after_commands, key=_start):
             self._room -= 1
             if self._room < 0:
+                self.cut = True
                 return found, start
             if kind and start >= end:
                 found.append((start, stop, kind))
@@ -158,16 +164,16 @@ class Masker:
 
     def _of_list(self, items: list[Any]) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
-        flag = False
+        flag = ""  # that a secret may follow
         for place, item in enumerate(items):
             if not isinstance(item, str):
-                flag = False
+                flag = ""
                 continue
-            flag = flag and (not self.judged or looks_random(item))
-            masked = self._beside("password" if flag else "", item)
+            secret = bool(flag) and (not self.judged or _is_flags(flag, item))
+            masked = self._beside("password" if secret else "", item)
             if masked != item:
                 found.append((place, masked))
-            flag = not flag and item.startswith("-") and shapes.FLAG.search(item) is not None
+            flag = item if not secret and item.startswith("-") and shapes.FLAG.search(item) else ""
         return found
 
     def _beside(self, name: str, item: Any) -> Any:
@@ -234,6 +240,51 @@ def _is_hollow(value: str) -> bool:
     return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
 
 
+# Kinds that are told by what stands beside them, not by the secret itself.
+BESIDE = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
+
+
+def _is_flags(flag: str, text: str) -> bool:
+    """Say whether the word behind a flag is surely its secret and no program to run, as in `env -utoken mkfs.ext4`."""
+    return looks_random(text) and (flag.startswith("--") or _is_mixed(text))
+
+
+def _could_act(raw: bytes, start: int, stop: int, kind: str) -> bool:
+    """Say whether what stands in a secret's place could be a word that runs, or the beginning of a host's name."""
+    if shapes.HOST_GOES_ON.match(raw, stop, stop + 100):
+        return True
+    if kind not in BESIDE or (raw[start - 1 : start] == b":" and raw[stop : stop + 1] == b"@"):
+        return False  # a key that gives itself away, or a password inside an address
+    if shapes.LINE_BEGINS.search(raw[max(0, start - 16) : start]):
+        return True
+    text = _text(raw, start, stop)
+    return not looks_random(text) or shapes.VARIABLE.search(text) is not None
+
+
+def _is_inert(secret: str) -> bool:
+    """Say whether a text can neither run nor expand and names no address, host or path."""
+    if not shapes.INERT.search(secret) or shapes.PLACE.search(secret):
+        return False
+    return "/" not in secret or (shapes.BASE64.search(secret) is not None and _is_mixed(secret))
+
+
+def _is_key(secret: str) -> bool:
+    """Say whether a private key is one throughout, without a line that could be a command or a path."""
+    match = shapes.KEY.fullmatch(secret) if secret.isascii() else None
+    return match is not None and all(
+        (_is_mixed(word) or word.endswith("="))
+        and "=" not in word.strip("=")
+        and not shapes.ROOTED.search(word)
+        for word in shapes.KEY_WORD.findall(match.group(1))
+        if word
+    )
+
+
+def _is_mixed(text: str) -> bool:
+    """Say whether a text has digits, small letters and large ones."""
+    return shapes.DIGIT.search(text) is not None and not text.islower() and not text.isupper()
+
+
 def looks_random(value: str) -> bool:
     """Say whether a text looks made by a machine: letters with digits among them, or long with changing cases."""
     if len(value) < 8 or shapes.SPACE.search(value) or not shapes.LETTER.search(value):
@@ -241,11 +292,6 @@ def looks_random(value: str) -> bool:
     if shapes.DIGIT.search(value):
         return True
     return len(value) >= 20 and not (value.islower() or value.isupper() or value.istitle())
-
-
-NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-LONGEST_BEFORE = 64  # of a name, before the word in it that tells
-NEAR = 400  # bytes before a short flag, within which its command stands
 
 
 NAME_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
@@ -273,17 +319,19 @@ def _which(secret: bytes) -> int:
     return int(min(_WHICH.Match(secret)))
 
 
-def _after_commands(raw: bytes) -> Iterator[Found]:
+def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
+    """Yield the passwords in commands' short flags; where a person judges, none that could be a path or address."""
     for command in shapes.COMMANDS.finditer(raw):
-        match = shapes.SHORT_FLAG.search(raw, *command.span())
+        match = shapes.SHORT_FLAGS[command.group(1)].search(raw, *command.span())
         if match is not None:
-            yield *match.span(1), "" if _is_hollow(_text(raw, *match.span(1))) else "password"
+            text = _text(raw, *match.span(1))
+            yield *match.span(1), "" if _is_hollow(text) or (judged and "/" in text) else "password"
 
 
 def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
     """Yield what stands beside the names of secrets; no kind where it is none.
 
-    What follows a flag may be a program to run (`env -utoken reboot`): where a person judges, it must look random.
+    What follows a flag may be a program to run: where a person judges, it must look like the flag's.
     """
     end = 0
     for match in shapes.NAMED.finditer(raw):
@@ -299,9 +347,9 @@ def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
         if gap in b"=:>":
             sure = _is_beside(
                 name, text, quoted=quoted, env=raw[start - 1] == EQUALS, after=raw[stop : stop + 2]
-            )
+            ) and not (judged and shapes.VARIABLE_AS_TYPE.search(match.group()))
         else:
-            sure = name.startswith("-") and not text.startswith("-") and (not judged or looks_random(text))
+            sure = name.startswith("-") and not text.startswith("-") and (not judged or _is_flags(name, text))
         yield start, stop, _kind(name, text) if sure else ""
         end = stop if sure else end
 
@@ -357,9 +405,19 @@ def masker(*, judged: bool = False) -> Masker | None:
 
 
 def without_secrets(value: Any, *, judged: bool = False) -> Any:
-    """Return a JSON value masked, unless masking is switched off; `judged` as for Masker."""
+    """Return a JSON value masked, unless masking is switched off; `judged` as for Masker.
+
+    Raises TooLarge where the rest of what a person is to judge would be left out.
+    """
     found = masker(judged=judged)
-    return value if found is None else found.value(value)
+    if found is None:
+        return value
+    shown = found.value(value)
+    if judged and found.cut:
+        raise TooLarge(
+            "This holds so much that looks like secrets that nobody can judge it. Name a file instead."
+        )
+    return shown
 
 
 def originals_of(*values: Any) -> dict[str, str]:

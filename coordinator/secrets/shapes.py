@@ -86,11 +86,16 @@ NAMED = re2.compile(
     r"|\\*[\"']\s{0,8},\s{0,8}(?:\\*[\"'](?i:value)\\*[\"']\s{0,8}:\s{0,8})?)".encode()
 )
 BARE = re.compile(rb"[^\s\"'`,;&|<>(){}\[\]$\\]+")
-# Commands that take a password in a short flag, up to their end.
-COMMANDS = re2.compile(rb"\b(?:curl|mysql(?:dump|admin)?|sshpass)\s[^\n|;&]*")
-SHORT_FLAG = re2.compile(
-    rb"\s(?:(?:-u|--user)[ =]?\\*[\"']?[^\s:\"'$]+:|-p *\\*[\"']?)([^\s\"'$\\-][^\s\"'$\\]*)"
-)
+# Commands that take a password in a short flag, up to their end, and what leads to it in each. To curl `-p` is a
+# switch, and mysql takes a password only right behind it: the next word is an address, a database, a command.
+COMMANDS = re2.compile(rb"\b(curl|mysql|sshpass)(?:dump|admin)?\s[^\n|;&]*")
+_QUOTE = r"\\*[\"']?"
+_FLAGS_VALUE = r"([^\s\"'$\\-][^\s\"'$\\]*)"
+SHORT_FLAGS = {
+    b"curl": re2.compile(rf"\s(?:-u|--user)[ =]?{_QUOTE}[^\s:\"'$]+:{_FLAGS_VALUE}".encode()),
+    b"mysql": re2.compile(rf"\s-p{_QUOTE}{_FLAGS_VALUE}".encode()),
+    b"sshpass": re2.compile(rf"sshpass\s+(?:-v\s+)*-p *{_QUOTE}{_FLAGS_VALUE}".encode()),
+}
 # Authorization: Bearer value; Cookie: name=value; name=value
 HEADERS = (
     Shape(
@@ -122,8 +127,34 @@ HOLLOW = re.compile(
 )
 # An identifier, a path through objects, a call: code that names a secret and holds none.
 CODE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(?:\??\.[A-Za-z_][A-Za-z0-9_]*)+$")
-# What a person must see on a card stays visible: this alone can neither run, expand nor lead elsewhere.
-INERT = re.compile(r"^[A-Za-z0-9+=_@%:,#!^?][A-Za-z0-9+/=_.@%:,#!^?~-]*$")
+
+# --- what a person must see on a card -------------------------------------------------------------------------
+
+# This alone can neither run nor expand, nor name a file to read (`@file`) or who at a host (`who@host`).
+INERT = re.compile(r"^[A-Za-z0-9+=_%:,#!^?][A-Za-z0-9+/=_.%:,#!^?~-]*$")
+# Where data could go: an address, a host's name or number, with what may follow it.
+PLACE = re.compile(
+    r"(?i)://|%2e|\.(?:[a-z]{2,24}|xn--[a-z0-9-]+|[0-9]+|0x[0-9a-f]+)\.?(?:[:/?#]|$)"
+    r"|^(?:[0-9]{1,12}(?::[0-9]*)?[/?#]|0x0*[0-9a-f]{1,8}(?:[:/?#]|$))"
+)
+# What may hold a slash without being a path, if its letters are mixed.
+BASE64 = re.compile(r"^[A-Za-z0-9+/=_%-]{20,}$")
+# Right behind a secret: the rest of a host's name, whatever quotes a shell would take away.
+HOST_GOES_ON = re.compile(rb"(?i)[\"'\\]*(?:\.|%2e)[\"'\\]*[a-z0-9]")
+# Right before one: the beginning of a line, where a word is what runs.
+LINE_BEGINS = re.compile(rb"\n[ \t\"'\\]*$")
+# What programs go by, set for those that come after: `export password: PATH=…`.
+_PROGRAMS_GO_BY = r"(?:[A-Z][A-Z0-9_]*|[a-z_]*(?:proxy|path))="
+VARIABLE = re.compile(rf"^{_PROGRAMS_GO_BY}[^=]")
+VARIABLE_AS_TYPE = re2.compile(rf":[^=]*?{_PROGRAMS_GO_BY}$".encode())
+# A private key as people keep them: lines of base64 between words, spaces, quotes and commas. Nothing else fits.
+_BREAK = r"(?:[\s\"',+]|\\+[nrt])"
+KEY = re2.compile(
+    rf"-----BEGIN {_KEY_TYPE}{_BREAK}*(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[A-Za-z0-9 ,.:_-]*{_BREAK}+)*"
+    rf"((?:[A-Za-z0-9+/=]|{_BREAK})*)(?:-----END {_KEY_TYPE})?"
+)
+KEY_WORD = re.compile(r"\\+[nrt]|([A-Za-z0-9+/=]+)")  # no word for a break
+ROOTED = re.compile(r"^/[^/]{0,12}/")
 
 # --- all in one reading ---------------------------------------------------------------------------------------
 

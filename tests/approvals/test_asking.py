@@ -13,6 +13,7 @@ from coordinator.actors import key
 from coordinator.approvals import Validity
 from coordinator.errors import Conflict, Invalid, TooLarge
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.secrets.masking import Masker
 from tests.approvals.factories import AGENT, MINUTE, NOW, ask, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
@@ -141,6 +142,29 @@ def test_a_deadline_in_the_past_is_refused() -> None:
 def test_an_input_nobody_can_judge_is_refused() -> None:
     with pytest.raises(TooLarge):
         asked(tool_input={"command": "x" * 1_000_001})
+
+
+def test_what_a_card_cannot_show_whole_is_not_asked_and_not_covered_by_what_begins_alike() -> None:
+    begins = "token a " * 50_001
+    with pytest.raises(TooLarge, match="nobody can judge"):
+        asked(tool_input={"command": f"{begins}; reboot"})
+    assert not PermissionRequest.objects.exists()
+
+    row = asked()
+    approvals.decide(
+        row.request_id, by=person(), verdict="approved", validity=Validity.UNTIL_REVOKED, now=NOW
+    )
+    context = fresh(row).context
+    context.tool_input = Masker(judged=True).value({"command": f"{begins}; reboot"})  # as it was once shown
+    context.save()
+    assert not approvals.is_approved(
+        "mind.x",
+        "ProcessExecution",
+        "bash",
+        NOW,
+        tool_name="Bash",
+        tool_input={"command": f"{begins}; poweroff"},
+    )
 
 
 def test_types_an_operator_lists_are_approved_at_once_for_that_request_alone(settings) -> None:

@@ -52,8 +52,8 @@ def request(ask: Ask, *, by: Actor, now: datetime | None = None) -> Asked:
     """Ask a person for a permission.
 
     The same asker's same question while it is pending joins the request that stands; one that an approval in
-    force covers is answered by that approval. Raises Invalid for what cannot be accepted, Conflict for an
-    idempotency key that was used for another question.
+    force covers is answered by that approval. Raises Invalid for what cannot be accepted, TooLarge for what
+    nobody can judge, Conflict for an idempotency key that was used for another question.
     """
     now = now or timezone.now()
     check(ask, now)
@@ -73,7 +73,7 @@ def request(ask: Ask, *, by: Actor, now: datetime | None = None) -> Asked:
 
 
 def _shown(ask: Ask) -> Ask:
-    """Return the question as it is stored and judged: without its secrets."""
+    """Return the question as it is stored and judged: without its secrets. Raises TooLarge."""
     return replace(
         ask,
         subject=ask.subject.shown(),
