@@ -6,11 +6,14 @@ each of them ROUNDS times as an administrator, one after another, and prints one
 
 from __future__ import annotations
 
+import logging
+import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+import django
 import httpx
 
 from tests.served import Template, manage, running
@@ -21,6 +24,9 @@ ROUNDS = 15
 
 def main() -> None:
     """Measure, and print the table."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()  # to know pages by their routes
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         template = Template(Path(folder) / "template")
         with running(template, Path(folder) / "server", workers=1) as served:
