@@ -113,6 +113,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "loglevel": "warning",
             "logger_class": ServerLog,
             "control_socket_disable": True,
+            "when_ready": _share_what_is_loaded,
             "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }
         for name, value in values.items():
@@ -123,3 +124,9 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         from coordinator.asgi import application  # noqa: PLC0415 - only a worker may make threads
 
         return application
+
+
+def _share_what_is_loaded(_server: object) -> None:
+    """Keep the collector off what workers share with this process: it would write into all of it, for a copy each."""
+    gc.collect()
+    gc.freeze()
