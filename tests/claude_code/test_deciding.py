@@ -279,6 +279,14 @@ def test_silence_leaves_the_prompt_in_charge_or_denies_where_a_rule_says_so(
     assert rows == [("expired",)]
 
 
+def test_a_call_that_no_card_could_show_whole_is_left_to_the_terminal(served: Served, claude: Claude) -> None:
+    call = claude.new_call("Bash", {"command": "token a " * 50_001 + "; reboot"})
+
+    before = served.sql("SELECT count(*) FROM permission_requests")
+    assert claude.asked(call) == {}
+    assert served.sql("SELECT count(*) FROM permission_requests") == before
+
+
 # --- answered in the terminal -----------------------------------------------------------------------------
 
 
