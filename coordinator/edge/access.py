@@ -21,7 +21,7 @@ from coordinator.actions import denials
 from coordinator.actions.denials import Denial
 from coordinator.actions.keys import KeyIdentity
 from coordinator.api.access import CHECKERS, AccessCheck, AccessChecks, asked_agent
-from coordinator.edge.auth import Authenticator
+from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.faults import json_of
 from coordinator.edge.http import headers_of, read_body, send_json
@@ -76,7 +76,8 @@ class AccessDoor:
     async def check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 with one verdict, or with `results` in the order of `checks`."""
         headers = headers_of(scope)
-        caller = await self._auth.program(scope, headers, *CHECKERS)
+        admission = await self._auth.admit(scope, headers, *CHECKERS)
+        caller = admission.caller
         body = body_of(await read_body(receive, headers, MOST_BYTES))
         if body.checks is not None:
             questions = [_question(check, caller) for check in body.checks]
@@ -91,9 +92,10 @@ class AccessDoor:
         (verdict,) = await self._verdicts([question], caller)
         if not verdict.allowed and body.wait:
             with Disconnect(receive) as gone:
-                verdict = await self._until_allowed(question, body.wait, gone)
+                verdict = await self._until_allowed(question, body.wait, admission, gone)
             if gone.happened:
                 return
+            await admission.still_allowed()
         await send_json(send, 200, verdict.as_answer())
 
     async def _verdicts(
@@ -109,13 +111,17 @@ class AccessDoor:
                 self.denied.note(Denial(agent, server, tool, verdict, caller.actor), now)
         return verdicts
 
-    async def _until_allowed(self, question: tuple[str, str, str], wait: float, gone: Disconnect) -> Verdict:
+    async def _until_allowed(
+        self, question: tuple[str, str, str], wait: float, admission: Admission, gone: Disconnect
+    ) -> Verdict:
         if len(self._waits) >= MOST_WAITING:
             raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         check = functools.partial(_if_allowed, *question)
-        allowed = await self._waits.wait_until(check, topics=topics, timeout=wait, gone=gone)
+        allowed = await self._waits.wait_until(
+            check, topics=topics, timeout=wait, still_allowed=admission.still_allowed, gone=gone
+        )
         return await self._threads.run(_resolve, *question) if allowed is None else allowed
 
 

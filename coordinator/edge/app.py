@@ -268,6 +268,7 @@ class Application:
         self.auth.heard(batch)
         if self.auth.generation != before:
             self.streams.recheck()
+            self.waits.recheck()
 
     def let_go(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,7 +20,7 @@ from coordinator.edge.bridge import Receive
 from coordinator.edge.http import Gone
 from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import SignalboxError
+from coordinator.errors import SignalboxError, Unauthorized
 from coordinator.models import PermissionRequest
 from coordinator.tool_rules import Ruling
 
@@ -29,6 +30,7 @@ MOST_WAITING = 2_000  # held at a time per process
 MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
 RESTARTED = "Signalbox was restarted; the terminal's own prompt stands."
 BROKEN = "Signalbox met an error; the terminal's own prompt stands."
+KEY_OVER = "The agent's key was revoked or has expired; the terminal's own prompt stands."
 ANOTHER_LEFT = frozenset({GONE, RESTARTED, BROKEN})  # why a card is closed by which others may still wait
 SILENCE: Settled = {"status": "expired"}
 TERMINAL: Settled = {"status": "elsewhere"}
@@ -36,10 +38,11 @@ TERMINAL: Settled = {"status": "elsewhere"}
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """Whose hook waits, until when, and whether it has left."""
+    """Whose hook waits, until when, whether its key still holds, and whether it has left."""
 
     by: Actor
     deadline: datetime
+    still_allowed: Callable[[], Awaitable[object]]
     gone: Disconnect
 
 
@@ -54,12 +57,19 @@ class Asker:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def ask(
-        self, asked: AskedCall, ruling: Ruling, *, by: Actor, wait: float, receive: Receive
+        self,
+        asked: AskedCall,
+        ruling: Ruling,
+        *,
+        by: Actor,
+        wait: float,
+        still_allowed: Callable[[], Awaitable[object]],
+        receive: Receive,
     ) -> tuple[AskedCall, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
         `status` is approved, denied, expired (nobody answered) or elsewhere (the terminal's prompt decides).
-        Raises Gone where the hook's connection has dropped.
+        Raises Gone where the hook's connection has dropped, and what `still_allowed` does.
         """
         if len(self._waits) >= MOST_WAITING:
             log.warning("Too many calls wait for people already; one is left to its terminal.")
@@ -70,7 +80,7 @@ class Asker:
             self._calls[asked.call_id] += 1
         try:
             with Disconnect(receive) as gone:
-                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, gone))
+                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, still_allowed, gone))
         finally:
             if asked.call_id:
                 self._calls -= Counter([asked.call_id])
@@ -102,8 +112,12 @@ class Asker:
     async def _wait(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled:
         try:
             settled = await self._shared(row, asked, waiter)
+            await waiter.still_allowed()
         except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
             self._leave(row, waiter, GONE)
+            raise
+        except Unauthorized:
+            await self._leave(row, waiter, KEY_OVER)
             raise
         except Exception:
             self._leave(row, waiter, BROKEN)
@@ -129,6 +143,7 @@ class Asker:
                 functools.partial(_settled, row.request_id, asked),
                 topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
+                still_allowed=waiter.still_allowed,
                 gone=waiter.gone,
             )
         finally:

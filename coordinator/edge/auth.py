@@ -6,6 +6,7 @@ Answers are kept for some seconds and forgotten at once when the feed says that 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -131,6 +132,12 @@ class Authenticator:
         identity.require(scopes)
         return identity
 
+    async def admit(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
+        """Let a program in that is about to be held. Raises as `program` does."""
+        generation = self.generation
+        ask = functools.partial(self.program, scope, headers, *scopes)
+        return Admission(self, await ask(), ask, generation)
+
     async def viewer(self, headers: Headers) -> Viewer:
         """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
         cookies = parse_cookie(_text(headers, b"cookie") or "")
@@ -138,6 +145,26 @@ class Authenticator:
         if not session_key or "\x00" in session_key:
             raise Unauthorized("Sign in first.")
         return await self._people.get(session_key, lambda: self._threads.run(_person, session_key))
+
+
+@dataclass(slots=True)
+class Admission:
+    """A program that was let in and is held: `still_allowed` raises once its key opens the door no more.
+
+    It looks only after the feed has told of a changed key or user: whoever waits hears of news as fast as ever.
+    """
+
+    auth: Authenticator
+    caller: keys.KeyIdentity
+    ask: Callable[[], Awaitable[keys.KeyIdentity]]
+    generation: int
+
+    async def still_allowed(self) -> None:
+        """Raise Unauthorized or Forbidden where the key was revoked or has expired meanwhile."""
+        generation, until = self.auth.generation, self.caller.expires_at
+        if generation != self.generation or (until is not None and until <= timezone.now()):
+            await self.ask()
+            self.generation = generation
 
 
 def _text(headers: Headers, name: bytes) -> str | None:

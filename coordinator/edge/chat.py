@@ -40,11 +40,11 @@ class ChatDoor:
         The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
         restarts in between.
         """
-        caller = await self._auth.program(scope, headers_of(scope), *READERS)
-        require_own(caller, agent_id)
+        admission = await self._auth.admit(scope, headers_of(scope), *READERS)
+        require_own(admission.caller, agent_id)
         timeout = seconds(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
-        place = await self._threads.run(_begin, caller, agent_id, query.get("after", [None])[-1])
+        place = await self._threads.run(_begin, admission.caller, agent_id, query.get("after", [None])[-1])
         if len(self._waits) >= MOST_WAITING:
             raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
         with Disconnect(receive) as gone:
@@ -52,9 +52,11 @@ class ChatDoor:
                 functools.partial(chat.told, agent_id, place),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
+                still_allowed=admission.still_allowed,
                 gone=gone,
             )
         if not gone.happened:
+            await admission.still_allowed()
             await send_json(send, 200, answer or {"messages": [], "after": str(place)})
 
 

@@ -37,13 +37,13 @@ from coordinator.actions.tool_calls import AskedCall, Settled
 from coordinator.dialects import claude_code as dialect
 from coordinator.dialects.claude_code import Answer, Hook
 from coordinator.edge.asking import Asker
-from coordinator.edge.auth import Authenticator
+from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import Gone, Headers, headers_of, plain_body, read_body, send_json
 from coordinator.edge.polls import seconds
 from coordinator.edge.rulings import Rulings
 from coordinator.edge.writer import GroupWriter, not_written
-from coordinator.errors import NotFound, SignalboxError
+from coordinator.errors import NotFound, SignalboxError, Unauthorized
 from coordinator.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 
 log = logging.getLogger(__name__)
@@ -82,11 +82,11 @@ class ClaudeCodeDoor:
     async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to Claude Code, unless policy speaks."""
         headers = headers_of(scope)
-        caller = await self._auth.program(scope, headers, *SCOPES)
+        admission = await self._auth.admit(scope, headers, *SCOPES)
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
         hook = dialect.hook_of(body, instants.canonical(timezone.now()))
-        asks = _Asks(caller, where_of(hook, headers, caller), wait, len(body), receive)
+        asks = _Asks(admission, where_of(hook, headers, admission.caller), wait, len(body), receive)
         if hook.name not in DECIDED or not hook.text("tool_name"):
             await self._recorder.observe(hook, asks.where, asks.size)
             await send_no_opinion(send)
@@ -95,7 +95,10 @@ class ClaudeCodeDoor:
         await (send_no_opinion(send) if answer is None else send_json(send, 200, answer))
 
     async def _decision(self, hook: Hook, asks: _Asks) -> Answer | None:
-        """Return the hook's answer, once it is known; None leaves the call to Claude Code, whatever went wrong."""
+        """Return the hook's answer, once it is known; None leaves the call to Claude Code, whatever went wrong.
+
+        Raises Unauthorized where the hook's key was revoked while it waited for a person.
+        """
         try:
             ruling = await self._rulings.on(hook.tool, dialect.about(hook), asks.caller.agent_id)
             if ruling.decision == DENY:
@@ -103,6 +106,8 @@ class ClaudeCodeDoor:
             if ruling.decision in {ALLOW, ASK} or hook.name == "PermissionRequest":
                 return await self._decided(hook, ruling, asks)
             await self._recorder.observe(hook, asks.where, asks.size, ruling)
+        except Unauthorized:
+            raise
         except Gone:
             log.debug("the asker of %s in %s is gone", hook.name, hook.session)
         except SignalboxError as refusal:
@@ -147,7 +152,12 @@ class ClaudeCodeDoor:
     ) -> tuple[AskedCall, Answer | None]:
         wait = min(asks.wait, ruling.wait_seconds or asks.wait)
         call, settled = await self._asker.ask(
-            call, ruling, by=asks.caller.actor, wait=wait, receive=asks.receive
+            call,
+            ruling,
+            by=asks.caller.actor,
+            wait=wait,
+            still_allowed=asks.admission.still_allowed,
+            receive=asks.receive,
         )
         if settled["status"] == "expired":
             return call, dialect.answer_of_silence(hook, wait, deny=ruling.deny_at_deadline)
@@ -161,11 +171,16 @@ class ClaudeCodeDoor:
 class _Asks:
     """Whose hook it is, from where, how long it may wait, its length in bytes, and its line."""
 
-    caller: KeyIdentity
+    admission: Admission
     where: Whereabouts
     wait: float
     size: int
     receive: Receive
+
+    @property
+    def caller(self) -> KeyIdentity:
+        """Whose hook it is."""
+        return self.admission.caller
 
 
 def where_of(hook: Hook, headers: Headers, caller: KeyIdentity) -> Whereabouts:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator import approvals
 from coordinator.actions import runners
 from coordinator.actions.keys import KeyIdentity
-from coordinator.edge.auth import Authenticator
+from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import headers_of, send_empty, send_json
 from coordinator.edge.threads import EdgeThreads
@@ -38,18 +38,25 @@ class Polls:
 
     async def runner(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length."""
-        key = await self._auth.program(scope, headers_of(scope), "runner")
+        admission = await self._auth.admit(scope, headers_of(scope), "runner")
         runner_id = required(scope, "runner_id")
         with Disconnect(receive) as gone:
             answer = await self._held(
                 gone,
-                functools.partial(_poll_runner, runner_id, key, gone),
+                admission,
+                functools.partial(_poll_runner, runner_id, admission.caller, gone),
                 topics=runners.poll_topics(runner_id),
                 timeout=settings.RUNNER_POLL_TIMEOUT,
             )
         if gone.happened:
             await self._threads.run(_runner_gone, runner_id, answer)
-        elif answer is None:
+            return
+        try:
+            await admission.still_allowed()
+        except Exception:  # nobody may be told: a run that was claimed meanwhile goes back
+            await self._threads.run(_runner_gone, runner_id, answer)
+            raise
+        if answer is None:
             await send_empty(send)
         else:
             await send_json(send, 200, answer)
@@ -59,25 +66,34 @@ class Polls:
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """
-        caller = await self._auth.program(scope, headers_of(scope), "agent", "runner", "operator", "read")
+        admission = await self._auth.admit(scope, headers_of(scope), "agent", "runner", "operator", "read")
         timeout = seconds(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
-        asked = await self._threads.run(approvals.visible, request_id, caller, timezone.now())
+        asked = await self._threads.run(approvals.visible, request_id, admission.caller, timezone.now())
         if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it
             timeout = min(timeout, max(0.0, (asked.expires_at - timezone.now()).total_seconds() + 0.01))
         check = functools.partial(approvals.verdict, request_id)
         topics = [f"permission_requests:{asked.pk}"]
         with Disconnect(receive) as gone:
-            answer = await self._held(gone, check, topics=topics, timeout=timeout)
+            answer = await self._held(gone, admission, check, topics=topics, timeout=timeout)
         if not gone.happened:
+            await admission.still_allowed()
             await send_json(send, 200, answer or approvals.answer(asked, timezone.now()))
 
     async def _held(
-        self, gone: Disconnect, check: Check, *, topics: Iterable[str], timeout: float
+        self,
+        gone: Disconnect,
+        admission: Admission,
+        check: Check,
+        *,
+        topics: Iterable[str],
+        timeout: float,
     ) -> dict[str, Any] | None:
         """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
         if len(self._waits) >= MOST_POLLS:
             raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
-        return await self._waits.wait_until(check, topics=topics, timeout=timeout, gone=gone)
+        return await self._waits.wait_until(
+            check, topics=topics, timeout=timeout, still_allowed=admission.still_allowed, gone=gone
+        )
 
 
 def required(scope: Scope, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from django.db import OperationalError
@@ -78,6 +78,7 @@ class Waits:
         *,
         topics: Iterable[str],
         timeout: float,
+        still_allowed: Callable[[], Awaitable[object]],
         gone: Disconnect | None = None,
     ) -> T | None:
         """Return the first answer of `check` that is not None; None after `timeout` seconds or at shutdown.
@@ -86,6 +87,9 @@ class Waits:
         KEY is a change's key or parent). What it raises is raised here, but for a busy database: whoever waits
         waits on. With `gone`, the wait also ends when the client goes away; a check that runs just then is
         still awaited, so that its answer is not lost.
+
+        `still_allowed` is awaited before each check, and what it raises ends the wait. Await it once more before
+        the answer goes out: the key may have been revoked while the last check ran.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         changed = asyncio.Event()
@@ -95,7 +99,7 @@ class Waits:
             with gone.then(changed.set) if gone is not None else contextlib.nullcontext():
                 while True:
                     changed.clear()  # before the check: what changes while it runs is looked at again
-                    found, pause = await self._look(check)
+                    found, pause = await self._look(check, still_allowed)
                     left = deadline - asyncio.get_running_loop().time()
                     if (
                         found is not None
@@ -110,9 +114,12 @@ class Waits:
             self._hub.feed.unwatch()
             del self._waiting[changed]
 
-    async def _look(self, check: Callable[[], T | None]) -> tuple[T | None, float]:
+    async def _look(
+        self, check: Callable[[], T | None], still_allowed: Callable[[], Awaitable[object]]
+    ) -> tuple[T | None, float]:
         """Return what `check` finds, and for how long nobody need look again."""
         try:
+            await still_allowed()
             return await self._threads.run(check), LOOK_ANYWAY
         except OperationalError as problem:
             log.warning("One who waits finds the database busy and waits on: %s", str(problem).strip())
@@ -121,6 +128,10 @@ class Waits:
     def close(self) -> None:
         """Answer every waiter now, with what its check finds or None."""
         self._closing = True
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Have every waiter look again, and whether it still may: some key or user has changed."""
         for changed in self._waiting:
             changed.set()
 
