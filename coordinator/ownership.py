@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from django.db.models import Q, QuerySet
 
 from coordinator.actions.keys import KeyIdentity
-from coordinator.errors import Forbidden, NotFound, SignalboxError
+from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.models import Session, SessionWriter
 
 READ_ALL = frozenset({"read", "operator", "runner"})
@@ -66,6 +66,18 @@ def refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, Signa
         closed &= set(taken.values_list("session_id", flat=True))
         return {session_id: Forbidden(OF_ANOTHER_RUNNER) for session_id in closed}
     return {session_id: NotFound("Session not found") for session_id in closed}
+
+
+def require_free_executor_id(caller: KeyIdentity, session_id: str, executor_session_id: str | None) -> None:
+    """Raise Conflict where an agent's key would name a session by the executor's id of another.
+
+    Hooks and telemetry are told to sessions by that id: those of the other would go astray.
+    """
+    if executor_session_id is None or caller.agent_id is None or writes_everywhere(caller):
+        return
+    namesakes = Session.objects.filter(executor_session_id=executor_session_id).exclude(pk=session_id)
+    if namesakes.exists():
+        raise Conflict("Another session has this executor_session_id")
 
 
 OF_ANOTHER_RUNNER = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -70,8 +71,18 @@ def found(claude_id: str) -> str | None:
 
 
 def _find(claude_id: str, by: KeyIdentity | None = None) -> Session | None:
+    """Return the session that `by` may write into; before any that was given Claude's id, one that was made for it."""
+    made = set(_ids(claude_id))
     namesakes = list(Session.objects.filter(executor_session_id=claude_id).order_by("created_at"))
+    namesakes.sort(key=lambda session: session.pk not in made)
     return next((session for session in namesakes if _is_open(session, by)), None)
+
+
+def _ids(claude_id: str) -> Iterator[str]:
+    """Yield the ids of ours that follow from Claude's, in the order in which they are tried."""
+    for attempt in range(10):
+        name = hashlib.sha256(f"claude-code\n{attempt}\n{claude_id}".encode()).hexdigest()[:12]
+        yield f"ses_{name}"
 
 
 def _is_open(session: Session, by: KeyIdentity | None) -> bool:
@@ -80,10 +91,9 @@ def _is_open(session: Session, by: KeyIdentity | None) -> bool:
 
 def _make(claude_id: str, where: Whereabouts, now: datetime, status: SessionStatus) -> Session:
     """Make the session under an id that follows from Claude's, so that two who make it at once make one."""
-    for attempt in range(10):
-        name = hashlib.sha256(f"claude-code\n{attempt}\n{claude_id}".encode()).hexdigest()[:12]
+    for session_id in _ids(claude_id):
         session, is_new = Session.objects.get_or_create(
-            session_id=f"ses_{name}",
+            session_id=session_id,
             defaults={
                 "status": status,
                 "created_at": now,

@@ -263,13 +263,14 @@ class Binding(BaseModel):
 @router.post(
     "/sessions/{session_id}/bind",
     auth=WRITERS,
-    response={200: ChangedSession, **problems(404)},
+    response={200: ChangedSession, **problems(404, 409)},
     operation_id="bind_session",
     summary="Say that an executor has taken the session up",
 )
 def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
-    """The session runs from now on."""
+    """The session runs from now on. 409 where an agent's key gives another session's executor_session_id."""
     ownership.require_writer(caller(request), session_id)
+    ownership.require_free_executor_id(caller(request), session_id, body.executor_session_id)
     session = sessions.bind(session_id, **body.model_dump())
     return {"ok": True, "session": wire.session_shape(session)}
 
@@ -288,13 +289,17 @@ class Metadata(BaseModel):
 @router.patch(
     "/sessions/{session_id}/metadata",
     auth=WRITERS,
-    response={200: ChangedSession, **problems(404)},
+    response={200: ChangedSession, **problems(404, 409)},
     operation_id="update_session_metadata",
     summary="Correct a session's fields",
 )
 def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
-    """A `last_resumed_at` that names no instant is kept and shown as it was sent."""
+    """A `last_resumed_at` that names no instant is kept and shown as it was sent.
+
+    409 where an agent's key gives another session's executor_session_id.
+    """
     ownership.require_writer(caller(request), session_id)
+    ownership.require_free_executor_id(caller(request), session_id, body.executor_session_id)
     session = sessions.update_metadata(session_id, body.model_dump())
     return {"ok": True, "session": wire.session_shape(session)}
 
