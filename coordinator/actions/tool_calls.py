@@ -100,9 +100,23 @@ def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
         context__closed_at__gt=now - ANSWERS_AGAIN,
     )
     for row in requests.order_by("-id")[:LIKELY]:
-        if isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id:
+        named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+        if named and _judged(row, asked):
             return _answer(row, now)
     return None
+
+
+def _judged(row: PermissionRequest, asked: AskedCall) -> bool:
+    """Say whether a person judged this very call: its tool and its input, as asked for or as they edited it.
+
+    Anybody with a key can ask by the hook's names, and so with a call's id above something else.
+    """
+    subject, context = rules.subject_of(row), rules.context_of(row)
+    judged = [subject.tool_input]
+    if context is not None and isinstance(context.answer, dict) and "updated_input" in context.answer:
+        judged.append(context.answer["updated_input"])
+    shown = rules.canonical(without_secrets(asked.tool_input, judged=True))
+    return subject.tool_name == asked.tool and shown in map(rules.canonical, judged)
 
 
 def ask(

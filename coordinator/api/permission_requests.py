@@ -14,11 +14,13 @@ from ninja import Field, Query, Router, Schema, Status
 from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
 from coordinator import approvals as rules
+from coordinator import ownership
 from coordinator.actions import approvals
 from coordinator.actions.keys import KeyIdentity
 from coordinator.api.auth import requires
 from coordinator.approvals import Subject
-from coordinator.errors import Forbidden
+from coordinator.errors import BadRequest, Forbidden
+from coordinator.models import Event, Session
 
 router = Router(tags=["permission requests"])
 
@@ -89,9 +91,13 @@ class ApprovalCheck(Schema):
     summary="Ask a person for a permission",
 )
 def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
-    """Answer 201 with a new request, or 200 with the one that stands: a pending twin, or a live approval."""
-    now = timezone.now()
-    asked = approvals.request(ask_of(body, identity(request)), by=identity(request).actor, now=now)
+    """Answer 201 with a new request, or 200 with the one that stands: a pending twin, or a live approval.
+
+    A session that the key may not write into is refused, and an event that is not the session's.
+    """
+    now, caller = timezone.now(), identity(request)
+    require_own_place(body, caller)
+    asked = approvals.request(ask_of(body, caller), by=caller.actor, now=now)
     return Status(201 if asked.created else 200, rules.answer(asked.request, now))
 
 
@@ -181,6 +187,20 @@ def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
     if agent_id not in (None, caller.agent_id):
         raise Forbidden(f"This key speaks for the agent {caller.agent_id} alone.")
     return caller.agent_id
+
+
+def require_own_place(body: PermissionAsk, caller: KeyIdentity) -> None:
+    """Raise what speaks against showing the request in the session that it names, at the event that it names.
+
+    A session that is not known here is kept as it was told: nothing is shown in it.
+    """
+    if not body.session_id or not Session.objects.filter(pk=body.session_id).exists():
+        return
+    ownership.require_writer(caller, body.session_id)
+    if body.event_id is None:
+        return
+    if not Event.objects.filter(pk=body.event_id, session_id=body.session_id).exists():
+        raise BadRequest(f"The session has no event {body.event_id}")
 
 
 def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.Ask:

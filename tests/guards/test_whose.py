@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator import ownership
-from coordinator.actions import approvals, keys, runners, writers
-from coordinator.actions.claude_code import Whereabouts, session_for
+from coordinator.actions import approvals, keys, runners, tool_calls, writers
+from coordinator.actions.claude_code import Whereabouts, found, session_for
 from coordinator.actions.events import ToldEvent, record_events
 from coordinator.actors import key as key_actor
 from coordinator.approvals import Subject, Validity
@@ -123,6 +124,38 @@ def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
             [ToldEvent(session_id=session_id, **told), ToldEvent(session_id=session_id, **told)], now
         )
     assert sorted(Event.objects.values_list("session_id", flat=True)) == ["ses_a", "ses_b"]
+
+
+def test_a_bound_key_gives_no_session_the_executors_id_of_another(session: Session) -> None:
+    Session.objects.filter(pk="ses_anna").update(executor_session_id="claude-1")
+    Session.objects.create(
+        session_id="ses_bert", status="running", created_at=timezone.now(), agent_name="agent.bert"
+    )
+    place = {"hostname": "h", "executor_profile": "p"}
+
+    def named(by: Client, executor_id: str) -> list[int]:
+        body = {"executor_session_id": executor_id}
+        return [
+            send(by, "POST", "/sessions/ses_bert/bind", body | place)[0],
+            send(by, "PATCH", "/sessions/ses_bert/metadata", body)[0],
+        ]
+
+    bert = client("bert", "agent", "runner", agent_id="agent.bert")
+    assert named(bert, "claude-1") == [409, 409]
+    assert Session.objects.get(pk="ses_bert").executor_session_id is None
+    assert named(bert, "claude-2") == named(bert, "claude-2") == [200, 200]
+    assert named(client("two", "runner"), "claude-1") == [200, 200]
+
+
+def test_a_session_made_for_claudes_id_comes_before_an_older_one_that_was_given_it() -> None:
+    now = timezone.now()
+    Session.objects.create(
+        session_id="ses_bert", status="running", created_at=now - timedelta(days=1), agent_name="agent.bert"
+    )
+    annas = session_for("claude-1", Whereabouts(agent_name="agent.anna", by=ANNA), now).session_id
+    Session.objects.filter(pk="ses_bert").update(executor_session_id="claude-1")
+    assert session_for("claude-1", Whereabouts(by=caller("any", "agent")), now).session_id == annas
+    assert found("claude-1") == annas
 
 
 # --- runners --------------------------------------------------------------------------------------------------
@@ -256,3 +289,50 @@ def test_who_is_answered_with_an_approval_in_force_may_look_at_it() -> None:
     bert = client("bert", "agent", agent_id="agent.bert")
     assert send(bert, "GET", f"{API}/{row.request_id}")[0] == 200
     assert send(bert, "GET", f"{API}/{for_anna.request_id}")[0] == 404
+
+
+ASK = {"plugin_id": "mind.x", "permission_type": "FileWrite", "justification": "because"}
+
+
+def test_no_card_is_opened_in_anothers_session_nor_at_an_event_of_another(session: Session) -> None:
+    Session.objects.create(
+        session_id="ses_bert", status="running", created_at=timezone.now(), agent_name="agent.bert"
+    )
+    event = Event.objects.create(session_id="ses_anna", event_type="pre_tool", timestamp="t")
+    bert = client("bert", "agent", agent_id="agent.bert")
+    tries = [
+        ({"session_id": "ses_anna"}, 404),
+        ({"session_id": "ses_bert", "event_id": event.pk}, 400),
+        ({"session_id": "ses_bert"}, 201),
+        ({"session_id": "ses_none"}, 201),
+    ]
+    assert [send(bert, "POST", API, ASK | named)[0] for named, _ in tries] == [code for _, code in tries]
+    here = {"session_id": "ses_anna", "event_id": event.pk}
+    assert send(client("anna", "agent", agent_id="agent.anna"), "POST", API, ASK | here)[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_input", "answered"),
+    [
+        ("Bash", {"command": "ls"}, True),
+        ("Bash", {"command": "ls -a"}, True),
+        ("Bash", {"command": "rm -rf /"}, False),
+        ("Bash", None, False),
+        ("Write", {"command": "ls"}, False),
+    ],
+)
+def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
+    session: Session, tool: str, tool_input: dict[str, Any] | None, answered: bool
+) -> None:
+    """A card may name any call's id, whatever it shows."""
+    subject = Subject(tool_calls.PLUGIN, tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
+    ask = approvals.Ask(subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk)
+    row = approvals.request(ask, by=key_actor("anna")).request
+    tool_calls.decide(
+        row.request_id, by=person("approver"), verdict="approved", edited="ls -a", edited_field="command"
+    )
+    asks = tool_calls.AskedCall(
+        "PermissionRequest", session.pk, None, 0, tool, tool_input, "", call_id="toolu_1"
+    )
+    settled = tool_calls.answered_before(asks, timezone.now())
+    assert (settled is not None and settled["status"] == "approved") is answered
