@@ -9,6 +9,23 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
+    if sys.argv[1:2] == ["serve"] and not {"--control", "-h", "--help"} & set(sys.argv):
+        from coordinator.lib import supervisor  # listens before anything else is loaded
+
+        sys.exit(supervisor.serve())
+    if sys.argv[1:2] == ["install_service"]:  # it makes another user's data folder, and none of root's
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
+            os.environ["SIGNALBOX_DATA_DIR"] = folder
+            os.environ.pop("DATABASE_URL", None)
+            run()
+        return
+    run()
+
+
+def run() -> None:
+    """Run the command that the words after manage.py name."""
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line

@@ -12,8 +12,7 @@ class CoordinatorConfig(AppConfig):
     verbose_name = "Signalbox"
 
     def ready(self) -> None:
-        """Connect what follows every migrate."""
         # Imported here: it imports models, which are not there before the apps are ready.
-        from coordinator import post_migrate  # noqa: PLC0415
+        from coordinator.operations import post_migrate  # noqa: PLC0415
 
         post_migrate.connect(self)

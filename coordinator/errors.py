@@ -56,8 +56,6 @@ class Conflict(SignalboxError):
 
 
 class TooLarge(SignalboxError):
-    """A body over the door's limit."""
-
     status = 413
 
 

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.request import split_domain_port
 from django.urls import get_resolver
 
-from coordinator import feed, trace
+from coordinator.feed import reader as feed
+from coordinator.lib import trace
+from coordinator.lib.addresses import is_loopback
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -55,6 +58,24 @@ class RefuseNul:
         return self.get_response(request)
 
 
+class OwnHost:
+    """Leads people from the bare loopback address to the host name that their cookies are kept under."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not settings.OWN_HOST or not request.path.startswith(("/ui/", "/admin/")):
+            return self.get_response(request)
+        name, port = split_domain_port(request.get_host())
+        if not is_loopback(name.strip("[]")):
+            return self.get_response(request)
+        place = f"http://{settings.OWN_HOST}{f':{port}' if port else ''}"  # the port may be forwarded
+        if request.method in {"GET", "HEAD"}:
+            return HttpResponseRedirect(place + request.get_full_path())
+        return HttpResponse(f"Nothing was changed. Sign in at {place}", "text/plain", status=403)
+
+
 class ContentSecurityPolicy:
     """Sets the one strict policy of settings.SECURE_CSP (Django 6 brings its own; delete this then)."""
 
@@ -65,6 +86,22 @@ class ContentSecurityPolicy:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", self.policy)
+        return response
+
+
+class NoStore:
+    """Keeps every answer out of caches, also the browser's own: on a shared machine they outlive the sign-out.
+
+    It stands behind WhiteNoise, whose files are nobody's secret.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if "no-store" not in response.headers.get("Cache-Control", ""):
+            response.headers["Cache-Control"] = "no-store"
         return response
 
 

@@ -6,6 +6,7 @@ sentence that says what to do; `manage.py` prints that sentence and exits 1.
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import secrets
@@ -15,6 +16,9 @@ from urllib.parse import urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+
+from coordinator.lib import addresses, private_files
+from coordinator.lib.addresses import is_loopback
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -77,49 +81,80 @@ def env_networks(name: str) -> list[str]:
 
 def split_bind(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
-    host, _, port = bind.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ImproperlyConfigured(
-            f"SIGNALBOX_BIND must be host:port, for example 127.0.0.1:8765, not {bind!r}."
-        )
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return addresses.split(bind)
+    except ValueError as problem:
+        raise ImproperlyConfigured(str(problem)) from None
 
 
 def kept_secret_key(folder: Path) -> str:
     """Return the key kept in `folder`, made on first use and readable by its owner alone."""
     path = folder / "secret_key"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
+            private_files.file(path)
             return path.read_text().strip()
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(64))
         return path.read_text().strip()
-    except OSError as problem:
+    except (OSError, private_files.NotPrivate) as problem:
+        raise _unusable(folder, problem) from None
+
+
+def keep_private(folder: Path) -> None:
+    """Have the data folder, and what lies in it, for this user alone; mend what is ours, refuse what is not."""
+    try:
+        private_files.folder(folder)
+        for name in ("attachments", "thumbnails"):
+            private_files.tree(folder / name)
+    except (OSError, private_files.NotPrivate) as problem:
+        raise _unusable(folder, problem) from None
+
+
+def keep_database_private(path: Path) -> None:
+    """Have SQLite's file, and those that it keeps beside, for this user alone; where it may lie elsewhere, too."""
+    try:
+        if path.parent.exists():
+            private_files.require_safe_place(path)
+        for beside in ("", "-wal", "-shm", "-journal", ".migrating"):
+            private_files.file(path.with_name(path.name + beside))
+    except (OSError, private_files.NotPrivate) as problem:
         raise ImproperlyConfigured(
-            f"The data folder {folder} cannot be used ({problem.strerror}). "
-            "Make it writable, or name another in SIGNALBOX_DATA_DIR."
+            f"The database {path} is not safe. {_why(problem)} DATABASE_URL says where it is."
         ) from None
 
 
-# --- where things are -------------------------------------------------------------------------------------
+def _unusable(folder: Path, problem: Exception) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        f"The data folder {folder} cannot be used: {_why(problem)} Fix that, or name another folder "
+        "in SIGNALBOX_DATA_DIR."
+    )
 
+
+def _why(problem: Exception) -> str:
+    return f"{problem.strerror}." if isinstance(problem, OSError) else str(problem)
+
+
+def own_host(key: str) -> str:
+    """Return this install's host name for people's pages on loopback: always the same for the same key."""
+    return f"signalbox-{hmac.digest(key.encode(), b'signalbox.own-host', 'sha256').hex()[:10]}.localhost"
+
+
+# Whatever this process makes is for its user alone: the database, its log, attachments, static files.
+os.umask(0o077)
 DATA_DIR = Path(env_str("SIGNALBOX_DATA_DIR", str(BASE_DIR / "data"))).expanduser().absolute()
-BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", "127.0.0.1:8765"))
-BIND = f"[{BIND_HOST}]:{BIND_PORT}" if ":" in BIND_HOST else f"{BIND_HOST}:{BIND_PORT}"
-PUBLIC_URL = env_str("SIGNALBOX_PUBLIC_URL", f"http://{BIND}").rstrip("/")
+keep_private(DATA_DIR)
+BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", addresses.USUAL))
+BIND = addresses.joined(BIND_HOST, BIND_PORT)
+SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
+# Cookies ignore ports: under 127.0.0.1 every program that serves a page on this machine is sent them. So people's
+# pages have a host name of their own there, which browsers find by themselves; machines stay at the bare address.
+OWN_HOST = own_host(SECRET_KEY) if is_loopback(BIND_HOST) and not env_str("SIGNALBOX_PUBLIC_URL", "") else ""
+PUBLIC_URL = env_str(
+    "SIGNALBOX_PUBLIC_URL", f"http://{OWN_HOST}:{BIND_PORT}" if OWN_HOST else f"http://{BIND}"
+).rstrip("/")
 TRUSTED_PROXIES = env_networks("SIGNALBOX_TRUSTED_PROXIES")
 
 _public = urlsplit(PUBLIC_URL)
@@ -129,10 +164,7 @@ if _public.scheme not in {"http", "https"} or not _public.hostname or _public.pa
     )
 HTTPS = _public.scheme == "https"
 
-# --- security ---------------------------------------------------------------------------------------------
-
 DEBUG = env_bool("SIGNALBOX_DEBUG", False)
-SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or kept_secret_key(DATA_DIR)
 
 # Who asks at the address that it is bound to is answered too: balancers, the doctor.
 _every_address = {"0.0.0.0", "::"}  # noqa: S104 # compared, not bound to
@@ -160,6 +192,12 @@ SESSION_COOKIE_NAME = f"{_host_only}signalbox_session"
 CSRF_COOKIE_NAME = f"{_host_only}signalbox_csrf"
 DEVICE_COOKIE_NAME = "signalbox_device"  # a browser that somebody has signed in with (actions/accounts.py)
 SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_ENGINE = "coordinator.identity.session_store"
+SIGN_IN_GOOD_FOR = env_seconds(
+    "SIGNALBOX_SIGN_IN_GOOD_FOR", 12 * 3600
+)  # until the password is asked for again
+# In the session, not in a cookie: a cookie's words are as safe as SECRET_KEY, and shown as the HTML they say they are.
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_SSL_REDIRECT = HTTPS
 # A probe on the machine itself speaks plain HTTP to the port behind the proxy.
@@ -200,8 +238,6 @@ LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "accounts:login"
 CSRF_FAILURE_VIEW = "dashboard.views.errors.csrf_failure"
 
-# --- the program ------------------------------------------------------------------------------------------
-
 INSTALLED_APPS = [
     "coordinator.apps.CoordinatorConfig",
     "dashboard.apps.DashboardConfig",
@@ -225,16 +261,22 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "coordinator.middleware.ContentSecurityPolicy",
     "coordinator.middleware.RefuseNul",
+    "coordinator.middleware.OwnHost",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "coordinator.middleware.NoStore",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "dashboard.frame.proofs.RequireProof",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "coordinator.middleware.MachineMethods",
+    "dashboard.rendering.allowance.PageAllowance",
 ]
+# How long one page may wait for all its Markdown, colours and diffs to be drawn; what is late is shown plain.
+RENDERING_SECONDS = 0.3
 
 ROOT_URLCONF = "coordinator.urls"
 APPEND_SLASH = True
@@ -247,21 +289,27 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
         "OPTIONS": {
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    [
+                        "dashboard.frame.lean_templates.Loader",
+                        "django.template.loaders.app_directories.Loader",
+                    ],
+                )
+            ],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.context.rail",
+                "dashboard.frame.context.rail",
             ],
         },
     },
 ]
 
 DJANGO_TABLES2_TEMPLATE = "components/table.html"
-
-# --- the database -----------------------------------------------------------------------------------------
 
 SQLITE_SYNCHRONOUS = env_str("SIGNALBOX_SQLITE_SYNCHRONOUS", "NORMAL").upper()
 if SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL", "EXTRA"}:
@@ -270,8 +318,9 @@ if SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL", "EXTRA"}:
 
 def sqlite_database(path: Path | str) -> dict[str, Any]:
     """Return Django's settings for one SQLite file, set up for many readers and short writers."""
+    keep_database_private(Path(path).absolute())
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "coordinator.engine.sqlite",
         "NAME": str(path),
         # Threads are few and live as long as their worker (edge/bridge.py), so their connections may too.
         "CONN_MAX_AGE": None,
@@ -313,8 +362,6 @@ def database_from_url(url: str) -> dict[str, Any]:
 DATABASES = {"default": database_from_url(os.environ.get("DATABASE_URL", "").strip())}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# --- language, time, files --------------------------------------------------------------------------------
-
 LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
@@ -325,21 +372,18 @@ STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "coordinator.operations.static_files.StaticFiles"},
 }
-
-# --- the server (management/commands/serve.py) ------------------------------------------------------------
 
 WORKERS = env_int("SIGNALBOX_WORKERS", 0)  # 0: chosen from the machine
 THREADS = env_int("SIGNALBOX_THREADS", 2, least=1)
 MAX_STREAMS = env_int("SIGNALBOX_MAX_STREAMS", 4000, least=1)  # open at a time per worker
+MAX_POLLS = env_int("SIGNALBOX_MAX_POLLS", 4000, least=2)  # held at a time per worker
 STREAMS_PER_CLIENT = env_int("SIGNALBOX_STREAMS_PER_CLIENT", 2000, least=1)  # … by one key or person
 GRACEFUL_TIMEOUT = 2  # seconds; a runner gives up after three polls that failed within 3 s
 
 # Secrets in what agents report are masked before they are stored (coordinator/secrets).
 MASK_SECRETS = env_bool("SIGNALBOX_MASK_SECRETS", True)
-
-# --- the coordinator's clock, all in seconds --------------------------------------------------------------
 
 RUNNER_POLL_TIMEOUT = env_seconds("SIGNALBOX_RUNNER_POLL_TIMEOUT", 30)
 RUNNER_HEARTBEAT_INTERVAL = env_seconds("SIGNALBOX_RUNNER_HEARTBEAT_INTERVAL", 60)
@@ -350,13 +394,13 @@ RUNNER_REMOVE_AFTER = env_seconds("SIGNALBOX_RUNNER_REMOVE_AFTER", 600)
 SESSION_IDLE_AFTER = env_seconds("SIGNALBOX_SESSION_IDLE_AFTER", 900)
 SESSION_SILENT_AFTER = env_seconds("SIGNALBOX_SESSION_SILENT_AFTER", 12 * 3600)
 
-# --- approvals --------------------------------------------------------------------------------------------
-
 # Permission types that need two different people, and whether people may decide what their own keys asked for.
 TWO_PERSON_TYPES = env_list("SIGNALBOX_TWO_PERSON_TYPES")
 DECIDE_OWN_REQUESTS = env_bool("SIGNALBOX_DECIDE_OWN_REQUESTS", True)
 # Permission types that are approved without a person, as "YOLO" in the record. Empty unless an operator says so.
 AUTO_APPROVE_TYPES = env_list("SIGNALBOX_AUTO_APPROVE_TYPES")
+# How many requests of one key may wait for people at a time; more are refused, so that others are seen too.
+MAX_PENDING_REQUESTS = env_int("SIGNALBOX_MAX_PENDING_REQUESTS", 100)
 # What an admin may have started to ask an MCP server for its tools; `none` switches that off.
 _may_start = env_str("SIGNALBOX_DISCOVERY_COMMANDS", "npx,node,python,python3,uvx,deno,bun")
 DISCOVERY_COMMANDS = [name.strip() for name in _may_start.split(",") if name.strip() not in {"", "none"}]
@@ -364,11 +408,9 @@ DISCOVERY_COMMANDS = [name.strip() for name in _may_start.split(",") if name.str
 DENY_CHANGED_TOOLS = env_bool("SIGNALBOX_DENY_CHANGED_TOOLS", False)
 if _both := sorted(set(TWO_PERSON_TYPES) & set(AUTO_APPROVE_TYPES)):
     raise ImproperlyConfigured(
-        f"{', '.join(_both)} cannot need two people and none at all: take it out of SIGNALBOX_AUTO_APPROVE_TYPES "
-        "or of SIGNALBOX_TWO_PERSON_TYPES."
+        f"{', '.join(_both)} cannot need two people and nobody. Remove it from "
+        "SIGNALBOX_AUTO_APPROVE_TYPES or from SIGNALBOX_TWO_PERSON_TYPES."
     )
-
-# --- how long things are kept, in days; 0: for ever (actions/pruning.py) -----------------------------------
 
 KEEP_SESSIONS_DAYS = env_int("SIGNALBOX_KEEP_SESSIONS_DAYS", 0)
 KEEP_EVENT_BODIES_DAYS = env_int("SIGNALBOX_KEEP_EVENT_BODIES_DAYS", 0)
@@ -376,12 +418,18 @@ KEEP_REQUESTS_DAYS = env_int("SIGNALBOX_KEEP_REQUESTS_DAYS", 0)
 KEEP_CHAT_DAYS = env_int("SIGNALBOX_KEEP_CHAT_DAYS", 0)
 KEEP_NOTIFICATIONS_DAYS = env_int("SIGNALBOX_KEEP_NOTIFICATIONS_DAYS", 30)
 
-# --- webhooks ---------------------------------------------------------------------------------------------
-
 # Networks of our own that people's webhooks may reach all the same; all others that are not public are refused.
 WEBHOOK_NETWORKS = env_networks("SIGNALBOX_WEBHOOK_NETWORKS")
-
-# --- mail -------------------------------------------------------------------------------------------------
+# The transparency log (coordinator/transparency): its signing key, and where its checkpoints are sent.
+AUDIT_KEY_FILE = Path(env_str("SIGNALBOX_AUDIT_KEY", str(DATA_DIR / "audit_key"))).expanduser().absolute()
+AUDIT_CHECKPOINTS = env_list("SIGNALBOX_AUDIT_CHECKPOINTS")
+# Decisions as OpenTelemetry (coordinator/actions/decision_events.py): an OTLP address over HTTP, and headers for it.
+OTLP_ENDPOINT = env_str("SIGNALBOX_OTLP_ENDPOINT", "").rstrip("/")
+OTLP_HEADERS = dict(part.split("=", 1) for part in env_list("SIGNALBOX_OTLP_HEADERS") if "=" in part)
+if OTLP_ENDPOINT and urlsplit(OTLP_ENDPOINT).scheme not in {"http", "https"}:
+    raise ImproperlyConfigured(
+        f"SIGNALBOX_OTLP_ENDPOINT must be an http(s) address such as http://127.0.0.1:4318, not {OTLP_ENDPOINT!r}."
+    )
 
 EMAIL_HOST = env_str("SIGNALBOX_SMTP_HOST", "")
 EMAIL_PORT = env_int("SIGNALBOX_SMTP_PORT", 587, least=1)
@@ -391,8 +439,6 @@ EMAIL_USE_TLS = env_bool("SIGNALBOX_SMTP_TLS", True)
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env_str("SIGNALBOX_MAIL_FROM", "signalbox@localhost")
 
-# --- logs -------------------------------------------------------------------------------------------------
-
 LOG_FORMAT = env_str("SIGNALBOX_LOG_FORMAT", "text").lower()
 if LOG_FORMAT not in {"text", "json"}:
     raise ImproperlyConfigured(f"SIGNALBOX_LOG_FORMAT must be text or json, not {LOG_FORMAT!r}.")
@@ -400,12 +446,13 @@ if LOG_FORMAT not in {"text", "json"}:
 ACCESS_LOG = env_str("SIGNALBOX_ACCESS_LOG", "slow").lower()
 if ACCESS_LOG not in {"off", "slow", "all"}:
     raise ImproperlyConfigured(f"SIGNALBOX_ACCESS_LOG must be off, slow or all, not {ACCESS_LOG!r}.")
+_MASK = "ext://coordinator.secrets.masking.for_logs"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "coordinator.logs.Readable"},
-        "json": {"()": "coordinator.logs.Json"},
+        "text": {"()": "coordinator.lib.logs.Readable", "mask": _MASK},
+        "json": {"()": "coordinator.lib.logs.Json", "mask": _MASK},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},

@@ -16,13 +16,16 @@ class DashboardConfig(AppConfig):
 
     def ready(self) -> None:
         """Tell the live stream how rows and the rail's numbers look."""
-        fragments, rail = import_module("coordinator.edge.fragments"), import_module("dashboard.rail")
+        fragments, rail = import_module("coordinator.live.fragments"), import_module("dashboard.frame.rail")
         register = fragments.register
+        with_allowance = import_module("dashboard.rendering.allowance").with_allowance
         for entry in rail.ENTRIES:
             if entry.badge:
                 fragments.register_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
-        register("chat_messages", import_module("dashboard.chat_messages").message_fragments)
-        register("sessions", import_module("dashboard.session_rows").row_fragments)
+        register("chat_messages", with_allowance(import_module("dashboard.chat.messages").message_fragments))
+        register("sessions", with_allowance(import_module("dashboard.sessions.rows").row_fragments))
+        register("session_titles", import_module("dashboard.sessions.rows").title_fragments)
+        fragments.register_view(import_module("dashboard.timeline.drawing").VIEW)
 
 
 class AdminSiteConfig(AdminConfig):

@@ -15,9 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    expect,
+    sync_playwright,
+)
 
-from tests.served import PEOPLE, Served
+from tests.served import PEOPLE, PROOF, Served
 
 FLAGS = [
     "--headless",
@@ -29,6 +37,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=15_000)  # ms; on a machine where many tests are at work
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
@@ -108,9 +117,19 @@ def sign_in(context: BrowserContext, name: str) -> None:
     """Sign in as one of PEOPLE with the context's cookies, without drawing the form."""
     context.request.get("/ui/sign-in/")
     token = next(cookie["value"] for cookie in context.cookies() if cookie["name"] == "signalbox_csrf")
-    form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token}
+    form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token, "new_proof": PROOF}
     answer = context.request.post("/ui/sign-in/", form=form)
     assert answer.url.endswith("/ui/"), answer.text()
+    page = context.new_page()
+    page.goto("/health")
+    page.evaluate("proof => localStorage.setItem('signalbox-proof', proof)", PROOF)
+    page.close()
+
+
+def confirm_by_password(page: Page, name: str) -> None:
+    """Give the password on the page that asks for it: without a script there is no other proof of a sign-in."""
+    page.locator("main").get_by_label(f"Password of {name}").fill(PEOPLE[name])
+    page.get_by_role("button", name="Confirm and continue").click()
 
 
 @pytest.fixture

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import TransactionTestCase
+from django.test import Client, TransactionTestCase
+from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
+from coordinator.identity import proofs
 from tests.browser import (  # noqa: F401 - fixtures for every test
     RUNNING,
     chromium,
     leave_if_done,
     person_at,
 )
-from tests.served import Served, Template, running, shared_template
+from tests.served import PROOF, Served, Template, running, shared_template
+from tests.shared_server import SharedServer
 from tests.standing import Standing
 
 
@@ -38,7 +41,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In parallel (`pytest -n auto`), a file's tests stay in one process: they share a server."""
+    """In parallel, a file's tests stay in one process: they share a server."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False  # the order below
@@ -50,6 +53,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In parallel, what takes longest goes first, so that all processes are done at about the same time."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
+
+
+@pytest.fixture(autouse=True, scope="session")
+def force_login_with_proof() -> Iterator[None]:
+    """`client.force_login` gives what a browser has after signing in: the cookie and the proof beside it."""
+    plain = Client.force_login
+
+    def force_login(client: Client, *args: Any, **options: Any) -> None:
+        plain(client, *args, **options)
+        session = client.session
+        proofs.bind(session, PROOF, timezone.now())
+        session.save()
+        client.defaults["HTTP_X_SIGNALBOX_PROOF"] = PROOF
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "force_login", force_login)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +116,20 @@ def one_server(served_template: Template, tmp_path_factory: pytest.TempPathFacto
         yield server
 
 
+@pytest.fixture(scope="session")
+def shared_server(
+    served_template: Template, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker
+) -> Iterator[SharedServer]:
+    """The server that this process's tests share."""
+    shared = SharedServer(served_template, tmp_path_factory.mktemp("shared"), django_db_blocker)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
-def served(serve: Callable[..., Served]) -> Served:
-    """A server with two workers and a database of its own."""
-    return serve()
+def served(shared_server: SharedServer) -> Iterator[Served]:
+    """A server with two workers, with the seeded rows and no others. It has served other tests before."""
+    served = shared_server.fresh()
+    yield served
+    while served.clients:
+        served.clients.pop().close()

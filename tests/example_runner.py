@@ -26,7 +26,13 @@ class ExampleRunner:
     """Registers, polls, and runs each run in a thread of its own, until it is told to end."""
 
     def __init__(
-        self, url: str, key: str, *, hostname: str | None = None, tags: list[str] | None = None
+        self,
+        url: str,
+        key: str,
+        *,
+        hostname: str | None = None,
+        tags: list[str] | None = None,
+        newest: bool = False,
     ) -> None:
         self.client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=35)
         self.identity = {
@@ -35,10 +41,12 @@ class ExampleRunner:
             "executor_profile": "example",
         }
         self.tags = tags or []
+        self.newest = newest  # its executors outlive their runs, as those of the newest version do
         self.runner_id = ""
         self.ending = threading.Event()
         self.stops: dict[str, threading.Event] = {}
         self.took: list[dict[str, Any]] = []
+        self.kept: dict[str, str] = {}  # sessions whose process waits, by the run that it ran last
         self.executors: list[threading.Thread] = []
         self.thread = threading.Thread(target=self.work, daemon=True)
 
@@ -58,7 +66,9 @@ class ExampleRunner:
 
     def register(self) -> None:
         """Say who this is and what it offers."""
-        executor = {"type": "example", "command": "none", "config": {}}
+        executor: dict[str, Any] = {"type": "example", "command": "none", "config": {}}
+        if self.newest:
+            executor |= {"type": "autonomous", "lifecycle": "persistent"}
         body = {**self.identity, "executor": executor, "tags": self.tags}
         self.runner_id = self.call("POST", "/runner/register", body)["runner_id"]
 
@@ -79,7 +89,10 @@ class ExampleRunner:
 
     def heed(self, answer: dict[str, Any]) -> None:
         """Do what a poll's answer says."""
-        if "stop_runs" in answer:
+        if self.newest and "stop_sessions" in answer:
+            for session_id in answer["stop_sessions"]:
+                self.end_process(session_id)
+        elif "stop_runs" in answer:
             for run_id in answer["stop_runs"]:
                 if run_id in self.stops:
                     self.stops[run_id].set()
@@ -99,16 +112,31 @@ class ExampleRunner:
             binding = {**self.identity, "executor_session_id": str(uuid.uuid4())}
             del binding["project_dir"]
             self.call("POST", f"/sessions/{run['session_id']}/bind", binding)
-        self.say(run, "user", run["prompt"])
-        delay = DELAY.search(run["prompt"])
+        prompt = run["parameters"]["prompt"] if self.newest else run["prompt"]
+        self.say(run, "user", prompt)
+        delay = DELAY.search(prompt)
         if self.stops[run["run_id"]].wait(float(delay[1]) if delay else 0):
             self.report(run, "stopped", signal="SIGTERM")
-        elif "[[fail]]" in run["prompt"]:
+        elif "[[fail]]" in prompt:
             self.report(run, "failed", error="Process exited with code 1")
+        elif self.newest:
+            self.say(run, "assistant", f"[EXAMPLE] Received: {prompt}")
+            self.kept[run["session_id"]] = run["run_id"]
+            self.report(run, "completed", status="success", session_status="idle")
         else:
-            self.say(run, "assistant", f"[EXAMPLE] Received: {run['prompt']}")
+            self.say(run, "assistant", f"[EXAMPLE] Received: {prompt}")
             self.event(run, "session_stop", exit_code=0, reason="completed")
             self.report(run, "completed", status="success")
+
+    def end_process(self, session_id: str) -> None:
+        """End a session's process: the one that waits in it, or the one that runs in it."""
+        if self.kept.pop(session_id, None) is not None:
+            body = {"runner_id": self.runner_id, "status": "finished"}
+            with contextlib.suppress(httpx.HTTPError):
+                self.call("POST", f"/runner/sessions/{session_id}/status", body)
+        for run in self.took:
+            if run["session_id"] == session_id and run["run_id"] in self.stops:
+                self.stops[run["run_id"]].set()
 
     def say(self, run: dict[str, Any], role: str, text: str) -> None:
         """Send a message of the conversation."""

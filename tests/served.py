@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Known to every server a test starts (tests/served_seed.py makes them).
 KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in ("runner", "agent", "operator", "read", "all")}
 PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
+PROOF = "5e" * 32  # what a browser keeps beside its cookie (coordinator/identity/proofs.py)
 READY_WITHIN = 90.0  # seconds, on a slow machine with many other tests at work
 STOPPED_WITHIN = 10.0
 _ports = itertools.count(os.getpid() * 997 % 12_000)
@@ -89,7 +90,10 @@ class Template:
             [sys.executable, "-m", "tests.served_seed"], cwd=ROOT, env=env, check=True, timeout=300
         )
         manage(
-            "shell", "-c", "from coordinator import startup; startup.prepare_static_files(say=str)", env=env
+            "shell",
+            "-c",
+            "from coordinator.operations import startup; startup.prepare_static_files(say=str)",
+            env=env,
         )
 
     @staticmethod
@@ -160,7 +164,9 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.workers = workers
         self.env = (
-            template.environment(folder, self.database) | {"SIGNALBOX_BIND": f"127.0.0.1:{self.port}"} | env
+            template.environment(folder, self.database)
+            | {"SIGNALBOX_BIND": f"127.0.0.1:{self.port}", "SIGNALBOX_PUBLIC_URL": self.url}
+            | env
         )
         self.log = folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -210,8 +216,7 @@ class Served:
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers."""
         assert self.process is not None
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(pid) for pid in children.split()]
+        return [worker for server in children_of(self.process.pid) for worker in children_of(server)]
 
     def kill_worker(self) -> int:
         """Kill one worker as a crash would (SIGKILL) and return its process id."""
@@ -234,11 +239,14 @@ class Served:
             "username": name,
             "password": PEOPLE[name],
             "csrfmiddlewaretoken": client.cookies["signalbox_csrf"],
+            "new_proof": PROOF,
         }
         answer = client.post("/ui/sign-in/", data=form, headers={"Referer": self.url})
         assert answer.status_code == 200, answer.text
         token = client.cookies["signalbox_csrf"]
-        client.headers.update({"X-CSRFToken": token, "Referer": self.url, "Origin": self.url})
+        client.headers.update(
+            {"X-CSRFToken": token, "X-Signalbox-Proof": PROOF, "Referer": self.url, "Origin": self.url}
+        )
         return client
 
     def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -268,6 +276,14 @@ class Served:
         finally:
             if postgres_url():
                 drop_database(self.database)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the process ids of a process's children; none where it is gone."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def with_database(url: str, name: str) -> str:

@@ -18,7 +18,7 @@ for _name in ("SIGNALBOX_BIND", "SIGNALBOX_PUBLIC_URL", "SIGNALBOX_ALLOWED_HOSTS
 from coordinator.settings import *  # noqa: E402, F403
 from coordinator.settings import DATABASES  # noqa: E402
 
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+if DATABASES["default"]["ENGINE"] == "coordinator.engine.sqlite":
     # A file, as in production: an in-memory database has no second connection, and so no lock and no WAL.
     DATABASES["default"]["TEST"] = {"NAME": os.path.join(_folder, "test.sqlite3")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -28,3 +28,5 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
+# A machine that runs tests may be slow; what takes too much processor time is plain here as well.
+RENDERING_SECONDS = 20

@@ -9,84 +9,123 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-from coordinator import triggers
+from coordinator.feed import triggers
 
 Rows = list[tuple[Any, ...]]
 KEPT = {"django_migrations"}
 
 
 class Standing:
-    """The rows of a migrated database, table by table."""
+    """The rows of a migrated database, table by table. `on` is a connection to it, Django's own if none is given."""
 
-    def __init__(self) -> None:
-        self.rows = {table: rows for table in tables() if (rows := rows_of(table))}
+    def __init__(self, on: BaseDatabaseWrapper | None = None) -> None:
+        self.on: Any = on or connection
+        self.rows = {table: rows for table in tables(self.on) if (rows := rows_of(self.on, table))}
 
-    def restore(self) -> None:
-        """Make the database hold these rows and no others; put triggers back."""
-        triggers.restore(connection)
-        stray = [table for table in filled(tables()) if table not in self.rows]
-        changed = any(rows_of(table) != rows for table, rows in self.rows.items())
-        emptied = tables() if changed else stray
-        if not emptied:
+    def restore(self, *, keep_changes: bool = False) -> None:
+        """Make the database hold these rows and no others; put triggers back.
+
+        `keep_changes` leaves the feed and its triggers as they are: for a server that goes on with the database.
+        """
+        if not keep_changes:
+            triggers.restore(self.on)
+        left_alone = {"changes"} if keep_changes else set()
+        names = [table for table in tables(self.on) if table not in left_alone]
+        stray = [table for table in filled(self.on, names) if table not in self.rows]
+        altered = [t for t, rows in self.rows.items() if t not in left_alone and rows_of(self.on, t) != rows]
+        if not stray and not altered:
             return
-        with connection.constraint_checks_disabled(), transaction.atomic(), connection.cursor() as cursor:
-            empty(cursor, emptied)
-            if changed:
-                for table in parents_first(list(self.rows)):
-                    marks = ", ".join(["%s"] * len(self.rows[table][0]))
-                    cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", self.rows[table])
-            if connection.vendor == "postgresql":
-                cursor.execute(
-                    "SET CONSTRAINTS ALL IMMEDIATE"
-                )  # the feed's triggers write now, not at commit
-            cursor.execute("DELETE FROM changes")
+        emptied = names if altered and not keep_changes else [*stray, *altered]
+        with self.on.constraint_checks_disabled(), Committed(self.on), self.on.cursor() as cursor:
+            self._fill(cursor, emptied, by_row=keep_changes)
+            if not keep_changes:
+                cursor.execute("DELETE FROM changes")
+
+    def _fill(self, cursor: Any, emptied: list[str], *, by_row: bool) -> None:
+        emptied = empty(self.on, cursor, emptied, by_row=by_row)
+        for table in parents_first(self.on, [t for t in self.rows if t in emptied]):
+            marks = ", ".join(["%s"] * len(self.rows[table][0]))
+            cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", self.rows[table])
+        if self.on.vendor == "postgresql":
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the feed's triggers write now, not at commit
 
 
-def tables() -> list[str]:
+class Committed:
+    """A transaction on a connection that Django need not know by an alias."""
+
+    def __init__(self, on: BaseDatabaseWrapper) -> None:
+        self.on = on
+
+    def __enter__(self) -> None:
+        self.on.set_autocommit(False)
+
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
+        (self.on.rollback if problem else self.on.commit)()
+        self.on.set_autocommit(True)
+
+
+def tables(on: Any) -> list[str]:
     """Return every table whose rows are a test's business. A search index's own inner tables are not."""
-    with connection.cursor() as cursor:
-        names = set(connection.introspection.table_names(cursor)) - KEPT
-        if connection.vendor == "sqlite":
+    with on.cursor() as cursor:
+        names = set(on.introspection.table_names(cursor)) - KEPT
+        if on.vendor == "sqlite":
             cursor.execute("SELECT name FROM pragma_table_list WHERE type = 'shadow'")
             names -= {name for (name,) in cursor.fetchall()}
     return sorted(names)
 
 
-def filled(names: list[str]) -> list[str]:
+def filled(on: Any, names: list[str]) -> list[str]:
     """Return those tables that have rows, in one query."""
-    with connection.cursor() as cursor:
+    with on.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(f"SELECT '{n}' WHERE EXISTS (SELECT 1 FROM {n})" for n in names))
         return [name for (name,) in cursor.fetchall()]
 
 
-def rows_of(table: str) -> Rows:
+def rows_of(on: Any, table: str) -> Rows:
     """Return all rows of a table, in an order that does not depend on where they lie."""
-    with connection.cursor() as cursor:
+    with on.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {table}")
         return sorted(cursor.fetchall(), key=repr)
 
 
-def empty(cursor: Any, names: list[str]) -> None:
-    """Delete every row of the tables, leaving their sequences."""
-    if connection.vendor == "postgresql":
+def empty(on: Any, cursor: Any, names: list[str], *, by_row: bool = False) -> list[str]:
+    """Delete every row of the tables and of those that name them, leaving their sequences; return which.
+
+    `by_row`: so that the feed's triggers tell of it, which PostgreSQL's TRUNCATE passes over.
+    """
+    names = with_children(on, cursor, names)
+    if on.vendor == "postgresql" and not by_row:
         cursor.execute(f"TRUNCATE {', '.join(names)} CASCADE")
-    else:
-        for name in names:
-            # The search index keeps no text of its own, so FTS5 cannot delete from it row by row.
-            whole = f"INSERT INTO {name} ({name}) VALUES ('delete-all')"
-            cursor.execute(whole if name == "sbx_search" else f"DELETE FROM {name}")
+        return names
+    for name in reversed(parents_first(on, names)):
+        # The search indexes keep no text of their own, so FTS5 cannot delete from them row by row.
+        whole = f"INSERT INTO {name} ({name}) VALUES ('delete-all')"
+        is_index = name in ("sbx_search", "sbx_search_pieces") and on.vendor == "sqlite"
+        cursor.execute(whole if is_index else f"DELETE FROM {name}")
+    return names
 
 
-def parents_first(names: list[str]) -> list[str]:
+def with_children(on: Any, cursor: Any, names: list[str]) -> list[str]:
+    """Return the tables and all whose foreign keys lead to them: emptying one takes the others' rows along."""
+    parents = {name: parents_of(on, cursor, name) for name in tables(on)}
+    found = set(names)
+    while more := {name for name, named in parents.items() if named & found} - found:
+        found |= more
+    return sorted(found)
+
+
+def parents_of(on: Any, cursor: Any, name: str) -> set[str]:
+    return {other for _, other in on.introspection.get_relations(cursor, name).values()}
+
+
+def parents_first(on: Any, names: list[str]) -> list[str]:
     """Return the tables so that each comes after those that its foreign keys name."""
     ordered: list[str] = []
-    with connection.cursor() as cursor:
-        parents = {
-            name: {other for _, other in connection.introspection.get_relations(cursor, name).values()}
-            for name in names
-        }
+    with on.cursor() as cursor:
+        parents = {name: parents_of(on, cursor, name) for name in names}
     while len(ordered) < len(names):
         ordered += [n for n in names if n not in ordered and parents[n] & set(names) <= {n, *ordered}]
     return ordered

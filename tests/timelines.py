@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coordinator import instants
+from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
 
 BEGAN = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.access import ALLOW
-from coordinator.access_requests import AccessWish, wish_of
 from coordinator.actions import grants
-from coordinator.actions.grants import Edit
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import Grant, PermissionRequest
+from coordinator.policy.access import ALLOW
+from coordinator.policy.access_requests import WantedAccess, wanted_access_of
+from coordinator.policy.edits import Edit
 
 
-def give(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
     """Grant what an approved request asks for, until the approval ends; nothing for any other request.
 
     A grant that stands already and lasts as long is left alone. Raises what `grants.apply` raises: without
     the grant there must be no approval either, so call it in the transaction of the decision.
     """
-    wish = wish_of(row)
+    wish = wanted_access_of(row)
     if wish is None:
         return
     until = row.expires_at if isinstance(row.expires_at, datetime) else None
@@ -29,7 +29,7 @@ def give(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None
     grants.apply([edit], by=by, now=now)
 
 
-def _standing(wish: AccessWish, now: datetime) -> list[Grant]:
+def _standing(wish: WantedAccess, now: datetime) -> list[Grant]:
     slots = grants.slots_of([wish.agent_id], [wish.server_id])
     rows = slots.get((wish.agent_id, wish.server_id, wish.tool_name), [])
     return [row for row in rows if grants.stands(row, now)]
@@ -42,9 +42,9 @@ def _lasts(row: Grant, until: datetime | None) -> bool:
     return end is None or (isinstance(end, datetime) and until is not None and end >= until)
 
 
-def take_back(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
     """End the grant that this approval made, if it still stands."""
-    wish = wish_of(row)
+    wish = wanted_access_of(row)
     if wish is None:
         return
     for one in _standing(wish, now):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core import signing
@@ -14,36 +15,54 @@ from django.db import transaction
 from django.utils.crypto import salted_hmac
 
 from coordinator.actions import audit
-from coordinator.actions.attempts import Limit, network_of
-from coordinator.actors import Actor, person, system
-from coordinator.errors import Invalid
+from coordinator.actions.attempts import THIS_MACHINE, AttemptLimit, network_of
+from coordinator.errors import Forbidden, Invalid
+from coordinator.identity.actors import Actor, person, system
+from coordinator.models import AuditLog
 
-# Wrong passwords slow down, by one of two counts. A browser that somebody has signed in with before has a count
-# of its own for that account: whoever guesses at a name from elsewhere cannot lock its owner out.
-FROM_ADDRESS = Limit(
+# Wrong passwords slow down. A browser that somebody has signed in with before has a count of its own for that
+# account: whoever guesses at a name from elsewhere cannot lock its owner out. For all other browsers three counts hold:
+# of a name from one address, of a name from everywhere, and of an address. The first is the lowest, so that no single
+# address uses up the second. An address that many share (this machine's own, a proxy's) must not be locked for all by
+# a program that guesses there, so the third is not asked of who has signed in from there before. It tells a caller at
+# such an address which names have; verdicts tell names to every program anyway.
+_FROM = "wrong name or password from {source}"
+FOR_NAME_FROM_ADDRESS = AttemptLimit(
     "SIGN_IN_FAILED",
-    "wrong name or password from {source}",
+    _FROM,
     tries=20,
     window=timedelta(minutes=10),
-    says="Too many wrong passwords from your address. Try again in some minutes.",
-)
-FOR_ACCOUNT = Limit(
-    "SIGN_IN_FAILED",
-    "",
-    tries=20,
-    window=timedelta(minutes=10),
-    says=(
-        "Too many wrong passwords for this name. Try again in some minutes, or in a browser where you have "
-        "signed in before: there you need not wait."
+    refusal=(
+        "Too many wrong passwords for this name. Try again in a few minutes, or use a browser in "
+        "which you have signed in before."
     ),
-    by_target=True,
 )
-ON_DEVICE = Limit(
+FOR_ACCOUNT = replace(FOR_NAME_FROM_ADDRESS, reason="", tries=50, by_target=True)
+FROM_ADDRESS = AttemptLimit(
+    "SIGN_IN_FAILED",
+    _FROM,
+    tries=20,
+    window=timedelta(minutes=10),
+    refusal=(
+        "Too many wrong passwords from your address. Try again in a few minutes, or use a browser in "
+        "which you have signed in before."
+    ),
+)
+# On this machine agents guess beside people, who may sign in here for the first time.
+FROM_THIS_MACHINE = replace(FROM_ADDRESS, tries=200)
+ON_DEVICE = AttemptLimit(
     "SIGN_IN_FAILED",
     "wrong password on known device {source}",
     tries=10,
     window=timedelta(minutes=10),
-    says="Too many wrong passwords in this browser. Try again in some minutes.",
+    refusal="Too many wrong passwords in this browser. Try again in a few minutes.",
+)
+UNPROVEN = AttemptLimit(
+    "SIGN_IN_UNPROVEN",
+    "with a session's cookie alone from {source}",
+    tries=20,
+    window=timedelta(minutes=10),
+    refusal="",
 )
 DEVICE_KNOWN_FOR = timedelta(days=180)
 _SALT = "signalbox.device"
@@ -51,7 +70,7 @@ _SALT = "signalbox.device"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Somebody tries to sign in: as whom, from where, and with which mark of an earlier sign-in (`device_mark`)."""
+    """An attempt to sign in: the name, the address, and the browser's mark of an earlier sign-in (`device_mark`)."""
 
     username: str
     address: str
@@ -64,24 +83,43 @@ class Attempt:
             return self.username
         return f"unknown:{salted_hmac(_SALT, self.username).hexdigest()[:16]}"
 
-    def limits(self) -> list[tuple[Limit, str]]:
+    def limits(self) -> list[tuple[AttemptLimit, str]]:
         """Return the limits that hold for this attempt, each with what it counts by."""
         if device := self._device():
             return [(ON_DEVICE, device)]
-        return [(FROM_ADDRESS, network_of(self.address)), (FOR_ACCOUNT, self.target)]
+        here, target = network_of(self.address), self.target
+        limits = [(replace(FOR_NAME_FROM_ADDRESS, target=target), here), (FOR_ACCOUNT, target)]
+        if not self._has_signed_in_here():
+            limits.append((FROM_THIS_MACHINE if here == THIS_MACHINE else FROM_ADDRESS, here))
+        return limits
+
+    def _has_signed_in_here(self) -> bool:
+        """Say whether that name has signed in from that address, as far as the audit log reaches back (90 days)."""
+        return AuditLog.objects.filter(
+            event_type="SIGNED_IN", target_id=self.username, reason=f"from {self.address}"
+        ).exists()
 
     def _device(self) -> str | None:
+        user = User.objects.filter(username=self.username).first() if self.mark else None
+        if user is None:
+            return None
         try:
-            user_id, device = signing.loads(self.mark, salt=_SALT, max_age=DEVICE_KNOWN_FOR)
+            user_id, device = signing.loads(
+                self.mark, key=_mark_key(user), salt=_SALT, max_age=DEVICE_KNOWN_FOR
+            )
         except (signing.BadSignature, ValueError, TypeError):
             return None
-        known = User.objects.filter(pk=user_id, username=self.username).exists()
-        return str(device) if known else None
+        return str(device) if user_id == user.pk else None
 
 
 def device_mark(user: User) -> str:
     """Return the mark by which a browser is known as one that this person has signed in with."""
-    return signing.dumps([user.pk, secrets.token_hex(8)], salt=_SALT)
+    return signing.dumps([user.pk, secrets.token_hex(8)], key=_mark_key(user), salt=_SALT)
+
+
+def _mark_key(user: User) -> str:
+    """Return what signs this person's marks: who knows the secret key alone could have as many tries as marks."""
+    return settings.SECRET_KEY + user.password
 
 
 def check_tries(attempt: Attempt, now: datetime) -> None:
@@ -92,14 +130,36 @@ def check_tries(attempt: Attempt, now: datetime) -> None:
 
 def note_sign_in(user: User, address: str, now: datetime) -> None:
     """Write down that a person signed in, and from where."""
+    _note_password(user, "SIGNED_IN", address, now)
+
+
+def _note_password(user: User, event_type: str, address: str, now: datetime) -> None:
     audit.record(
-        "SIGNED_IN",
+        event_type,
         actor=person(user),
         target=user.username,
         result="success",
         reason=f"from {address}",
         now=now,
     )
+
+
+def confirm(user: User, password: str, attempt: Attempt, now: datetime) -> None:
+    """Check the password of a signed-in person. Raises Forbidden for a wrong one, TooMany after many."""
+    check_tries(attempt, now)
+    if not user.check_password(password):
+        note_failed_sign_in(attempt, now)
+        raise Forbidden("Wrong password. Try again.")
+    _note_password(user, "SIGN_IN_CONFIRMED", attempt.address, now)
+
+
+def note_unproven(user: User, address: str, what: str, now: datetime) -> None:
+    """Write down that somebody tried `what` with the cookie of a person's session alone, the first 20 times."""
+    source = network_of(address)
+    if not UNPROVEN.seconds_left(source, now):
+        UNPROVEN.note(
+            source, actor=system("sign-in"), target=user.username, now=now, metadata={"tried": what}
+        )
 
 
 def note_failed_sign_in(attempt: Attempt, now: datetime) -> None:

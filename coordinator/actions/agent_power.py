@@ -13,20 +13,20 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.attempts import Limit
-from coordinator.actors import Actor
+from coordinator.actions.attempts import AttemptLimit
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
+from coordinator.identity.actors import Actor
 from coordinator.models import Agent
 
 LONGEST_PASSWORD = 1000
 # An agent that waits for messages is there; its row is written at most this often for that.
 SEEN_EVERY = timedelta(seconds=30)
-REFUSED = Limit(
+REFUSED = AttemptLimit(
     "AGENT_POWER_REFUSED",
     "wrong password from {source}",
     tries=5,
     window=timedelta(minutes=10),
-    says="Too many wrong passwords for this agent's switch. Try again in some minutes.",
+    refusal="Too many wrong passwords for this agent. Try again in a few minutes.",
 )
 hasher = PasswordHasher(
     time_cost=2, memory_cost=19_456, parallelism=1, hash_len=32, salt_len=16, type=Type.ID
@@ -46,7 +46,8 @@ def switch(agent_id: str, on: bool, *, by: Actor, password: str | None = None, n
         row = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
         if row is None or row.power_password_hash != stored:
             raise Conflict(
-                f"The password of {agent_id} was changed just now. Nothing was switched: try again."
+                f"The password of {agent_id} has just been changed, so nothing was switched. Try "
+                "again with the new one."
             )
         if bool(row.enabled) == on:
             return row
@@ -69,14 +70,14 @@ def _row(agent_id: str) -> Agent:
 
 def _verify(agent_id: str, stored: str, password: str | None, by: Actor, now: datetime) -> None:
     if not password:
-        raise BadRequest(f"Password required: the power switch of {agent_id} is guarded.")
+        raise BadRequest(f"Password required: a password protects the power switch of {agent_id}.")
     source = f"{by} for {agent_id}"
     REFUSED.check(source, now)
     try:
         hasher.verify(stored, password)
     except VerifyMismatchError:
         REFUSED.note(source, actor=by, target=agent_id, now=now)
-        raise Forbidden("That is not the password of this switch. The attempt was written down.") from None
+        raise Forbidden("Wrong password for this agent. The attempt is in the audit log.") from None
     except (VerificationError, InvalidHashError):
         raise Conflict(
             f"The stored password of {agent_id} cannot be read. An admin can remove it or set a new one."
@@ -86,7 +87,7 @@ def _verify(agent_id: str, stored: str, password: str | None, by: Actor, now: da
 def set_password(agent_id: str, password: str | None, *, by: Actor, now: datetime) -> Agent:
     """Guard the power switch with a password, or with None take the guard away. Raises NotFound, Invalid."""
     if password is not None and not 1 <= len(password) <= LONGEST_PASSWORD:
-        raise Invalid(f"A password has 1 to {LONGEST_PASSWORD} characters.")
+        raise Invalid(f"A password must have 1 to {LONGEST_PASSWORD} characters.")
     new_hash = hasher.hash(password) if password is not None else None
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()

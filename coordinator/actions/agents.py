@@ -12,10 +12,10 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator import versions
 from coordinator.actions import audit, chat, columns, grants, keys
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
 from coordinator.models import Agent, AgentPlugin, ApiKey, ChatAttachment, ChatMessage, Grant, ReadMark
 
 DEFAULT_AGENT = "agent.cloto_default"
@@ -73,7 +73,7 @@ def create(
                 now=now,
             )
     except IntegrityError:
-        raise Conflict(f"There is an agent {agent_id!r} already.") from None
+        raise Conflict(f"An agent {agent_id!r} already exists.") from None
     return row
 
 
@@ -87,7 +87,7 @@ def update(
 ) -> Agent:
     """Change columns of EDITABLE. Raises NotFound, Invalid, Conflict for a version that is not `seen` any more.
 
-    Raises Forbidden for a switch of `enabled` that is guarded by a password: that needs the password.
+    Raises Forbidden for a switch of `enabled` that needs a password.
     """
     _require_sound(changes)
     with transaction.atomic():
@@ -96,7 +96,7 @@ def update(
         if difference is None:
             return row
         if "enabled" in difference["after"] and row.power_password_hash:
-            raise Forbidden(f"The power switch of {agent_id} is guarded by a password.")
+            raise Forbidden(f"A password protects the power switch of {agent_id}.")
         row.save(update_fields=list(difference["after"]))
         audit.record(
             "AGENT_UPDATED", actor=by, target=agent_id, result="success", metadata=difference, now=now
@@ -118,11 +118,7 @@ def _locked(agent_id: str, seen: str | None = None) -> Agent:
     return row
 
 
-# --- plugins of an agent ----------------------------------------------------------------------------------
-
-
 def assignment_version(row: AgentPlugin) -> str:
-    """Return the version of one assignment."""
     return versions.of_values([row.pos_x, row.pos_y])
 
 
@@ -143,9 +139,9 @@ def assign_plugin(
             row = AgentPlugin(agent=agent, plugin_id=plugin_id, pos_x=pos_x, pos_y=pos_y)
             row.save(force_insert=True)
             metadata = {"plugin_id": plugin_id, "after": {"pos_x": pos_x, "pos_y": pos_y}}
-            _tell_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, by, now)
+            _audit_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, by, now)
     except IntegrityError:
-        raise Conflict(f"{agent_id} uses {plugin_id} already.") from None
+        raise Conflict(f"{agent_id} already uses {plugin_id}.") from None
     return row
 
 
@@ -166,7 +162,7 @@ def move_plugin(
         if difference is not None:
             row.save(update_fields=list(difference["after"]))
             metadata = {"plugin_id": plugin_id, **difference}
-            _tell_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, by, now)
+            _audit_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, by, now)
     return row
 
 
@@ -179,24 +175,21 @@ def withdraw_plugin(
         before = {"pos_x": row.pos_x, "pos_y": row.pos_y}
         row.delete()
         metadata = {"plugin_id": plugin_id, "before": before}
-        _tell_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, by, now)
+        _audit_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, by, now)
 
 
 def _locked_assignment(agent_id: str, plugin_id: str, seen: str | None) -> AgentPlugin:
     row = AgentPlugin.objects.select_for_update().filter(pk=(agent_id, plugin_id)).first()
     if row is None:
-        raise NotFound(f"{agent_id} does not use {plugin_id} any more: reload the page.")
+        raise NotFound(f"{agent_id} no longer uses {plugin_id}. Reload the page.")
     versions.require_unchanged(assignment_version(row), seen, f"{plugin_id} of {agent_id}")
     return row
 
 
-def _tell_assignment(
+def _audit_assignment(
     event: str, agent_id: str, metadata: dict[str, Any], by: Actor, now: datetime | None
 ) -> None:
     audit.record(event, actor=by, target=agent_id, result="success", metadata=metadata, now=now)
-
-
-# --- deleting ---------------------------------------------------------------------------------------------
 
 
 def consequences(agent_ids: Iterable[str]) -> dict[str, int]:

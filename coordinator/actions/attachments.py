@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from django.conf import settings
 from django.db import transaction
 
-from coordinator import attachments
+from coordinator.chat import attachments
 from coordinator.errors import Busy, TooLarge
 from coordinator.models import ChatAttachment, ChatMessage
 
@@ -31,7 +31,7 @@ ORPHAN_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFile:
     """A file whose bytes are kept, on disk if there are many; its row waits for its message."""
 
     row: ChatAttachment
@@ -43,7 +43,7 @@ class Prepared:
             remove(self.row.disk_path)
 
 
-def prepare(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> Prepared:
+def prepare(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
     """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or Busy where the disk is full."""
     name = attachments.safe_name(filename)
     head = file.read(attachments.INLINE_UP_TO + 1)
@@ -59,7 +59,7 @@ def prepare(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> P
         row.disk_path, row.size_bytes, digest = _written(
             head, file, mime_type, most=settings.ATTACHMENT_MAX_BYTES
         )
-    return Prepared(row, _facts(row, digest))
+    return PreparedFile(row, _facts(row, digest))
 
 
 def _written(head: bytes, file: BinaryIO, mime_type: str, *, most: int | None) -> tuple[str, int, str]:
@@ -74,7 +74,7 @@ def _written(head: bytes, file: BinaryIO, mime_type: str, *, most: int | None) -
             for chunk in _pieces(head, file):
                 size += len(chunk)
                 if most is not None and size > most:
-                    raise TooLarge(f"A file has at most {most // settings.MIB} MiB.")
+                    raise TooLarge(f"A file may have at most {most // settings.MIB} MiB.")
                 digest.update(chunk)
                 out.write(chunk)
             out.flush()
@@ -82,7 +82,7 @@ def _written(head: bytes, file: BinaryIO, mime_type: str, *, most: int | None) -
     except OSError as problem:
         path.unlink(missing_ok=True)
         raise Busy(
-            f"The file cannot be kept: {problem.strerror}. Nothing was sent.", retry_after=30
+            f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
         ) from None
     except TooLarge:
         path.unlink(missing_ok=True)
@@ -118,14 +118,14 @@ def keep_copy(file: BinaryIO, mime_type: str) -> str:
     return _written(b"", file, mime_type, most=None)[0]
 
 
-def prepare_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> Prepared:
+def prepare_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
     """Keep bytes that came in a data URL."""
     kind = declared.partition("/")[0] or "file"
     named = filename or f"{kind}.{attachments.extension_of(declared)}"
     return prepare(io.BytesIO(data), filename=named, declared=declared, now=now)
 
 
-def save(prepared: Iterable[Prepared], message: ChatMessage) -> None:
+def save(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
     """Write the rows of a message's files, in the transaction of the message."""
     for one in prepared:
         one.row.message = message
@@ -139,7 +139,7 @@ def forget(rows: Any) -> int:
 
     def remove_files() -> None:
         for pk, disk_path in found:
-            attachments.thumbnail_path(pk).unlink(missing_ok=True)
+            attachments.forget_thumbnail(pk)
             if disk_path:
                 remove(disk_path)
 
@@ -151,15 +151,12 @@ def remove(disk_path: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
     path = (Path(settings.DATA_DIR) / disk_path).resolve()
     if not path.is_relative_to(attachments.folder().resolve()):
-        log.warning("The attachment at %s is not below the attachments folder and was left", disk_path)
+        log.warning("The attachment at %s is outside the attachments folder and was not removed", disk_path)
         return
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
         log.warning("The file %s could not be removed: %s", path, problem.strerror)
-
-
-# --- what does not fit together ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,7 @@ def examine(now: datetime, *, checksums: bool = False) -> Findings:
         try:
             with attachments.opened(row):
                 pass
-            if checksums and _told_checksum(row) not in (None, attachments.checksum(row)):
+            if checksums and _expected_checksum(row) not in (None, attachments.checksum(row)):
                 damaged.append(row.pk)
         except Exception:  # gone, unreadable, outside the folder: all the same here
             missing.append(row.pk)
@@ -196,12 +193,12 @@ def _is_old(path: Path, now: datetime) -> bool:
     return now.timestamp() - path.stat().st_mtime > ORPHAN_AFTER.total_seconds()
 
 
-def _told_checksum(row: ChatAttachment) -> str | None:
+def _expected_checksum(row: ChatAttachment) -> str | None:
     content = row.message.content
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("attachment_id") == row.pk:
-            told = block.get("sha256")
-            return told if isinstance(told, str) else None
+            expected = block.get("sha256")
+            return expected if isinstance(expected, str) else None
     return None
 
 

@@ -14,40 +14,48 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordinator.actions import audit
-from coordinator.actors import Actor
 from coordinator.errors import TooMany
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog
+
+THIS_MACHINE = "127.0.0.1"
 
 
 def network_of(address: str) -> str:
-    """Return what stands for one caller: the address itself, of IPv6 its /64, of which everybody has plenty."""
+    """Return what stands for one caller: the address itself, of IPv6 its /64, and one for this machine's own."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
+    if ip.is_loopback:  # a program may call from any of 127.0.0.0/8
+        return THIS_MACHINE
     if isinstance(ip, ipaddress.IPv4Address):
         return str(ip)
     mapped = ip.ipv4_mapped
-    return str(mapped or ipaddress.ip_network((ip, 64), strict=False))
+    return network_of(str(mapped)) if mapped else str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """How many refusals one source may collect within a window; `says` is what the next one is told.
+class AttemptLimit:
+    """How many refusals one source may collect within a window; `refusal` is the error for the next one.
 
-    The source stands in the refusals' `reason`, at {source}; with `by_target` it is their target.
+    The source stands in the refusals' `reason`, at {source}; with `by_target` it is their target. With `target` only
+    its refusals count.
     """
 
     event_type: str
     reason: str
     tries: int
     window: timedelta
-    says: str
+    refusal: str
     by_target: bool = False
+    target: str | None = None
 
     def seconds_left(self, source: str, now: datetime) -> int:
         """Return in how many seconds `source` may try again; 0 while it is within the limit."""
         named = {"target_id": source} if self.by_target else {"reason": self.reason.format(source=source)}
+        if self.target is not None:
+            named["target_id"] = self.target
         since = now - self.window
         lately = AuditLog.objects.filter(event_type=self.event_type, timestamp__gt=since, **named)
         oldest = lately.order_by("-timestamp").values_list("timestamp", flat=True)[
@@ -61,7 +69,7 @@ class Limit:
     def check(self, source: str, now: datetime) -> None:
         """Raise TooMany where `source` has collected too many refusals lately."""
         if seconds := self.seconds_left(source, now):
-            raise TooMany(self.says, retry_after=seconds)
+            raise TooMany(self.refusal, retry_after=seconds)
 
     def note(
         self,
@@ -72,7 +80,6 @@ class Limit:
         now: datetime,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Write a refusal down."""
         audit.record(
             self.event_type,
             actor=actor,

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db import connection
 from django.utils import timezone
 
-from coordinator import trace
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
+from coordinator.lib import trace
 from coordinator.models import AuditLog
+from coordinator.secrets.masking import without_secrets
+from coordinator.transparency import entries
+
+SET_HASH = "UPDATE audit_leaves SET leaf_hash = %s, by_signalbox = %s WHERE audit_id = %s"
 
 
 def record(
@@ -23,21 +28,30 @@ def record(
     reason: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     now: datetime | None = None,
+    with_leaf: bool = True,
 ) -> AuditLog:
     """Write one audit row and return it. Call it in the transaction of what it tells of.
 
     `event_type` is upper snake case (`PERMISSION_REQUEST_APPROVED`); `result` is `allowed`, `denied`,
-    `success`, `failure` or `expired`; `metadata` holds `before` and `after` where something changed, never
-    a secret. The trace id is the request's (coordinator.trace).
+    `success`, `failure` or `expired`; `metadata` holds `before` and `after` where something changed.
+    Secrets in `reason` and `metadata` are masked. The trace id is the request's (coordinator.lib.trace).
+    A trigger makes the row's leaf in the transparency log; its hash is written here, in the same transaction. Without
+    `with_leaf` it is not: a database that an older version left has no leaves.
     """
-    return AuditLog.objects.create(
+    row = AuditLog.objects.create(
         timestamp=now or timezone.now(),
         event_type=event_type,
         actor_id=str(actor),
         target_id=target,
         permission=permission,
         result=result,
-        reason=reason,
-        metadata=dict(metadata) if metadata else None,
+        reason=without_secrets(reason),
+        metadata=without_secrets(dict(metadata)) if metadata else None,
         trace_id=trace.current(),
     )
+    if not with_leaf:
+        return row
+    entry_hash = entries.hash_of(entries.columns_of(row), by_signalbox=True)
+    with connection.cursor() as cursor:
+        cursor.execute(SET_HASH, [entry_hash, True, row.pk])
+    return row

@@ -7,16 +7,16 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.named import Named
-from coordinator.actors import Actor
+from coordinator.actions.named import NamedRows
+from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint
 
 # Clients know blueprints as agents.
-_BLUEPRINTS = Named(
+_BLUEPRINTS = NamedRows(
     Blueprint,
     noun="Agent",
     event="BLUEPRINT",
-    removable=("system_prompt", "mcp_servers", "skills", "demands"),
+    removable=("system_prompt", "mcp_servers", "skills", "demands", "parameters_schema"),
 )
 find = _BLUEPRINTS.find
 create = _BLUEPRINTS.create

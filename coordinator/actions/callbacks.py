@@ -15,7 +15,7 @@ STOPPED_BY_HAND = "Session was manually stopped"
 NO_RESULT = "(no result)"
 
 
-def wanted(run: Run) -> bool:
+def is_wanted(run: Run) -> bool:
     """Say whether the run's end is to be told to a parent."""
     return run.execution_mode == "async_callback" and bool(run.parent_session_id)
 

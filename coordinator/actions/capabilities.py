@@ -7,12 +7,14 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.named import Named
-from coordinator.actors import Actor
+from coordinator.actions.named import NamedRows
 from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint, Capability
 
-_CAPABILITIES = Named(Capability, noun="Capability", event="CAPABILITY", removable=("text", "mcp_servers"))
+_CAPABILITIES = NamedRows(
+    Capability, noun="Capability", event="CAPABILITY", removable=("text", "mcp_servers", "script")
+)
 find = _CAPABILITIES.find
 create = _CAPABILITIES.create
 edit = _CAPABILITIES.edit

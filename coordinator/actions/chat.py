@@ -1,6 +1,6 @@
 """Chat messages: said, marked read, taken away again with their attachments.
 
-Who speaks is never in the message: a door tells it from the session or the key (`person_speaking`, `key_speaking`).
+Who speaks is never in the message: a door tells it from the session or the key (`speaker_of_person`, `speaker_of_key`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator import chat_content
 from coordinator.actions import attachments, audit, chat_search
-from coordinator.actions.attachments import Prepared
-from coordinator.actions.keys import KeyIdentity
-from coordinator.actors import Actor, person
-from coordinator.chat import MILLISECOND, Place
-from coordinator.chat_content import Block
+from coordinator.actions.attachments import PreparedFile
+from coordinator.chat import content as chat_content
+from coordinator.chat.content import Block
+from coordinator.chat.reading import MILLISECOND, MessagePlace
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
+from coordinator.identity.actors import Actor, person
+from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Agent, ChatAttachment, ChatMessage, ReadMark
 from coordinator.models.chat import ChatSource
+from coordinator.secrets.masking import without_secrets
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 # A message of another program that lies further ahead than this does not drag ours along.
@@ -51,20 +52,20 @@ class Upload:
     mime_type: str
 
 
-def person_speaking(user: User | AnonymousUser) -> Speaker:
+def speaker_of_person(user: User | AnonymousUser) -> Speaker:
     """Return a signed-in person as who speaks."""
     return Speaker(ChatSource.USER, user.get_username(), person(user))
 
 
-def key_speaking(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> Speaker:
-    """Return a key as who speaks: an agent's key as that agent, in its own thread alone; another as itself.
+def speaker_of_key(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> Speaker:
+    """Return the speaker for a key: an agent's key speaks as that agent, only in its own thread; any other as itself.
 
-    `to` names the person whom an agent answers. Raises Forbidden.
+    `to` names the person that an agent answers. Raises Forbidden.
     """
     if caller.agent_id is None:
         return Speaker(ChatSource.USER, f"key:{caller.name}", caller.actor)
     if caller.agent_id != agent_id:
-        raise Forbidden(f"This key speaks as {caller.agent_id} and may not speak to {agent_id}.")
+        raise Forbidden(f"This key is bound to {caller.agent_id} and may not write to {agent_id}.")
     return Speaker(ChatSource.AGENT, to, caller.actor)
 
 
@@ -86,8 +87,10 @@ def post(
     """
     moment = now or timezone.now()
     if message_id is not None and not _ID.fullmatch(message_id):
-        raise BadRequest("A message's id has 1 to 128 letters, digits, dots, hyphens and underscores.")
+        raise BadRequest("A message's id must have 1 to 128 letters, digits, dots, hyphens or underscores.")
     blocks = chat_content.checked(content, files=len(files))
+    if by.source == ChatSource.AGENT:  # what people say, the agent must read as it was said
+        blocks, metadata = _masked(blocks), without_secrets(metadata)
     message = ChatMessage(
         id=message_id or f"msg_{uuid.uuid4().hex}",
         agent_id=agent_id,
@@ -102,14 +105,22 @@ def post(
     return message
 
 
+def _masked(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks without secrets; one that carries a file as it is: random bytes are no text."""
+    return [
+        block if chat_content.embedded(number, block) else without_secrets(block)
+        for number, block in enumerate(blocks)
+    ]
+
+
 @contextmanager
 def _kept(
     blocks: Sequence[Block], files: Sequence[Upload], now: datetime
-) -> Iterator[tuple[list[Block], list[Prepared]]]:
+) -> Iterator[tuple[list[Block], list[PreparedFile]]]:
     """Keep the files and give the blocks that refer to them; the files go again where the message fails."""
-    prepared: list[Prepared] = []
+    prepared: list[PreparedFile] = []
     try:
-        told = [_without_file(number, block, prepared, now) for number, block in enumerate(blocks)]
+        kept_blocks = [_without_file(number, block, prepared, now) for number, block in enumerate(blocks)]
         for upload in files:
             one = attachments.prepare(
                 upload.file, filename=upload.filename, declared=upload.mime_type, now=now
@@ -117,15 +128,15 @@ def _kept(
             prepared.append(one)
             kind = one.row.mime_type.partition("/")[0]
             kind = kind if kind in {"image", "audio"} and one.row.mime_type != "image/svg+xml" else "file"
-            told.append(chat_content.file_block({"type": kind}, one.facts))
-        yield told, prepared
+            kept_blocks.append(chat_content.file_block({"type": kind}, one.facts))
+        yield kept_blocks, prepared
     except BaseException:
         for one in prepared:
             one.discard()
         raise
 
 
-def _without_file(number: int, block: Block, prepared: list[Prepared], now: datetime) -> Block:
+def _without_file(number: int, block: Block, prepared: list[PreparedFile], now: datetime) -> Block:
     """Return the block; where it carries a file, keep that and return a block that refers to it."""
     found = chat_content.embedded(number, block)
     if found is None:
@@ -140,10 +151,10 @@ def _require_listening(agent_id: str, by: Speaker) -> None:
     if enabled is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
     if not enabled and by.source != ChatSource.AGENT:
-        raise Conflict(f"{agent_id} is switched off and would not hear this. Nothing was sent.")
+        raise Conflict(f"{agent_id} is switched off. Nothing was sent. Switch the agent on first.")
 
 
-def _write(message: ChatMessage, prepared: Iterable[Prepared], by: Speaker, now: datetime) -> None:
+def _write(message: ChatMessage, prepared: Iterable[PreparedFile], by: Speaker, now: datetime) -> None:
     """Write the message after all others of its thread, and its files' rows.
 
     The agent's row is held meanwhile, so places in a thread follow the order of commits: whoever waits for
@@ -158,7 +169,7 @@ def _write(message: ChatMessage, prepared: Iterable[Prepared], by: Speaker, now:
             attachments.save(prepared, message)
             chat_search.index(message)
     except IntegrityError:
-        raise Conflict(f"There is a message {message.pk!r} already.") from None
+        raise Conflict(f"A message {message.pk!r} already exists.") from None
 
 
 def _next_instant(agent_id: str, now: datetime) -> datetime:
@@ -168,10 +179,7 @@ def _next_instant(agent_id: str, now: datetime) -> datetime:
     return max(at, last + MILLISECOND) if isinstance(last, datetime) else at
 
 
-# --- read -------------------------------------------------------------------------------------------------
-
-
-def mark_read(person_name: str, agent_id: str, place: Place) -> None:
+def mark_read(person_name: str, agent_id: str, place: MessagePlace) -> None:
     """Note that a person has read an agent's thread up to `place`; marks only move forward."""
     mark = ReadMark(
         person=person_name, agent_id=agent_id, read_at=place.at, message_id=place.message_id or ""
@@ -185,9 +193,6 @@ def mark_read(person_name: str, agent_id: str, place: Place) -> None:
             agent_id=agent_id,
             defaults={"read_at": mark.read_at, "message_id": mark.message_id},
         )
-
-
-# --- deleting ---------------------------------------------------------------------------------------------
 
 
 def delete_message(

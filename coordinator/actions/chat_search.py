@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
-from coordinator.chat_content import words_of as said
-from coordinator.models import ChatMessage
-from coordinator.search_text import INDEX_CHARACTERS, words_of
+from coordinator.chat.content import words_of as said
+from coordinator.engine import chat_words
+from coordinator.models import ChatMessage, UnreadableText
+from coordinator.search.text import INDEX_CHARACTERS, words_of
 
 STEP = 500  # messages a transaction
 
@@ -17,57 +18,37 @@ STEP = 500  # messages a transaction
 def index(message: ChatMessage) -> None:
     """Make a new message findable, in the transaction that writes it."""
     body = " ".join(word[:100] for word in words_of(said(message.content)[:INDEX_CHARACTERS]))
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(
-                "INSERT INTO sbx_chat_search (message_id, words) VALUES (%s, to_tsvector('simple', %s))"
-                " ON CONFLICT DO NOTHING",
-                [message.pk, body],
-            )
-            return
-        cursor.execute(
-            "INSERT INTO sbx_chat_search (message_id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id",
-            [message.pk],
-        )
-        if row := cursor.fetchone():
-            cursor.execute("INSERT INTO sbx_chat_words (rowid, body) VALUES (%s, %s)", [row[0], body])
+    chat_words.add(message.pk, body)
 
 
 def index_new(now: datetime | None = None) -> int:  # noqa: ARG001 # a job is told the time
-    """Index messages that other programs wrote; return how many."""
-    done = 0
-    while rows := list(_missing()):
+    """Index messages that other programs wrote; return how many. One whose id is no text cannot be named."""
+    done = left_out = 0
+    while rows := list(_missing(left_out)):
+        findable = [row for row in rows if not (row.pk is None or isinstance(row.pk, UnreadableText))]
         with transaction.atomic():
-            for row in rows:
+            for row in findable:
                 index(row)
-        done += len(rows)
+        done += len(findable)
+        left_out += len(rows) - len(findable)
     return done
 
 
 def rebuild() -> int:
     """Empty the index and build it from all messages, in one transaction; return how many."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        if connection.vendor == "sqlite":
-            cursor.execute("DELETE FROM sbx_chat_words")
-        cursor.execute("DELETE FROM sbx_chat_search")
+    with transaction.atomic():
+        chat_words.empty()
         return index_new()
 
 
-def _missing() -> Any:
+def _missing(left_out: int) -> Any:
     return ChatMessage.objects.raw(
         "SELECT m.* FROM chat_messages m WHERE NOT EXISTS"
-        " (SELECT 1 FROM sbx_chat_search s WHERE s.message_id = m.id) ORDER BY m.created_at LIMIT %s",
-        [STEP],
+        " (SELECT 1 FROM sbx_chat_search s WHERE s.message_id = m.id) ORDER BY m.created_at, m.id LIMIT %s OFFSET %s",
+        [STEP, left_out],
     )
 
 
 def forget(messages: Any) -> None:
-    """Take messages (a queryset) out of the index before they go; on PostgreSQL their rows go along by themselves."""
-    if connection.vendor != "sqlite":
-        return
-    ids, parameters = messages.order_by().values("id").query.sql_with_params()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"DELETE FROM sbx_chat_words WHERE rowid IN (SELECT id FROM sbx_chat_search WHERE message_id IN ({ids}))",  # noqa: S608 # the ORM's own SQL
-            parameters,
-        )
+    """Take messages (a queryset) out of the index before they go."""
+    chat_words.forget(*messages.order_by().values("id").query.sql_with_params())

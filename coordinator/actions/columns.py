@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Model
 
 from coordinator.errors import Invalid
-from coordinator.versions import as_stored
+from coordinator.lib.versions import as_stored
 
 LONGEST_ID = 200
 
@@ -18,7 +18,7 @@ def require_id(text: str, what: str) -> None:
     if not text.strip():
         raise Invalid(f"{what} needs a name.")
     if text != text.strip() or len(text) > LONGEST_ID:
-        raise Invalid(f"{what}'s name has at most {LONGEST_ID} characters and no blanks around it.")
+        raise Invalid(f"{what}'s name may have at most {LONGEST_ID} characters, without spaces around it.")
 
 
 def values_of(row: Model, fields: Iterable[str]) -> dict[str, Any]:

@@ -8,17 +8,17 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator import instants
-from coordinator.access import Verdict
 from coordinator.actions import audit
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
+from coordinator.lib import instants
+from coordinator.policy.access import Verdict
 
 EVENT = "ACCESS_DENIED"
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """What was asked and denied, by whom it was asked, and how often since `since`."""
+    """A denied call, who asked for it, and how often since `since`."""
 
     agent_id: str
     server_id: str
@@ -41,7 +41,7 @@ def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None
                 target=None,
                 permission="deny",
                 result="denied",
-                reason="More different calls were denied than are named one by one.",
+                reason="More calls were denied than are listed one by one.",
                 metadata={"count": others},
                 now=now,
             )

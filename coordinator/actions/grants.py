@@ -15,46 +15,21 @@ from typing import Any
 
 from django.db import transaction
 
-from coordinator import instants, versions
-from coordinator.access import ALLOW, DENY, SERVER_GRANT, TOOL_GRANT, GrantRow, Policy
 from coordinator.actions import audit
-from coordinator.actors import Actor
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
+from coordinator.identity.actors import Actor
+from coordinator.lib import instants, versions
 from coordinator.models import Agent, Grant, McpServer
+from coordinator.policy.access import ALLOW, DENY, SERVER_GRANT, TOOL_GRANT
+from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of
 
-INHERIT = "inherit"
 LONGEST_TEXT = 2000
 MOST_EDITS = 20_000
 COLUMNS = ("permission", "granted_by", "granted_at", "expires_at", "justification")
 
-Slot = tuple[str, str, str | None]
-
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """What one slot shall say. `inherit` ends what it says; `seen` is the version its editor looked at."""
-
-    agent_id: str
-    server_id: str
-    tool_name: str | None
-    permission: str
-    expires_at: datetime | None = None
-    justification: str | None = None
-    seen: str | None = None
-
-    @property
-    def slot(self) -> Slot:
-        """The agent, the server and the tool (None: the whole server)."""
-        return (self.agent_id, self.server_id, self.tool_name)
-
-    @property
-    def entry_type(self) -> str:
-        """The kind of row that says it."""
-        return TOOL_GRANT if self.tool_name else SERVER_GRANT
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedEdit:
     """What became of an edit: the rows that ended and the one that is in force since, each as it is told."""
 
     edit: Edit
@@ -71,14 +46,14 @@ class StaleEdit(Conflict):
             {
                 "message": "Somebody else changed these grants since this page was loaded. Nothing was saved.",
                 "clashes": [
-                    {"yours": _told_edit(edit), "theirs": [told(row) for row in rows]}
+                    {"yours": _edit_as_json(edit), "theirs": [grant_as_json(row) for row in rows]}
                     for edit, rows in clashes
                 ],
             }
         )
 
 
-def told(row: Grant) -> dict[str, Any]:
+def grant_as_json(row: Grant) -> dict[str, Any]:
     """Return a grant as audit rows and conflicts tell it."""
     return {
         "grant_id": row.pk,
@@ -91,7 +66,7 @@ def told(row: Grant) -> dict[str, Any]:
     }
 
 
-def _told_edit(edit: Edit) -> dict[str, Any]:
+def _edit_as_json(edit: Edit) -> dict[str, Any]:
     return {
         "agent_id": edit.agent_id,
         "server_id": edit.server_id,
@@ -106,13 +81,10 @@ def _text(value: Any) -> str | None:
     return instants.canonical(value) if isinstance(value, datetime) else value
 
 
-# --- versions ---------------------------------------------------------------------------------------------
-
-
 def version_of(rows: Iterable[Grant]) -> str:
     """Return the version of a slot, from all its rows. The clock alone never changes it."""
     ordered = sorted(rows, key=lambda row: row.pk)
-    return versions.of_values([told(row) for row in ordered])
+    return versions.of_values([grant_as_json(row) for row in ordered])
 
 
 def slots_of(agent_ids: Iterable[str], server_ids: Iterable[str]) -> dict[Slot, list[Grant]]:
@@ -129,11 +101,8 @@ def _slot_of(row: Grant) -> Slot:
     return (row.agent_id, row.server_id, row.tool_name if row.entry_type == TOOL_GRANT else None)
 
 
-# --- applying ---------------------------------------------------------------------------------------------
-
-
-def apply(edits: Sequence[Edit], *, by: Actor, now: datetime) -> list[Applied]:
-    """Make every slot say what its edit says, all or none; return what changed (a slot that said so already is not).
+def apply(edits: Sequence[Edit], *, by: Actor, now: datetime) -> list[AppliedEdit]:
+    """Apply all edits or none; return the slots that changed.
 
     Raises Invalid for what may not be stored, NotFound for unknown servers or agents, StaleEdit for slots that
     are not as they were seen, Forbidden for an API key.
@@ -142,7 +111,7 @@ def apply(edits: Sequence[Edit], *, by: Actor, now: datetime) -> list[Applied]:
     sound = _sound(edits, now)
     with transaction.atomic():
         _lock_servers({edit.server_id for edit in sound})
-        _require_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
+        _lock_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
         standing = slots_of({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
         _require_seen(sound, standing)
         applied = [_apply(edit, standing.get(edit.slot, []), by, now) for edit in sound]
@@ -151,7 +120,7 @@ def apply(edits: Sequence[Edit], *, by: Actor, now: datetime) -> list[Applied]:
 
 def _require_person(by: Actor) -> None:
     if by.kind == "key":
-        raise Forbidden("An API key gives no grants: a signed-in person does.")
+        raise Forbidden("An API key cannot change grants. A person must sign in to do it.")
 
 
 def _sound(edits: Sequence[Edit], now: datetime) -> list[Edit]:
@@ -159,7 +128,7 @@ def _sound(edits: Sequence[Edit], now: datetime) -> list[Edit]:
     if len(edits) > MOST_EDITS:
         raise Invalid(f"At most {MOST_EDITS} grants can be changed at once.")
     if len({edit.slot for edit in edits}) != len(edits):
-        raise Invalid("The same agent, server and tool is named twice: say only one thing about it.")
+        raise Invalid("The same agent, server and tool is named twice. Name it once.")
     for edit in edits:
         _require_sound(edit, now)
     return [replace(edit, justification=(edit.justification or "").strip() or None) for edit in edits]
@@ -168,25 +137,31 @@ def _sound(edits: Sequence[Edit], now: datetime) -> list[Edit]:
 def _require_sound(edit: Edit, now: datetime) -> None:
     where = f"{edit.agent_id} on {edit.server_id} {edit.tool_name or ''}".rstrip()
     if edit.permission not in (ALLOW, DENY, INHERIT):
-        raise Invalid(f"{where}: a grant allows or denies, or is taken back (inherit).")
+        raise Invalid(f"{where}: a grant must be allow, deny or inherit (no grant).")
     if not edit.agent_id.strip() or not edit.server_id.strip() or edit.tool_name == "":
         raise Invalid("A grant names an agent, a server and, for a tool grant, a tool.")
     if edit.permission != INHERIT and edit.expires_at is not None and edit.expires_at <= now:
-        raise Invalid(f"{where}: the end lies in the past.")
+        raise Invalid(f"{where}: the end is in the past.")
     if len(edit.justification or "") > LONGEST_TEXT:
-        raise Invalid(f"{where}: a justification has at most {LONGEST_TEXT} characters.")
+        raise Invalid(f"{where}: a justification may have at most {LONGEST_TEXT} characters.")
 
 
 def _lock_servers(names: set[str]) -> None:
-    """Hold the servers until the commit: an empty slot has no row that two editors could queue for."""
+    """Hold the servers until the commit: an empty slot has no row that two editors could queue for.
+
+    Everything here takes locks in one order, or PostgreSQL ends one of two as a deadlock: servers by name, agents by
+    id, then grants.
+    """
     locked = McpServer.objects.select_for_update().filter(name__in=names).order_by("name")
     missing = names - {server.name for server in locked}
     if missing:
         raise NotFound(f"There is no MCP server {_listed(missing)}. Add it before granting it.")
 
 
-def _require_agents(ids: set[str]) -> None:
-    missing = ids - set(Agent.objects.filter(pk__in=ids).values_list("pk", flat=True))
+def _lock_agents(ids: set[str]) -> None:
+    """Hold the agents until the commit, before any grant: a new grant's foreign key would wait for them later."""
+    locked = Agent.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    missing = ids - {agent.pk for agent in locked}
     if missing:
         raise NotFound(f"There is no agent {_listed(missing)}.")
 
@@ -205,15 +180,15 @@ def _require_seen(edits: Sequence[Edit], standing: Mapping[Slot, list[Grant]]) -
         raise StaleEdit(clashes)
 
 
-def _apply(edit: Edit, rows: list[Grant], by: Actor, now: datetime) -> Applied | None:
+def _apply(edit: Edit, rows: list[Grant], by: Actor, now: datetime) -> AppliedEdit | None:
     standing = [row for row in rows if stands(row, now)]
-    if _says_so_already(edit, standing):
+    if _is_unchanged(edit, standing):
         return None
-    before = [told(row) for row in standing]
+    before = [grant_as_json(row) for row in standing]
     after = None if edit.permission == INHERIT else _insert(edit, by, now)
     for row in standing:
         _end(row, by, now, edit.justification, after)
-    applied = Applied(edit, before, told(after) if after else None)
+    applied = AppliedEdit(edit, before, grant_as_json(after) if after else None)
     _record(applied, by, now)
     return applied
 
@@ -223,7 +198,7 @@ def stands(row: Grant, now: datetime) -> bool:
     return row.expires_at is None or not isinstance(row.expires_at, datetime) or row.expires_at > now
 
 
-def _says_so_already(edit: Edit, standing: list[Grant]) -> bool:
+def _is_unchanged(edit: Edit, standing: list[Grant]) -> bool:
     if edit.permission == INHERIT:
         return not standing
     if len(standing) != 1:
@@ -239,22 +214,7 @@ def _says_so_already(edit: Edit, standing: list[Grant]) -> bool:
 
 
 def _insert(edit: Edit, by: Actor, now: datetime) -> Grant:
-    return Grant.objects.create(**_columns(edit, by, now))
-
-
-def _columns(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:
-    """Return what the row that `edit` makes holds."""
-    return {
-        "entry_type": edit.entry_type,
-        "agent_id": edit.agent_id,
-        "server_id": edit.server_id,
-        "tool_name": edit.tool_name,
-        "permission": edit.permission,
-        "granted_by": str(by),
-        "granted_at": now,
-        "expires_at": edit.expires_at,
-        "justification": edit.justification,
-    }
+    return Grant.objects.create(**columns_of(edit, by, now))
 
 
 def _end(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Grant | None) -> None:
@@ -269,7 +229,7 @@ def _end(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Gr
     row.save(update_fields=["metadata", "expires_at"])
 
 
-def _record(applied: Applied, by: Actor, now: datetime) -> None:
+def _record(applied: AppliedEdit, by: Actor, now: datetime) -> None:
     edit = applied.edit
     event = (
         "GRANT_REVOKED" if applied.after is None else "GRANT_REPLACED" if applied.before else "GRANT_CREATED"
@@ -297,24 +257,21 @@ def record_refusal(edits: Sequence[Edit], refusal: SignalboxError, *, by: Actor,
         else f"{edits[0].agent_id} {edits[0].server_id} {edits[0].tool_name or '*'}",
         result="failure",
         reason=detail,
-        metadata={"wanted": [_told_edit(edit) for edit in edits[:50]], "count": len(edits)},
+        metadata={"wanted": [_edit_as_json(edit) for edit in edits[:50]], "count": len(edits)},
         now=now,
     )
-
-
-# --- one row, from a list of grants -----------------------------------------------------------------------
 
 
 def revoke(
     grant_id: int, *, by: Actor, now: datetime, reason: str | None = None, seen: str | None = None
 ) -> Grant:
-    """End one grant now. Raises NotFound, Conflict where it is over already, StaleEdit, Forbidden."""
+    """End one grant now. Raises NotFound, Conflict if it has already ended, StaleEdit, Forbidden."""
     _require_person(by)
     with transaction.atomic():
         row = _locked(grant_id, seen, now)
-        before = told(row)
+        before = grant_as_json(row)
         _end(row, by, now, reason, None)
-        _record(Applied(_edit_of(row, INHERIT, None, reason), [before], None), by, now)
+        _record(AppliedEdit(_edit_of(row, INHERIT, None, reason), [before], None), by, now)
     return row
 
 
@@ -326,8 +283,8 @@ def extend(
     now: datetime,
     reason: str | None = None,
     seen: str | None = None,
-) -> list[Applied]:
-    """Replace one grant by the same with another end (None: no end). An expired one is given anew.
+) -> list[AppliedEdit]:
+    """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
     Raises NotFound, Invalid, StaleEdit, Forbidden.
     """
@@ -338,23 +295,24 @@ def extend(
 
 
 def _locked(grant_id: int, seen: str | None, now: datetime | None = None) -> Grant:
-    """Return the row to be changed; with `now`, raise Conflict where it is over by then."""
+    """Return the row to be changed, held after its server and agent; with `now`, raise Conflict where it is over."""
+    found = Grant.objects.filter(pk=grant_id)
+    # Either may be gone: another program may have left the grant behind.
+    list(McpServer.objects.select_for_update().filter(name__in=found.values("server_id")))
+    list(Agent.objects.select_for_update(no_key=True).filter(pk__in=found.values("agent_id")))
     row = Grant.objects.select_for_update().filter(pk=grant_id).first()
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
-        raise NotFound("There is no such grant any more.")
+        raise NotFound("This grant no longer exists.")
     if seen is not None and seen != version_of([row]):
         raise StaleEdit([(_edit_of(row, INHERIT, None, None), [row])])
     if now is not None and not stands(row, now):
-        raise Conflict("This grant is over already.")
+        raise Conflict("This grant has already ended.")
     return row
 
 
 def _edit_of(row: Grant, permission: str, until: datetime | None, justification: str | None) -> Edit:
     """Return the edit that makes the row's slot say `permission`."""
     return Edit(row.agent_id, row.server_id, _slot_of(row)[2], permission, until, justification)
-
-
-# --- what other parts do to grants ------------------------------------------------------------------------
 
 
 def end_all(
@@ -369,14 +327,14 @@ def end_all(
     rows = rows.filter(agent_id=agent_id) if agent_id is not None else rows.filter(server_id=server_id)
     for row in rows.order_by("id"):
         if row.entry_type == "capability" or stands(row, now):
-            _record(Applied(_edit_of(row, INHERIT, None, reason), [told(row)], None), by, now)
+            _record(AppliedEdit(_edit_of(row, INHERIT, None, reason), [grant_as_json(row)], None), by, now)
     deleted, _ = rows.delete()
     return deleted
 
 
 def replace_for_server(
     server_id: str, entries: Sequence[Mapping[str, Any]], *, by: Actor, now: datetime
-) -> list[Applied]:
+) -> list[AppliedEdit]:
     """Make `entries` all that a server's grants say, for every agent; capability rows stay.
 
     `entries` are rows as other programs write them; who gave them and when is not theirs to say. Raises
@@ -396,13 +354,15 @@ def _edit_from(server_id: str, entry: Mapping[str, Any]) -> Edit:
     if entry.get("server_id") != server_id:
         raise BadRequest(f"Every entry must be of the server {server_id}.")
     if kind not in (SERVER_GRANT, TOOL_GRANT):
-        raise BadRequest("An entry is a server_grant or a tool_grant; capability rows are not written here.")
+        raise BadRequest(
+            "An entry must be a server_grant or a tool_grant. Capabilities cannot be written here."
+        )
     if (kind == TOOL_GRANT) != bool(tool):
-        raise BadRequest("A tool_grant names a tool, a server_grant names none.")
+        raise BadRequest("A tool_grant must name a tool, a server_grant must not.")
     end = entry.get("expires_at")
     until = instants.parse(end) if isinstance(end, str) else None
     if end is not None and until is None:
-        raise BadRequest(f"{end!r} is no instant that could be the end of a grant.")
+        raise BadRequest(f"{end!r} is not a time at which a grant can end.")
     return Edit(
         str(entry.get("agent_id") or ""),
         server_id,
@@ -416,7 +376,7 @@ def _edit_from(server_id: str, entry: Mapping[str, Any]) -> Edit:
 PLACEHOLDER_COMMAND = "config-loaded"
 
 
-def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: datetime) -> list[Applied]:
+def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: datetime) -> list[AppliedEdit]:
     """Let an agent use exactly these servers as a whole; its denials and its tool grants stay as they are.
 
     A server that has no row yet gets one as other programs write it: its command is in a configuration file.
@@ -428,7 +388,7 @@ def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: dat
         allowed = {row.server_id for row in rows if stands(row, now) and row.permission == ALLOW}
         denied = {row.server_id for row in rows if stands(row, now) and row.permission != ALLOW}
         if clash := denied & set(server_ids):
-            raise Conflict(f"{agent_id} is denied {_listed(clash)}: take that back first.")
+            raise Conflict(f"{agent_id} is denied {_listed(clash)}. Remove that denial first.")
         edits = [
             Edit(agent_id, name, None, ALLOW) for name in dict.fromkeys(server_ids) if name not in allowed
         ]
@@ -445,17 +405,3 @@ def _add_placeholders(names: Iterable[str], by: Actor, now: datetime) -> None:
         audit.record(
             "MCP_SERVER_CREATED", actor=by, target=name, result="success", metadata=metadata, now=now
         )
-
-
-# --- looking ahead ----------------------------------------------------------------------------------------
-
-
-def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datetime) -> Policy:
-    """Return a copy of `policy` as it will be once `edits` are saved, for a preview; nothing is written."""
-    slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
-    for edit in edits:
-        tools = slots.setdefault((edit.agent_id, edit.server_id), {})
-        tools.pop(edit.tool_name, None)
-        if edit.permission != INHERIT:
-            tools[edit.tool_name] = [GrantRow(id=0, **_columns(edit, by, now))]
-    return Policy(policy.servers, slots, policy.changed)

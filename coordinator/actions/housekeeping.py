@@ -1,4 +1,4 @@
-"""What time brings: late runs, vanished runners, lost reports. Idempotent; any worker may run it.
+"""Handles late runs, vanished runners and lost reports. Idempotent; any worker may run it.
 
 Each step asks for what is due and hands it, one by one, to the action that checks again under its lock.
 The edge calls `run` every SIGNALBOX_LIFECYCLE_INTERVAL in whichever worker holds the lease.
@@ -13,11 +13,13 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
 
-from coordinator import silence
-from coordinator.actions import origins, runners, runs
+from coordinator.actions import leases, origins, reported_sessions, runners, runs
 from coordinator.actions import silence as ending
 from coordinator.errors import NotFound
-from coordinator.models import Callback, Event, Run, Runner, Session, StopCommand
+from coordinator.models import Callback, Event, LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.runs.liveness import stale_after
+from coordinator.runs.statuses import ACTIVE, STOP_EVENTS
+from coordinator.sessions import silence
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,21 @@ def _run_ids(**due: object) -> list[str]:
     return list(_runs().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000])
 
 
+def count_from_now(now: datetime) -> None:
+    """Where the clock was set back, let what is counted from a moment that has not come be counted from now.
+
+    A runner that has vanished would else pass for alive, and a lost claim or stop wait, until the clock is there again.
+    """
+    ahead = now + leases.SKEW
+    Runner.objects.filter(last_heartbeat__gt=ahead).update(last_heartbeat=now)
+    _runs().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
+    StopCommand.objects.filter(requested_at__gt=ahead).update(requested_at=now)
+    StopCommand.objects.filter(delivered_at__gt=ahead).update(delivered_at=now)
+    latest = now + timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
+    waiting = _runs().filter(status=Run.Status.PENDING, timeout_at__gt=latest + leases.SKEW)
+    waiting.update(timeout_at=latest)
+
+
 def give_up_waiting_runs(now: datetime) -> None:
     """Fail pending runs that no runner could take in time."""
     due = _run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
@@ -65,7 +82,7 @@ def give_up_waiting_runs(now: datetime) -> None:
 
 def return_unstarted_claims(now: datetime) -> None:
     """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
-    lease = min(CLAIM_LEASE, runners.stale_after())
+    lease = min(CLAIM_LEASE, stale_after())
     due = _runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
     for run_id, runner_id in list(due.values_list("run_id", "runner_id")):
         _each([run_id], lambda key, holder=runner_id: runs.unclaim(key, holder, now))  # type: ignore[misc]
@@ -75,7 +92,7 @@ def finish_unreported_runs(now: datetime) -> None:
     """Complete runs whose session ended a while ago without the runner's report."""
     ended = Event.objects.filter(
         session_id=OuterRef("session_id"),
-        event_type__in=runs.STOP_EVENTS,
+        event_type__in=STOP_EVENTS,
         context__received_at__gt=now - REPORT_GRACE,
     )
     due = _runs().filter(
@@ -92,6 +109,9 @@ def end_unconfirmed_stops(now: datetime) -> None:
     due = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
     run_ids = list(due.values_list("run_id", flat=True))
     _each(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
+    stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
+    for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
+        _each([session_id], lambda key, keeper=runner_id: runs.executors.end_unconfirmed(key, keeper))  # type: ignore[misc]
     due.exclude(run_id__in=Run.objects.filter(status=Run.Status.STOPPING).values("run_id")).delete()
 
 
@@ -102,7 +122,7 @@ def remove_vanished_runners(now: datetime) -> None:
         runner.runner_id
         for runner in Runner.objects.all()
         if runner.silence(now) >= silent
-        or (runner.deregistered_at is not None and runner.silence(now) >= runners.stale_after())
+        or (runner.deregistered_at is not None and runner.silence(now) >= stale_after())
     ]
     _each(gone, lambda runner_id: runners.remove(runner_id, "Runner vanished during execution", now))
 
@@ -110,8 +130,9 @@ def remove_vanished_runners(now: datetime) -> None:
 def recover_orphans(now: datetime) -> None:
     """Recover runs held by a runner that is not registered (any more)."""
     known = Runner.objects.values("runner_id")
-    held = _runs().filter(status__in=runs.ACTIVE).exclude(runner_id__in=known)
-    for runner_id in set(held.values_list("runner_id", flat=True)):
+    held = _runs().filter(status__in=ACTIVE).exclude(runner_id__in=known)
+    kept = LivingExecutor.objects.exclude(runner_id__in=known).values_list("runner_id", flat=True)
+    for runner_id in {*held.values_list("runner_id", flat=True), *kept}:
         _each([runner_id or ""], lambda key: runs.recover(key, "Runner vanished during execution", now))
 
 
@@ -120,7 +141,13 @@ def end_silent_sessions(now: datetime) -> None:
     _each(silence.due(now), lambda session_id: ending.end(session_id, now))
 
 
-def drop_told_callbacks(now: datetime) -> None:
+def finish_messages(now: datetime) -> None:
+    """Write the messages whose senders died in the middle: their pieces must not lie there, unmasked, for ever."""
+    unfinished = reported_sessions.unfinished(now)
+    _each(unfinished, lambda session_id: reported_sessions.finish_message(session_id, now))
+
+
+def drop_delivered_callbacks(now: datetime) -> None:
     """Forget callbacks that were told long ago, and those whose parent is gone."""
     Callback.objects.filter(delivered_run_id__isnull=False, created_at__lt=now - CALLBACKS_KEPT).delete()
     known = Session.objects.filter(pk=OuterRef("parent_session_id"))
@@ -128,13 +155,15 @@ def drop_told_callbacks(now: datetime) -> None:
 
 
 STEPS: tuple[Callable[[datetime], None], ...] = (
+    count_from_now,
     return_unstarted_claims,
     remove_vanished_runners,
     recover_orphans,
     finish_unreported_runs,
     end_unconfirmed_stops,
     give_up_waiting_runs,
+    finish_messages,
     end_silent_sessions,
-    drop_told_callbacks,
+    drop_delivered_callbacks,
     origins.forget_free,
 )

@@ -35,7 +35,7 @@ def find(claim: Claim) -> bytes | None:
     if row is None:
         return None
     if row.fingerprint != claim.fingerprint:
-        raise Conflict("This Idempotency-Key was used for another content.")
+        raise Conflict("This Idempotency-Key was already used for a different request.")
     return row.answer.encode()
 
 

@@ -11,18 +11,17 @@ import hmac
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, OperationalError, transaction
 
 from coordinator.actions import audit
-from coordinator.actions.attempts import Limit, network_of
-from coordinator.actors import Actor, system
-from coordinator.actors import key as key_actor
-from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
-from coordinator.models import ApiKey, RevokedKey
-from coordinator.models.fields import OddText
+from coordinator.actions.attempts import AttemptLimit, network_of
+from coordinator.engine import locks
+from coordinator.errors import Conflict, Invalid, NotFound, TooMany, Unauthorized
+from coordinator.identity.actors import Actor, system
+from coordinator.identity.keys import KeyEnded, KeyIdentity
+from coordinator.models import ApiKey, RevokedKey, UnreadableText
 from coordinator.models.keys import SCOPES
 
 log = logging.getLogger(__name__)
@@ -30,50 +29,22 @@ log = logging.getLogger(__name__)
 PREFIX = "sbx_"
 SHOWN = 12  # characters of a key that lists may show
 USE_NOTED_EVERY = timedelta(minutes=1)
+USE_WAITS_MS = 200  # for the database's one writer: the caller waits meanwhile, and has seconds in all
 # A key cannot be guessed; the limit keeps a program with a wrong one from filling the audit log.
-REFUSED = Limit(
+REFUSED = AttemptLimit(
     "API_KEY_REFUSED",
     "from {source}",
     tries=60,
     window=timedelta(minutes=1),
-    says="Too many requests with a key that is refused.",
+    refusal="Too many requests with an invalid key. Check the key and try again in a few minutes.",
 )
-OUT_OF_SCOPE = Limit(
+OUT_OF_SCOPE = AttemptLimit(
     "API_KEY_OUT_OF_SCOPE",
     "by key {source}",
     tries=60,
     window=timedelta(minutes=1),
-    says="Not within its scopes.",
+    refusal="Not within its scopes.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class KeyIdentity:
-    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent."""
-
-    id: int
-    name: str
-    scopes: frozenset[str]
-    agent_id: str | None = None
-    expires_at: datetime | None = field(default=None, compare=False)
-
-    @property
-    def actor(self) -> Actor:
-        """The actor to write in the audit log."""
-        return key_actor(self.name)
-
-    def require(self, scopes: Iterable[str]) -> None:
-        """Raise Forbidden unless the key has one of `scopes`."""
-        wanted = frozenset(scopes)
-        if not self.scopes & wanted:
-            raise Forbidden(
-                f"This key's scopes ({', '.join(sorted(self.scopes)) or 'none'}) do not allow this; "
-                f"it takes one of: {', '.join(sorted(wanted))}."
-            )
-
-
-# Who calls where SIGNALBOX_API_AUTH=off: a program on this machine, which may do what keys may do.
-LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))
 
 
 def hash_of(raw: str) -> str:
@@ -98,9 +69,9 @@ def create(
     if not name:
         raise Invalid("A key needs a name that says who uses it.")
     if not wanted or set(wanted) - set(SCOPES):
-        raise Invalid(f"Choose scopes among: {', '.join(SCOPES)}.")
+        raise Invalid(f"Choose from these scopes: {', '.join(SCOPES)}.")
     if expires_at is not None and expires_at <= now:
-        raise Invalid("The expiry lies in the past.")
+        raise Invalid("The expiry date is in the past.")
     raw = PREFIX + secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
@@ -123,7 +94,7 @@ def create(
                 now=now,
             )
     except IntegrityError:
-        raise Conflict(f"A key named {name!r} exists already.") from None
+        raise Conflict(f"A key named {name!r} already exists.") from None
     return row, raw
 
 
@@ -138,21 +109,33 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
     if row is not None and not hmac.compare_digest(row.key_hash, key_hash):  # a collation that is not exact
         row = None
     if row is None or row.revoked_at is not None or RevokedKey.objects.filter(key_hash=key_hash).exists():
-        raise _refusal("This API key is not known here, or was revoked.", row, source, now)
-    if row.expires_at is not None and (isinstance(row.expires_at, OddText) or row.expires_at <= now):
+        raise _refusal("This API key is unknown or was revoked.", row, source, now)
+    if row.expires_at is not None and (isinstance(row.expires_at, UnreadableText) or row.expires_at <= now):
         raise _refusal("This API key has expired.", row, source, now)
     note_use(row, now)
     return KeyIdentity(row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at)
 
 
+def id_of(raw: str) -> int | None:
+    """Return the id of a key that is good so far, to tell callers apart with; nothing is noted or refused."""
+    key_hash = hash_of(raw)
+    if RevokedKey.objects.filter(key_hash=key_hash).exists():
+        return None
+    return ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
+
+
 def _refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
-    """Audit a refused key, by name where it is known, and return what to raise. Raises TooMany."""
+    """Audit a refused key, by name where it is known, and return what to raise. Raises TooMany for an unknown one."""
     source = network_of(source)
-    REFUSED.check(source, now)
-    REFUSED.note(
-        source, actor=system("api"), target=row.name if row else None, metadata={"why": why}, now=now
-    )
-    return Unauthorized(why)
+    try:
+        REFUSED.check(source, now)
+        REFUSED.note(
+            source, actor=system("api"), target=row.name if row else None, metadata={"why": why}, now=now
+        )
+    except TooMany:
+        if row is None:
+            raise
+    return KeyEnded(why) if row else Unauthorized(why)
 
 
 def note_out_of_scope(identity: KeyIdentity, wanted: Iterable[str], what: str, now: datetime) -> None:
@@ -176,10 +159,10 @@ def note_use(row: ApiKey, now: datetime) -> None:
     if isinstance(last, datetime) and now - last < USE_NOTED_EVERY:
         return
     try:
-        with transaction.atomic():
+        with locks.short_wait_for_other_writers(USE_WAITS_MS), transaction.atomic():
             ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
     except OperationalError as problem:
-        log.warning("The use of the key %s is not noted: %s", row.name, str(problem).strip())
+        log.warning("The last use of the key %s could not be recorded: %s", row.name, str(problem).strip())
 
 
 def revoke(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) -> ApiKey:
@@ -190,7 +173,7 @@ def revoke(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) 
         if row is None:
             raise NotFound("No such key.")
         if not changed:
-            raise Conflict(f"The key {row.name!r} is revoked already.")
+            raise Conflict(f"The key {row.name!r} is already revoked.")
         RevokedKey.objects.get_or_create(key_hash=row.key_hash, defaults={"revoked_at": now})
         audit.record("API_KEY_REVOKED", actor=by, target=row.name, result="success", reason=reason, now=now)
     return row

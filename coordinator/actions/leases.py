@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from coordinator.models import Lease
 
 HOLDER = f"{socket.gethostname()}:{os.getpid()}"
 
 
-def free(names: Iterable[str], *, now: datetime) -> set[str]:
-    """Return those of `names` that nobody holds: a look that takes no lock, before `take`."""
-    wanted = set(names)
-    return wanted - set(Lease.objects.filter(name__in=wanted, until__gt=now).values_list("name", flat=True))
+# Clocks of machines on one database may differ by this much. A lease that lasts longer than its length and this was
+# taken before a clock was set back: it is nobody's.
+SKEW = timedelta(seconds=60)
+
+
+def free(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
+    """Return the names of `lengths` (name: how long it is taken for) that nobody holds; takes no lock."""
+    found = dict(Lease.objects.filter(name__in=lengths).values_list("name", "until"))
+    return {
+        name
+        for name, length in lengths.items()
+        if not (isinstance(until := found.get(name), datetime) and now < until <= now + length + SKEW)
+    }
 
 
 def take(name: str, *, length: timedelta, now: datetime, holder: str = HOLDER) -> bool:
     """Take the lease `name` for `length` and return True; False while somebody holds it (also `holder` itself)."""
     until = now + length
+    over = Q(until__lte=now) | Q(until__gt=until + SKEW)
     with transaction.atomic():
-        moved = Lease.objects.filter(name=name, until__lte=now).update(holder=holder, until=until)
+        moved = Lease.objects.filter(over, name=name).update(holder=holder, until=until)
     if moved:
         return True
     if Lease.objects.filter(name=name).exists():

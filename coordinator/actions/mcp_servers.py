@@ -9,10 +9,10 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator import versions
 from coordinator.actions import audit, columns, grants
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
 from coordinator.models import Grant, McpServer, McpTool
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import masked_arguments
@@ -41,11 +41,11 @@ def create(name: str, *, command: str, by: Actor, now: datetime | None = None, *
                 actor=by,
                 target=name,
                 result="success",
-                metadata={"after": _told(columns.values_of(row, EDITABLE))},
+                metadata={"after": _masked_columns(columns.values_of(row, EDITABLE))},
                 now=moment,
             )
     except IntegrityError:
-        raise Conflict(f"There is a server {name!r} already.") from None
+        raise Conflict(f"A server {name!r} already exists.") from None
     return row
 
 
@@ -65,7 +65,7 @@ def update(
         if difference is None:
             return row
         row.save(update_fields=list(difference["after"]))
-        metadata = {side: _told(values) for side, values in difference.items()}
+        metadata = {side: _masked_columns(values) for side, values in difference.items()}
         audit.record(
             "MCP_SERVER_UPDATED", actor=by, target=name, result="success", metadata=metadata, now=now
         )
@@ -77,10 +77,10 @@ def _require_sound(changes: Mapping[str, Any]) -> None:
         raise Invalid("A server needs a command that starts it.")
     args = changes.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        raise Invalid('The arguments must be a JSON list of texts, such as ["-m", "server"].')
+        raise Invalid('The arguments must be a JSON list of strings, such as ["-m", "server"].')
     policy = changes.get("default_policy", DefaultPolicy.OPT_IN)
     if policy not in DefaultPolicy.values:
-        raise Invalid(f"The default policy is one of: {', '.join(DefaultPolicy.values)}.")
+        raise Invalid(f"The default policy must be one of: {', '.join(DefaultPolicy.values)}.")
 
 
 def _locked(name: str, seen: str | None = None) -> McpServer:
@@ -91,7 +91,7 @@ def _locked(name: str, seen: str | None = None) -> McpServer:
     return row
 
 
-def _told(values: dict[str, Any]) -> dict[str, Any]:
+def _masked_columns(values: dict[str, Any]) -> dict[str, Any]:
     """Return column values as the audit log may hold them: secrets among the arguments are masked."""
     args = values.get("args")
     if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
@@ -126,7 +126,7 @@ def delete(
         taken = consequences([name])
         grants.end_all(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
         McpTool.objects.filter(server_id=name).delete()
-        before = _told(columns.values_of(row, EDITABLE))
+        before = _masked_columns(columns.values_of(row, EDITABLE))
         McpServer.objects.filter(pk=name).delete()
         audit.record(
             "MCP_SERVER_DELETED",

@@ -9,15 +9,15 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Forbidden, NotFound
-from coordinator.mcp_tools import Definition, Listing, content_of
+from coordinator.identity.actors import Actor
+from coordinator.mcp.tools import Definition, ToolListing, content_of
 from coordinator.models import McpServer, McpTool
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a listing brought: names of tools that are new, changed, gone, and back again."""
+class ToolChanges:
+    """The names of tools that a listing shows as new, changed, gone and back again."""
 
     new: list[str]
     changed: list[str]
@@ -26,11 +26,10 @@ class Taken:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether everything was known as it is."""
         return not (self.new or self.changed or self.gone or self.back)
 
 
-def take(server_id: str, listing: Listing, *, by: Actor, now: datetime) -> Taken:
+def store_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datetime) -> ToolChanges:
     """Store the tools that a server lists; what a complete listing lacks is marked as gone.
 
     A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
@@ -40,7 +39,7 @@ def take(server_id: str, listing: Listing, *, by: Actor, now: datetime) -> Taken
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
             raise NotFound(f"There is no MCP server {server_id}.")
         known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
-        taken = Taken(new=[], changed=[], gone=[], back=[])
+        taken = ToolChanges(new=[], changed=[], gone=[], back=[])
         for definition in listing.tools:
             tool = known.get(definition.name)
             _note(taken, definition, tool)
@@ -55,7 +54,7 @@ def take(server_id: str, listing: Listing, *, by: Actor, now: datetime) -> Taken
     return taken
 
 
-def _note(taken: Taken, definition: Definition, tool: McpTool | None) -> None:
+def _note(taken: ToolChanges, definition: Definition, tool: McpTool | None) -> None:
     if tool is None:
         taken.new.append(definition.name)
     elif tool.definition_hash != definition.digest:
@@ -88,7 +87,7 @@ def _store(tool: McpTool, definition: Definition, now: datetime) -> None:
     tool.save()
 
 
-def _mark_gone(known: dict[str, McpTool], listed: set[str], taken: Taken, now: datetime) -> None:
+def _mark_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:
     for name, tool in known.items():
         if name not in listed and tool.gone_at is None:
             tool.gone_at = now
@@ -104,13 +103,15 @@ def accept(
     Raises NotFound, Conflict where a definition changed again since, Forbidden for an API key.
     """
     if by.kind == "key":
-        raise Forbidden("An API key accepts no change of a tool: a signed-in person does.")
+        raise Forbidden("An API key cannot accept a changed tool. A person must sign in to do it.")
     with transaction.atomic():
         tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
         if len(tools) != len(set(names)):
-            raise NotFound("There is no such tool any more.")
+            raise NotFound("This tool no longer exists.")
         if seen is not None and any(tool.definition_hash != seen for tool in tools):
-            raise Conflict("The definition changed again since this page was loaded. Look at it once more.")
+            raise Conflict(
+                "The definition has changed again since you loaded the page. Reload the page and look at it again."
+            )
         changed = [tool for tool in tools if tool.is_changed]
         for tool in changed:
             _accept_one(tool, by, now)

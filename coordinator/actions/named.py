@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit
-from coordinator.actors import Actor
 from coordinator.errors import BadRequest, Conflict, NotFound
+from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint, Capability
 
 MAX_NAME = 60
@@ -22,7 +22,7 @@ Row = TypeVar("Row", Blueprint, Capability)
 
 
 @dataclass(frozen=True)
-class Named(Generic[Row]):
+class NamedRows(Generic[Row]):
     """One kind of named rows.
 
     `noun` is what clients read in refusals, `event` begins the audit's event types. An edit that gives one of the

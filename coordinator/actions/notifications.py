@@ -19,12 +19,14 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models import Min
 from django.utils import timezone
 
-from coordinator import approvals, meters, outbox, webhooks
 from coordinator.actions import audit
-from coordinator.actors import person as person_actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import person as person_actor
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.roles import APPROVER, has_role
+from coordinator.notifications import outbox, webhooks
+from coordinator.policy import approvals
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ def add(*, by: User, kind: str, address: str, now: datetime | None = None) -> No
     else:
         raise Invalid("Choose a webhook or an e-mail address.")
     if NotificationTarget.objects.filter(person=by.get_username()).count() >= MOST_TARGETS:
-        raise Conflict(f"{MOST_TARGETS} addresses are enough: remove one first.")
+        raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
     secret = f"whsec_{secrets.token_urlsafe(32)}" if kind == Kind.WEBHOOK else None
     try:
         with transaction.atomic():
@@ -65,7 +67,7 @@ def add(*, by: User, kind: str, address: str, now: datetime | None = None) -> No
             )
             _audit("NOTIFICATION_TARGET_ADDED", target, by, now)
     except IntegrityError:
-        raise Conflict("This address is on your list already.") from None
+        raise Conflict("This address is already on your list.") from None
     return target
 
 
@@ -163,7 +165,7 @@ def _pointless(message: Notification, request: PermissionRequest | None, now: da
     """Say why the message should not be sent any more, or None."""
     user = User.objects.filter(username=message.target.person).first()
     if user is None or not has_role(user, APPROVER):
-        return f"{message.target.person} may not decide any more"
+        return f"{message.target.person} may no longer decide"
     if message.request_id and (request is None or not approvals.standing(request, now).waiting):
         return "the request was closed before"
     return None
@@ -189,7 +191,7 @@ def _close(message: Notification, state: str, outcome: str, sent_at: datetime | 
 def _own(target_id: int, by: User) -> NotificationTarget:
     target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()
     if target is None:
-        raise NotFound("No such address of yours.")
+        raise NotFound("You have no such address.")
     return target
 
 
@@ -197,14 +199,14 @@ def _check_mail(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError:
-        raise Invalid(f"{address!r} is no e-mail address.") from None
+        raise Invalid(f"{address!r} is not an e-mail address.") from None
 
 
 def _check_url(address: str) -> None:
     """Accept http(s) URLs that carry no password; what a name leads to is checked whenever something is sent."""
     try:
         webhooks.check_literal(address)
-    except webhooks.Refused as refusal:
+    except webhooks.AddressRefused as refusal:
         raise Invalid(str(refusal)) from None
 
 

@@ -12,11 +12,12 @@ from typing import Protocol
 import msgspec
 from django.db import connection
 
-from coordinator import instants
+from coordinator.engine import bulk
+from coordinator.lib import instants
 from coordinator.models import EventOrigin
 
 
-class Told(Protocol):
+class HasOrigin(Protocol):
     """What is needed of an event; actions.events.ToldEvent has it."""
 
     session_id: str
@@ -26,7 +27,7 @@ class Told(Protocol):
     everywhere: bool
 
 
-def told_before(events: Sequence[Told], now: datetime) -> set[int]:
+def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     """Claim the events' origins; return the `id()` of those whose origin is taken. Their sessions must exist.
 
     Of two with the same origin the first is new. On PostgreSQL a twin in another transaction is waited for.
@@ -58,13 +59,7 @@ def _within(session_id: str, origin: str) -> str:
 def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
     packed = msgspec.json.encode(rows).decode()
-    if connection.vendor == "sqlite":
-        given = (
-            "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')"
-            " FROM json_each(%s) WHERE true"
-        )
-    else:
-        given = "SELECT value->>0, value->>1, (value->>2)::bigint FROM jsonb_array_elements(%s::jsonb)"
+    given = bulk.rows_of_json("text", "text", "bigint")
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {given}"
@@ -79,10 +74,9 @@ def known(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
     origin_of = {key: key for _, key in wanted} | {_within(at, key): key for at, key in wanted if at}
     packed = msgspec.json.encode(list(origin_of)).decode()
-    given = "json_each(%s)" if connection.vendor == "sqlite" else "jsonb_array_elements_text(%s::jsonb)"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT key FROM event_origins WHERE key IN (SELECT value FROM {given})"  # noqa: S608 # constants
+            f"SELECT key FROM event_origins WHERE key IN ({bulk.texts_of_json()})"  # noqa: S608 # constants
             " AND (until IS NULL OR until > %s)",
             [packed, instants.to_us(now) // 1000],
         )

@@ -8,10 +8,10 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from coordinator import versions
 from coordinator.actions import audit, plugins
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
 from coordinator.models import PluginSetting
 from coordinator.models.plugins import PluginPermission
 
@@ -58,7 +58,7 @@ def grant(
     editor has `seen` it.
     """
     if permission not in KNOWN:
-        raise Invalid(f"{permission!r} is no permission. There are: {', '.join(KNOWN)}.")
+        raise Invalid(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")
     with transaction.atomic():
         row = _plugin(plugin_id, seen)
         before = _held(row)
@@ -89,7 +89,7 @@ def revoke(
         row = _plugin(plugin_id, seen)
         before = _held(row)
         if permission not in before:
-            raise NotFound(f"{plugin_id} does not hold {permission}: not granted.")
+            raise NotFound(f"{plugin_id} does not have {permission}, so there is nothing to revoke.")
         left = [name for name in before if name != permission]
         return _write(
             row,
@@ -105,7 +105,7 @@ def revoke(
 def _plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
-        raise NotFound(f"There is no plugin {plugin_id!r}, so it cannot hold permissions.")
+        raise NotFound(f"There is no plugin {plugin_id!r}. Add it first.")
     versions.require_unchanged(plugins.version_of(row), seen, f"The plugin {plugin_id}")
     return row
 
@@ -115,7 +115,7 @@ def _held(row: PluginSetting) -> list[str]:
     if stored is None:
         return []
     if not isinstance(stored, list):
-        raise Conflict(f"The permissions of {row.plugin_id} cannot be read. Mend them in the admin first.")
+        raise Conflict(f"The permissions of {row.plugin_id} cannot be read. Fix them in the admin first.")
     return [str(name) for name in stored]
 
 

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator import versions
 from coordinator.actions import audit, columns
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
 from coordinator.models import PluginConfig, PluginData
 from coordinator.secrets import MASK, is_kept, looks_secret
 
@@ -25,7 +25,7 @@ def version_of(value: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Values(Generic[Row]):
+class ValueTable(Generic[Row]):
     """One kind of values: which table and columns hold it, and what it is called in refusals and the audit log."""
 
     model: type[Row]
@@ -42,14 +42,16 @@ class Values(Generic[Row]):
         """Add a value. Raises Invalid for an empty key or the mask of no secret, Conflict for one that is there."""
         columns.require_id(key, "A value")
         if value == MASK and looks_secret(key):
-            raise Invalid(f"{MASK} stands for a stored secret, and none is stored for {key!r} yet.")
+            raise Invalid(
+                f"{MASK} stands for a stored secret, and none is stored for {key!r} yet. Enter the secret itself."
+            )
         row = self.model(plugin_id=plugin_id, **{self.key_name: key}, **self._columns(value, now))
         try:
             with transaction.atomic():
                 row.save(force_insert=True)
-                self._tell(self.changed, row, by, now)
+                self._audit(self.changed, row, by, now)
         except IntegrityError:
-            raise Conflict(f"{plugin_id} has a {self.noun} {key!r} already.") from None
+            raise Conflict(f"{plugin_id} already has a {self.noun} {key!r}.") from None
         return row
 
     def change(
@@ -74,7 +76,7 @@ class Values(Generic[Row]):
                 for name, new in changes.items():
                     setattr(row, name, new)
                 row.save(update_fields=list(changes))
-                self._tell(self.changed, row, by, now)
+                self._audit(self.changed, row, by, now)
         return row
 
     def delete(
@@ -83,7 +85,7 @@ class Values(Generic[Row]):
         """Remove a value. Raises NotFound, or Conflict where it is not as it was `seen`."""
         with transaction.atomic():
             row = self._locked(plugin_id, key, seen)
-            self._tell(self.deleted, row, by, now)
+            self._audit(self.deleted, row, by, now)
             row.delete()
 
     def _columns(self, value: str | None, now: datetime | None) -> dict[str, Any]:
@@ -93,12 +95,12 @@ class Values(Generic[Row]):
     def _locked(self, plugin_id: str, key: str, seen: str | None) -> Row:
         row = self.model._default_manager.select_for_update().filter(pk=(plugin_id, key)).first()
         if row is None:
-            raise NotFound(f"{plugin_id} has no value {key!r} any more: reload the page.")
+            raise NotFound(f"{plugin_id} no longer has a value {key!r}. Reload the page.")
         version = version_of(getattr(row, self.value_name))
         versions.require_unchanged(version, seen, f"The value {key!r} of {plugin_id}")
         return row
 
-    def _tell(self, event: str, row: Row, by: Actor, now: datetime | None) -> None:
+    def _audit(self, event: str, row: Row, by: Actor, now: datetime | None) -> None:
         """Write the audit row: the key and how long the value is, never the value, whatever it is."""
         length = len(getattr(row, self.value_name) or "")
         audit.record(
@@ -111,9 +113,9 @@ class Values(Generic[Row]):
         )
 
 
-CONFIG = Values(
+CONFIG = ValueTable(
     PluginConfig, "config_key", "config_value", "configuration value", "CONFIG_UPDATED", "CONFIG_DELETED"
 )
-DATA = Values(
+DATA = ValueTable(
     PluginData, "key", "value", "stored value", "PLUGIN_DATA_UPDATED", "PLUGIN_DATA_DELETED", dated=True
 )

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
-from coordinator import versions
 from coordinator.actions import audit, columns
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.lib import versions
 from coordinator.models import AgentPlugin, PluginConfig, PluginData, PluginSetting
 from coordinator.models.plugins import PluginPermission
 
@@ -49,7 +49,7 @@ def register(
                 now=now,
             )
     except IntegrityError:
-        raise Conflict(f"There is a plugin {plugin_id!r} already.") from None
+        raise Conflict(f"A plugin {plugin_id!r} already exists.") from None
     return row
 
 
@@ -117,7 +117,7 @@ def mend_permissions(
         row = locked(plugin_id, seen)
         if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):
             raise Conflict(
-                f"The permissions of {plugin_id} can be read by now: reload and change them there."
+                f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
             )
         before = columns.values_of(row, ["allowed_permissions"])
         row.allowed_permissions = wanted

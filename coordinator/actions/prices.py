@@ -9,10 +9,10 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actors import Actor
 from coordinator.errors import Invalid
+from coordinator.identity.actors import Actor
 from coordinator.models import ModelPrice
-from coordinator.usage import KINDS
+from coordinator.sessions.prices import KINDS
 
 
 def save(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:

@@ -21,8 +21,8 @@ from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Length
 
 from coordinator.actions import audit, chat, idempotency, sessions
-from coordinator.actors import system
 from coordinator.errors import Conflict, NotFound
+from coordinator.identity.actors import system
 from coordinator.models import (
     ChatAttachment,
     ChatMessage,
@@ -34,6 +34,8 @@ from coordinator.models import (
     Run,
     Session,
 )
+from coordinator.runs.statuses import OPEN
+from coordinator.sessions.statuses import ENDED, LIVE
 
 PRUNER = system("prune")
 STEP = 500  # rows a transaction
@@ -49,18 +51,18 @@ MARKS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Prunable:
     """How much there is to take away; bytes are those of the texts, about."""
 
     rows: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Found) -> Found:
-        return Found(self.rows + other.rows, self.bytes + other.bytes)
+    def __add__(self, other: Prunable) -> Prunable:
+        return Prunable(self.rows + other.rows, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """One thing that is kept for `days` (0: for ever).
 
     `pages` yields the keys of what is older than an instant, `measure` says how much a page is, and `remove`
@@ -68,17 +70,17 @@ class Rule:
     """
 
     name: str
-    says: str
+    description: str
     days: float
     pages: Callable[[datetime], Iterator[list[Any]]]
-    measure: Callable[[list[Any]], Found]
+    measure: Callable[[list[Any]], Prunable]
     remove: Callable[[list[Any], datetime, datetime], int]
 
 
-def rules(**days: float | None) -> list[Rule]:
+def rules(**days: float | None) -> list[RetentionRule]:
     """Return the rules by the settings; `days` (sessions=30) overrides them by name."""
     standing = [
-        Rule(
+        RetentionRule(
             "sessions",
             "ended sessions, with their events and runs",
             settings.KEEP_SESSIONS_DAYS,
@@ -86,7 +88,7 @@ def rules(**days: float | None) -> list[Rule]:
             _size_of_sessions,
             _remove_sessions,
         ),
-        Rule(
+        RetentionRule(
             "event-bodies",
             "inputs, outputs and messages of events",
             settings.KEEP_EVENT_BODIES_DAYS,
@@ -101,7 +103,7 @@ def rules(**days: float | None) -> list[Rule]:
             settings.KEEP_REQUESTS_DAYS,
             _old_requests,
         ),
-        Rule(
+        RetentionRule(
             "chat",
             "chat messages, with their files",
             settings.KEEP_CHAT_DAYS,
@@ -130,43 +132,40 @@ def rules(**days: float | None) -> list[Rule]:
 
 
 def prune(
-    rule: Rule,
+    rule: RetentionRule,
     now: datetime,
     *,
     write: bool,
     progress: Callable[[int], object] = lambda _done: None,
     until: float = float("inf"),
-) -> Found:
+) -> Prunable:
     """Take away what a rule does not keep, or with `write=False` only say how much that is.
 
     Stops after the page at hand when time.monotonic() has passed `until`. Audited once, with the count.
     """
     if not rule.days:
-        return Found()
-    horizon, found = now - timedelta(days=rule.days), Found()
+        return Prunable()
+    horizon, found = now - timedelta(days=rule.days), Prunable()
     for page in rule.pages(horizon):
         size = rule.measure(page)
         if write:
-            size = Found(rule.remove(page, horizon, now), size.bytes)
+            size = Prunable(rule.remove(page, horizon, now), size.bytes)
         found += size
         progress(found.rows)
         if time.monotonic() > until:
             break
     if write and found.rows:
-        told = {"rows": found.rows, "bytes": found.bytes, "before": horizon.isoformat()}
-        audit.record("DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=told, now=now)
+        facts = {"rows": found.rows, "bytes": found.bytes, "before": horizon.isoformat()}
+        audit.record("DATA_PRUNED", actor=PRUNER, target=rule.name, result="success", metadata=facts, now=now)
     return found
 
 
-def prune_gently(now: datetime) -> None:
+def prune_some(now: datetime) -> None:
     """Do a moment's work; housekeeping comes again until nothing is left."""
     until = time.monotonic() + GENTLE_FOR
     for rule in rules():
         if time.monotonic() < until:
             prune(rule, now, write=True, until=until)
-
-
-# --- steps ------------------------------------------------------------------------------------------------
 
 
 def _resting(work: Callable[[], int]) -> int:
@@ -191,8 +190,8 @@ def _paged(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[Any]]:
 
 
 def _plain(
-    model: Any, name: str, says: str, days: float, old: Callable[[datetime], QuerySet[Any]] | str
-) -> Rule:
+    model: Any, name: str, description: str, days: float, old: Callable[[datetime], QuerySet[Any]] | str
+) -> RetentionRule:
     """Return the rule of a table whose rows simply go; what belongs to them goes by the database's cascades.
 
     `old` gives the rows from before an instant, or names the column that says when they were made.
@@ -205,20 +204,13 @@ def _plain(
         return _resting(lambda: model.objects.filter(pk__in=page).delete()[1].get(label, 0))
 
     label = model._meta.label
-    return Rule(name, says, days, pages, lambda page: Found(len(page)), remove)
-
-
-# --- sessions ---------------------------------------------------------------------------------------------
+    return RetentionRule(name, description, days, pages, lambda page: Prunable(len(page)), remove)
 
 
 def _old_sessions(before: datetime) -> QuerySet[Session]:
     """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
-    at_work = Run.objects.filter(
-        session=OuterRef("pk"), status__in=("pending", "claimed", "running", "stopping")
-    )
-    children = Session.objects.filter(
-        parent_session=OuterRef("pk"), status__in=("pending", "running", "stopping")
-    )
+    at_work = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN)
+    children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
     young = EventContext.objects.filter(
         session_id=OuterRef("pk"), instant_us__gte=int(before.timestamp() * 1_000_000)
     )
@@ -227,7 +219,7 @@ def _old_sessions(before: datetime) -> QuerySet[Session]:
         ~Exists(children),
         ~Exists(young),
         Q(last_resumed_at__isnull=True) | Q(last_resumed_at__lt=before),
-        status__in=("finished", "stopped", "error"),
+        status__in=ENDED,
         created_at__lt=before,
     )
 
@@ -237,9 +229,9 @@ def _length_of_bodies(events: QuerySet[Event]) -> int:
     return int(events.aggregate(bytes=total)["bytes"] or 0)
 
 
-def _size_of_sessions(page: list[str]) -> Found:
+def _size_of_sessions(page: list[str]) -> Prunable:
     events = Event.objects.filter(session_id__in=page)
-    return Found(len(page) + events.count(), _length_of_bodies(events))
+    return Prunable(len(page) + events.count(), _length_of_bodies(events))
 
 
 def _remove_sessions(page: list[str], before: datetime, now: datetime) -> int:
@@ -255,7 +247,9 @@ def _remove_session(session_id: str, before: datetime, now: datetime) -> int:
                 break  # the rest goes with the session
             gone += _resting(partial(_remove_events, session_id, events, before))
         reason = (
-            f"Not kept any longer; {gone} events were removed before." if gone else "Not kept any longer."
+            f"Past the retention period; {gone} events were removed earlier."
+            if gone
+            else "Past the retention period."
         )
         with transaction.atomic():
             _hold_old(session_id, before)
@@ -273,39 +267,36 @@ def _hold_old(session_id: str, before: datetime) -> None:
     """Keep events, runs and children from being added to a session; raise Conflict if it is not an old one now."""
     list(Session.objects.select_for_update().filter(pk=session_id))  # not the weak lock, which lets events in
     if not _old_sessions(before).filter(pk=session_id).exists():
-        raise Conflict("Something happens in this session again.")
-
-
-# --- event bodies -----------------------------------------------------------------------------------------
+        raise Conflict("This session is active again.")
 
 
 def _old_bodies(before: datetime) -> Iterator[list[int]]:
     """Yield events with a body to take out, from where this process found the last one."""
     yield from _grown_old(before)
-    _Walked.before = before
+    _Progress.before = before
     old = EventContext.objects.filter(received_at__lt=before)
     ends = old.aggregate(first=Min("pk"), last=Max("pk"))
-    low, last = max(ends["first"] or 0, _Walked.upto), ends["last"] or 0
+    low, last = max(ends["first"] or 0, _Progress.upto), ends["last"] or 0
     while low <= last:
         old_ones = Event.objects.filter(context__received_at__lt=before, pk__gte=low, pk__lt=low + STEP)
         page = list(_with_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
         if page:
             yield page
         low += STEP
-        _Walked.upto = min(low, last)
+        _Progress.upto = min(low, last)
 
 
 def _grown_old(before: datetime) -> Iterator[list[int]]:
     """Yield those with a body to take out that were walked past as too young: an import's old events follow them."""
-    while _Walked.before is not None and _Walked.before < before:
-        until = _end_of_step(_Walked.before, before)
+    while _Progress.before is not None and _Progress.before < before:
+        until = _end_of_step(_Progress.before, before)
         events = Event.objects.filter(
-            context__received_at__gte=_Walked.before, context__received_at__lt=until, pk__lt=_Walked.upto
+            context__received_at__gte=_Progress.before, context__received_at__lt=until, pk__lt=_Progress.upto
         )
         page = list(_with_bodies(events).order_by("pk").values_list("pk", flat=True))
         if page:
             yield page
-        _Walked.before = until
+        _Progress.before = until
 
 
 def _end_of_step(since: datetime, before: datetime) -> datetime:
@@ -315,7 +306,7 @@ def _end_of_step(since: datetime, before: datetime) -> datetime:
     return min([before, *(max(at, since + timedelta(milliseconds=1)) for at in following)])
 
 
-class _Walked:
+class _Progress:
     """How far this process has walked: below the id `upto`, what was received before `before` has been done."""
 
     upto = 0
@@ -329,8 +320,8 @@ def _with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
     return events.filter(left)
 
 
-def _size_of_bodies(page: list[int]) -> Found:
-    return Found(len(page), _length_of_bodies(Event.objects.filter(pk__in=page)))
+def _size_of_bodies(page: list[int]) -> Prunable:
+    return Prunable(len(page), _length_of_bodies(Event.objects.filter(pk__in=page)))
 
 
 def _remove_bodies(page: list[int], *_: datetime) -> int:
@@ -342,9 +333,6 @@ def _remove_bodies(page: list[int], *_: datetime) -> int:
     return _resting(work)
 
 
-# --- requests and chat ------------------------------------------------------------------------------------
-
-
 def _old_requests(before: datetime) -> QuerySet[PermissionRequest]:
     in_force = PermissionRequest.objects.in_force(before).values("pk")
     return (
@@ -354,10 +342,10 @@ def _old_requests(before: datetime) -> QuerySet[PermissionRequest]:
     )
 
 
-def _size_of_chat(page: list[str]) -> Found:
+def _size_of_chat(page: list[str]) -> Prunable:
     messages = ChatMessage.objects.filter(pk__in=page).aggregate(bytes=Sum(Length("content")))["bytes"] or 0
     files = ChatAttachment.objects.filter(message__in=page).aggregate(bytes=Sum("size_bytes"))["bytes"] or 0
-    return Found(len(page), int(messages) + int(files))
+    return Prunable(len(page), int(messages) + int(files))
 
 
 def _remove_chat(page: Sequence[str], *_: datetime) -> int:

@@ -1,7 +1,7 @@
 """Runners: registering, polling for work, staying alive, leaving.
 
-A runner is alive while it is heard of: registering, a heartbeat, a poll or a report all count. One whose poll
-broke off is taken for gone until it is heard of again, so that a crashed runner may come back at once.
+A runner is alive while it sends signs of life: registering, a heartbeat, a poll or a report. One whose poll broke off
+counts as gone until its next sign of life, so that a crashed runner may register again at once.
 """
 
 from __future__ import annotations
@@ -10,28 +10,26 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, runs
-from coordinator.actions.keys import LOCAL_PROGRAM, KeyIdentity
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
-from coordinator.identifiers import runner_id_of
-from coordinator.models import Run, Runner, StopCommand
-from coordinator.wire import polled_run
+from coordinator.identity.actors import Actor
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.lib.identifiers import runner_id_of
+from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.runs.liveness import is_alive
+from coordinator.sessions.wire import polled_run
 
 # A sign of life is written at most this often: a burst of polls stays a burst of reads.
 HEARD_EVERY = timedelta(seconds=1)
-# Beyond a poll's length: the time a runner may take to come back with its next poll.
-BETWEEN_POLLS = timedelta(seconds=5)
 # A stop that the runner was told of and that is still open is told again after this.
 STOP_AGAIN_AFTER = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """What a runner says of itself. `extra` is whatever newer runners send beside."""
+class RunnerRegistration:
+    """What a runner says of itself. `extra` is whatever newer runners send beside, their procedural agents too."""
 
     hostname: str
     project_dir: str
@@ -42,43 +40,50 @@ class Registration:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def runner_id(self) -> str:
-        """The id that this identity always gets."""
-        return runner_id_of(self.hostname, self.project_dir, self.executor_profile)
+    def command(self) -> str | None:
+        value = (self.executor or {}).get("command")
+        return value if isinstance(value, str) else None
+
+    def runner_id(self, now: datetime) -> str:
+        """Return the id that follows from host, directory and profile; with another command beside, from that too.
+
+        Two runners that differ in nothing but their command are two.
+        """
+        identity = (self.hostname, self.project_dir, self.executor_profile)
+        own, first = runner_id_of(*identity, self.command), runner_id_of(*identity)
+        if Runner.objects.filter(pk=own).exists():
+            return own
+        known = Runner.objects.filter(pk=first).first()
+        if known is None or None in (known.command, self.command) or known.command == self.command:
+            return first
+        return own if is_alive(known, now) else first
 
 
-def stale_after() -> timedelta:
-    """Return after how long a silence a runner is called stale."""
-    return timedelta(seconds=settings.RUNNER_STALE_AFTER)
+def register(registration: RunnerRegistration, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+    """Register a runner, or register it again after it was gone; the runs of its earlier process are recovered.
 
-
-def is_alive(runner: Runner, now: datetime) -> bool:
-    """Say whether a runner of this id is at work: in a poll, or heard of as lately as its next poll allows."""
-    if runner.gone_at is not None or runner.deregistered_at is not None:
-        return False
-    next_sign = timedelta(seconds=settings.RUNNER_POLL_TIMEOUT) + BETWEEN_POLLS
-    return runner.silence(now) < min(next_sign, stale_after())
-
-
-def register(registration: Registration, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
-    """Add a runner, or take one up again that had gone; what its former process held is recovered.
-
-    From then on only `key` speaks for it (`heard_from`). Raises Conflict while a runner of the same identity is alive.
+    From then on only `key` may poll and report for it (`note_sign_of_life`).
+    Raises Conflict while a runner of the same identity is alive.
     """
-    known = Runner.objects.filter(pk=registration.runner_id).first()
+    runner_id = registration.runner_id(now)
+    known = Runner.objects.filter(pk=runner_id).first()
     if known is not None and is_alive(known, now):
         raise _duplicate(known)
     if known is not None:
         runs.recover(known.runner_id, "Runner restarted during execution", now)
     with transaction.atomic():
-        known = Runner.objects.select_for_update().filter(pk=registration.runner_id).first()
+        known = Runner.objects.select_for_update().filter(pk=runner_id).first()
         if known is not None and is_alive(known, now):
             raise _duplicate(known)
-        return _write(registration, known, now, _name_of(key))
+        return _write(runner_id, registration, known, now, _name_of(key))
 
 
 def _write(
-    registration: Registration, known: Runner | None, now: datetime, registered_by: str | None
+    runner_id: str,
+    registration: RunnerRegistration,
+    known: Runner | None,
+    now: datetime,
+    registered_by: str | None,
 ) -> Runner:
     values = {
         "hostname": registration.hostname,
@@ -99,9 +104,9 @@ def _write(
         return Runner.objects.get(pk=known.pk)
     try:
         with transaction.atomic():
-            return Runner.objects.create(runner_id=registration.runner_id, **values)
+            return Runner.objects.create(runner_id=runner_id, **values)
     except IntegrityError:  # the same runner, started twice, in the same instant
-        raise _duplicate(Runner.objects.get(pk=registration.runner_id)) from None
+        raise _duplicate(Runner.objects.get(pk=runner_id)) from None
 
 
 def _duplicate(runner: Runner) -> Conflict:
@@ -118,7 +123,7 @@ def _duplicate(runner: Runner) -> Conflict:
     )
 
 
-def heard_from(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+def note_sign_of_life(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
     """Note a sign of life and return the runner.
 
     Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
@@ -132,7 +137,7 @@ def _note_sign(runner: Runner | None, now: datetime, key: KeyIdentity | None) ->
     name = _name_of(key)
     _require_own(runner, key)
     adopted = name is not None and runner.registered_by is None
-    if adopted or runner.gone_at is not None or runner.silence(now) >= HEARD_EVERY:
+    if adopted or runner.gone_at is not None or abs(runner.silence(now)) >= HEARD_EVERY:
         runner.registered_by = runner.registered_by or name
         runner.last_heartbeat, runner.gone_at = now, None
         Runner.objects.filter(pk=runner.pk).update(
@@ -153,15 +158,12 @@ def _require_own(runner: Runner, key: KeyIdentity | None) -> None:
 
 
 def heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
-    """The runner says that it is there. Raises as `heard_from` does."""
-    heard_from(runner_id, now, key=key)
-
-
-# --- polling ----------------------------------------------------------------------------------------------
+    """The runner says that it is there. Raises as `note_sign_of_life` does."""
+    note_sign_of_life(runner_id, now, key=key)
 
 
 def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> dict[str, Any] | None:
-    """Look once for something to tell the runner; None where there is nothing. Raises as `heard_from` does.
+    """Look once for something to tell the runner; None where there is nothing. Raises as `note_sign_of_life` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
     `{"run": {…}}`, which is claimed then. Whoever holds a poll asks again when the feed reports one of
@@ -193,17 +195,18 @@ def _take_stops(runner_id: str, now: datetime) -> list[StopCommand]:
     with transaction.atomic():
         standing = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
         stops = [stop for stop in standing if _is_due(stop, now)]
-        told = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
-        told.update(delivered_at=now)
+        delivered = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
+        delivered.update(delivered_at=now)
         stopping = Run.objects.filter(status=Run.Status.STOPPING).values("run_id")
-        told.exclude(run_id__in=stopping).delete()
+        waiting = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING).values("session_id")
+        delivered.exclude(run_id__in=stopping).exclude(session_id__in=waiting).delete()
     return stops
 
 
 def _is_due(stop: StopCommand, now: datetime) -> bool:
     """Say whether the runner has not been told yet, or was told long ago without an answer."""
-    told = stop.delivered_at
-    return not isinstance(told, datetime) or now - told >= STOP_AGAIN_AFTER
+    delivered_at = stop.delivered_at
+    return not isinstance(delivered_at, datetime) or now - delivered_at >= STOP_AGAIN_AFTER
 
 
 def poll_broke_off(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
@@ -215,9 +218,6 @@ def poll_broke_off(runner_id: str, answer: dict[str, Any] | None, now: datetime)
     if "stop_runs" in answer:
         untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=answer["stop_runs"])
         untold.update(delivered_at=None)
-
-
-# --- leaving ----------------------------------------------------------------------------------------------
 
 
 def deregister(

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from django.db import transaction
 
-from coordinator import instants
 from coordinator.actions import audit, runs
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, NotFound
-from coordinator.models import Callback, Event, OddText, Run, Session
+from coordinator.identity.actors import Actor
+from coordinator.lib import instants
+from coordinator.models import Callback, Event, LivingExecutor, Run, Session, UnreadableText
+from coordinator.runs.statuses import ACTIVE, OPEN, START_EVENTS, STOP_EVENTS
 
 METADATA = (
     "project_dir",
@@ -50,9 +51,9 @@ def bind(
     executor_profile: str,
     project_dir: str | None = None,
 ) -> Session:
-    """An executor takes up the session: note where it runs. Raises NotFound.
+    """Bind the session to its executor and note where it runs. Raises NotFound.
 
-    The session runs then, unless it is being stopped, or has ended and this is a late word of its process.
+    The session is then running, unless it is being stopped or has ended and this is a late report.
     """
     with transaction.atomic():
         session = runs.lock_session(session_id)
@@ -70,9 +71,9 @@ def bind(
 
 def _is_over(session: Session) -> bool:
     """Say whether the session's runs have all ended: what its processes still send does not make it run again."""
-    ended = session.status in runs.AFTERWARDS.values()
+    ended = session.status in {*runs.AFTERWARDS.values(), Session.Status.IDLE}
     ran = Run.objects.filter(session=session)
-    return ended and ran.exists() and not ran.filter(status__in=runs.OPEN).exists()
+    return ended and ran.exists() and not ran.filter(status__in=OPEN).exists()
 
 
 def update_metadata(session_id: str, changes: Mapping[str, Any]) -> Session:
@@ -86,9 +87,9 @@ def update_metadata(session_id: str, changes: Mapping[str, Any]) -> Session:
     return session
 
 
-def _readable(text: str) -> datetime | OddText:
+def _readable(text: str) -> datetime | UnreadableText:
     """Return the instant that an executor's text names, or the text itself to be kept as it stands."""
-    return instants.parse(text) or OddText(text)
+    return instants.parse(text) or UnreadableText(text)
 
 
 def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) -> bool:
@@ -102,20 +103,20 @@ def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) 
     session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
     if session is None:
         return True
-    if event.event_type in runs.START_EVENTS:
+    if event.event_type in START_EVENTS:
         return _note_start(session, now)
-    if event.event_type in runs.STOP_EVENTS:
+    if event.event_type in STOP_EVENTS:
         _note_end(session, now)
     return True
 
 
 def _note_start(session: Session, now: datetime) -> bool:
-    run = Run.objects.filter(session=session, status__in=runs.ACTIVE).first()
+    run = Run.objects.filter(session=session, status__in=ACTIVE).first()
     if run is None:
         _take_up_without_run(session, now)
         return True
     since = run.claimed_at if isinstance(run.claimed_at, datetime) else now
-    return not runs.has_said(session.session_id, runs.START_EVENTS, since=since)
+    return not runs.has_event_since(session.session_id, START_EVENTS, since=since)
 
 
 def _take_up_without_run(session: Session, now: datetime) -> None:
@@ -134,13 +135,11 @@ def _note_end(session: Session, now: datetime) -> None:
         return
     session.status = Session.Status.FINISHED
     session.save(update_fields=["status"])
-    runs.tell_parent(session, now)
+    runs.deliver_callbacks(session, now)
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """How much went with a session."""
-
     events: int
     runs: int
 
@@ -148,13 +147,15 @@ class Deleted:
 def delete(session_id: str, *, by: Actor, now: datetime, reason: str | None = None) -> Deleted:
     """Remove a session with its events and runs; its children become sessions of their own.
 
-    Raises NotFound, and Conflict while a runner has a run of it: that runner would be left with a process
-    whose reports nobody takes.
+    Raises NotFound, and Conflict while a runner has a run of it, or keeps its process for the next: that runner
+    would be left with a process whose reports nobody takes.
     """
     with transaction.atomic():
         session = runs.lock_session(session_id)
-        if Run.objects.filter(session=session, status__in=runs.ACTIVE).exists():
+        if Run.objects.filter(session=session, status__in=ACTIVE).exists():
             raise Conflict("Session is running. Stop session first")
+        if LivingExecutor.objects.filter(pk=session_id).exists():
+            raise Conflict("The session's process waits for its next run. Stop session first")
         events = Event.objects.filter(session=session).count()
         # Before the session, so that whoever follows the feed can count them when the session goes.
         gone, _ = Run.objects.filter(session=session).delete()

@@ -12,10 +12,10 @@ from django.db import transaction
 
 from coordinator.actions import audit
 from coordinator.actions.keys import hash_of
-from coordinator.actors import person
 from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import person
+from coordinator.identity.roles import ADMIN
 from coordinator.models import SetupToken
-from coordinator.roles import ADMIN
 
 ALREADY = "Signalbox is set up already. Sign in, or ask an administrator for an account."
 SPENT = (

@@ -1,17 +1,19 @@
-"""Silence ends the sessions that nobody here runs; a word of them takes them up again (coordinator.silence)."""
+"""Ends silent sessions that no runner drives, and reopens them at their next event (sessions/silence.py)."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.template.defaultfilters import pluralize
 
-from coordinator import instants, silence
 from coordinator.actions import audit, events, runs
-from coordinator.actors import system
+from coordinator.identity.actors import system
+from coordinator.lib import instants
+from coordinator.lib.times import length
 from coordinator.models import Event, Session
+from coordinator.sessions import silence
+from coordinator.sessions.events import NewEvent
 
 ENDED = "silence"  # the reason of the event that ends the session
 SOURCE = "signalbox"
@@ -23,7 +25,7 @@ def end(session_id: str, now: datetime) -> bool:
         runs.lock_session(session_id)
         if session_id not in silence.due(now, session_id):
             return False
-        last_words = events.NewEvent(
+        last_words = NewEvent(
             event_type="session_stop",
             session_id=session_id,
             timestamp=instants.canonical(now),
@@ -36,13 +38,13 @@ def end(session_id: str, now: datetime) -> bool:
             actor=system("housekeeping"),
             target=session_id,
             result="success",
-            reason=f"Nothing was heard of it for {_in_words(timedelta(seconds=settings.SESSION_SILENT_AFTER))}.",
+            reason=f"No activity for {length(settings.SESSION_SILENT_AFTER)}.",
             now=now,
         )
     return True
 
 
-def heard_again(session_id: str, now: datetime) -> bool:
+def reopen(session_id: str, now: datetime) -> bool:
     """Take up a session that silence has ended, for its agent speaks; say whether it was one."""
     if not _ended_by_silence(session_id):  # nearly always: reading takes no lock
         return False
@@ -57,7 +59,7 @@ def heard_again(session_id: str, now: datetime) -> bool:
             actor=system("housekeeping"),
             target=session_id,
             result="success",
-            reason="Silence had ended it; its agent speaks again.",
+            reason="It was ended after a long silence, and its agent is active again.",
             now=now,
         )
     return True
@@ -68,8 +70,3 @@ def _ended_by_silence(session_id: str) -> bool:
         return False
     ends = Event.objects.filter(session_id=session_id, event_type="session_stop").order_by("-id")
     return ends.values_list("reason", "context__source").first() == (ENDED, SOURCE)
-
-
-def _in_words(length: timedelta) -> str:
-    minutes = round(length.total_seconds() / 60)
-    return f"{minutes} minute{pluralize(minutes)}" if minutes < 120 else f"{round(minutes / 60)} hours"

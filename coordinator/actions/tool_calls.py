@@ -1,66 +1,42 @@
 """A coding agent's tool calls that policy or a person decides: asked, answered, settled elsewhere.
 
-Claude Code shows its own prompt while a hook waits here, and tells nobody when it was answered there. So whoever
+An agent may show its own prompt while its hook waits here, and tells nobody when it was answered there. So whoever
 waits looks for the traces of that: the call's result, the end of the turn, what the person typed next.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from django.db.models import Q
 
-from coordinator import approvals as rules
 from coordinator.actions import approvals, audit
-from coordinator.actions.approvals import Ask
-from coordinator.actions.claude_code import TURN_END
-from coordinator.actors import Actor
-from coordinator.approvals import Subject, Validity
+from coordinator.actions.approvals import NewRequest
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
+from coordinator.policy import approvals as rules
+from coordinator.policy.approvals import Subject
+from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_rules import Ruling
 from coordinator.secrets.masking import masks_in, originals_of, restored, without_secrets
-from coordinator.tool_rules import Ruling
+from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.reports import SUBAGENT_END, TURN_END
 
-PLUGIN = "claude-code"
 PERMISSION = "ToolCall"
+UNEDITABLE = "uneditable"  # in the metadata of a request whose agent runs no edited input
 ELSEWHERE = "Answered in the terminal."
-GONE = "The agent is gone: its connection dropped."
+GONE = "The agent disconnected."
 # A result that came this shortly before the question answers it: the two hooks overtook one another.
 OVERTAKEN = timedelta(seconds=2)
-# For so long a verdict on a call also answers when Claude Code asks about the same call once more.
+# For so long a verdict on a call also answers when the agent asks about the same call once more.
 ANSWERS_AGAIN = timedelta(minutes=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCall:
-    """A call that is asked about. `asks` is the hook that does, `since_us` when it was received.
-
-    `about` is the call in one text (its command, path or address), `target` that text where the input alone does
-    not show it first; `call_id` and `event_id` name the call's beginning where it is known. `offered` are the
-    rules that could be made to stand ("always allow"), `details` what else a reader may want to know.
-    """
-
-    asks: str
-    session_id: str
-    agent_id: str | None
-    since_us: int
-    tool: str
-    tool_input: dict[str, Any] | None
-    about: str
-    subagent: str | None = None
-    target: str | None = None
-    call_id: str | None = None
-    event_id: int | None = None
-    offered: tuple[dict[str, Any], ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-
-Settled = dict[str, Any]
 
 
 def find_call(asked: AskedCall, taken: Collection[str] = ()) -> AskedCall:
@@ -88,15 +64,15 @@ def _first_alike(inputs: Sequence[Any], asked: AskedCall) -> int | None:
 
 def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
     """Return what answers the question before it is put to anybody: its result, or a verdict on the same call."""
-    if asked.asks != "PermissionRequest" or asked.call_id is None:
+    if not asked.is_prompted or asked.call_id is None:
         return None
     since = asked.since_us - OVERTAKEN // timedelta(microseconds=1)
     if _results(asked).filter(context__instant_us__gte=since).exists():
         return {"status": "elsewhere", "reason": ELSEWHERE}
     requests = PermissionRequest.objects.with_context().filter(
-        plugin_id=PLUGIN,
+        plugin_id=asked.program,
         context__session_id=asked.session_id,
-        status__in=["approved", "denied"],
+        status__in=rules.DECIDED,
         context__closed_at__gt=now - ANSWERS_AGAIN,
     )
     for row in requests.order_by("-id")[:LIKELY]:
@@ -107,16 +83,22 @@ def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
 
 
 def _judged(row: PermissionRequest, asked: AskedCall) -> bool:
-    """Say whether a person judged this very call: its tool and its input, as asked for or as they edited it.
+    """Say whether the verdict is on this very call: what was asked for or, where a person edited that, what they made.
 
     Anybody with a key can ask by the hook's names, and so with a call's id above something else.
     """
-    subject, context = rules.subject_of(row), rules.context_of(row)
-    judged = [subject.tool_input]
-    if context is not None and isinstance(context.answer, dict) and "updated_input" in context.answer:
-        judged.append(context.answer["updated_input"])
-    shown = rules.canonical(without_secrets(asked.tool_input, judged=True))
-    return subject.tool_name == asked.tool and shown in map(rules.canonical, judged)
+    edited = rules.edited_input(row)
+    if edited is None:
+        return rules.call_of(row) == _subject(asked).key
+    # The hook's own text of an edited call's target is not known here; its tool and input are all it consists of.
+    made = Subject(asked.program, PERMISSION, None, rules.subject_of(row).tool_name, edited)
+    return made.key == replace(_subject(asked), target_resource=None).key
+
+
+def _subject(asked: AskedCall) -> Subject:
+    return Subject(
+        asked.program, PERMISSION, asked.target and asked.target[:2_000], asked.tool, asked.tool_input
+    )
 
 
 def ask(
@@ -124,10 +106,8 @@ def ask(
 ) -> PermissionRequest:
     """Put the call before people and return the request that stands for it, with its context."""
     found = approvals.request(
-        Ask(
-            subject=Subject(
-                PLUGIN, PERMISSION, asked.target and asked.target[:2_000], asked.tool, asked.tool_input
-            ),
+        NewRequest(
+            subject=_subject(asked),
             justification=_why(asked, ruling),
             metadata={
                 **asked.details,
@@ -136,11 +116,14 @@ def ask(
                 "subagent": asked.subagent,
                 "rule": ruling.by or None,
                 "permission_suggestions": list(asked.offered),
+                **({} if asked.is_editable else {UNEDITABLE: True}),
             },
             session_id=asked.session_id,
             agent_id=asked.agent_id,
             event_id=asked.event_id,
             deadline=deadline,
+            folder=asked.folder,
+            host=asked.host,
         ),
         by=by,
         now=now,
@@ -149,11 +132,11 @@ def ask(
 
 
 def _why(asked: AskedCall, ruling: Ruling) -> str:
-    described = asked.tool_input.get("description") if asked.tool_input else None
+    described = asked.described or (asked.tool_input or {}).get("description")
     words = [described] if isinstance(described, str) and described.strip() else []
     if ruling.by:
         words.append(f"{ruling.by.capitalize()}: {ruling.reason}")
-    who = f"Sub-agent {asked.subagent}" if asked.subagent else "Claude Code"
+    who = f"Sub-agent {asked.subagent}" if asked.subagent else AGENTS.get(asked.program, asked.program)
     return " · ".join(words)[:4_000] or f"{who} asks before it uses {asked.tool}."
 
 
@@ -166,8 +149,10 @@ def settled(request_id: str, asked: AskedCall, now: datetime) -> Settled | None:
 
 
 def _answer(row: PermissionRequest, now: datetime) -> Settled:
+    """Return the verdict for the waiting hook, which runs an edited input in place of its own."""
     context = rules.context_of(row)
-    return rules.answer(row, now) | {"answer": context.answer if context else None}
+    allowed = rules.standing(row, now).allowed
+    return rules.answer(row, now) | {"allowed": allowed, "answer": context.answer if context else None}
 
 
 def _results(asked: AskedCall) -> Any:
@@ -188,7 +173,7 @@ def _settled_elsewhere(asked: AskedCall) -> bool:
     if asked.subagent is None:
         over |= Q(event_type=TURN_END) | Q(event_type="message", role="user", context__subagent=None)
     else:
-        over |= Q(event_type="SubagentStop", context__subagent=asked.subagent)
+        over |= Q(event_type=SUBAGENT_END, context__subagent=asked.subagent)
     later = Event.objects.filter(session_id=asked.session_id, context__instant_us__gt=asked.since_us)
     return later.filter(over).exists()
 
@@ -201,79 +186,92 @@ def withdraw(request_id: str, *, by: Actor, reason: str, now: datetime) -> None:
         return
 
 
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a person may add to the approval of a call.
+
+    `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field; None where nobody
+    changed it. `picked` are the digests (`rule_digest`) of offered rules that shall stand from now on.
+    """
+
+    edited: str | None = None
+    edited_field: str = ""
+    picked: Collection[str] = ()
+
+
 def decide(
-    request_id: str,
-    *,
-    by: Any,
-    verdict: Literal["approved", "denied"],
-    reason: str | None = None,
-    validity: Validity = Validity.ONCE,
-    grant: bool = False,
-    edited: str | None = None,
-    edited_field: str = "",
-    picked: Sequence[int] = (),
-    now: datetime | None = None,
+    request_id: str, *, verdict: Literal["approved", "denied"], additions: Additions, **decision: Any
 ) -> PermissionRequest:
     """Decide a call, and say with which input it shall run and which of the offered rules shall stand.
 
-    `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field. Raises Invalid
-    for what is none, BadRequest for a rule that was not offered, and what approvals.decide raises.
+    Raises Invalid for an edited input that is none, BadRequest for a rule that was not offered, and what
+    approvals.decide raises, which takes the rest of `decision`.
     """
-    row = rules.find(request_id)
-    answer = _added(row, edited, edited_field, picked) if verdict == "approved" else None
     return approvals.decide(
-        request_id,
-        by=by,
-        verdict=verdict,
-        reason=reason,
-        validity=validity,
-        grant=grant,
-        answer=answer,
-        now=now,
+        request_id, verdict=verdict, added=functools.partial(_added, additions), **decision
     )
 
 
-def _added(
-    row: PermissionRequest, edited: str | None, edited_field: str, picked: Sequence[int]
-) -> dict[str, Any] | None:
+def is_editable(row: PermissionRequest) -> bool:
+    """Say whether whoever asks would run an edited input."""
+    metadata = row.metadata if isinstance(row.metadata, dict) else {}
+    return row.plugin_id in AGENTS and not metadata.get(UNEDITABLE)
+
+
+def rule_digest(offered: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, by which a card names a rule that it offers."""
+    return rules.digest("rule", offered)
+
+
+def _added(additions: Additions, row: PermissionRequest) -> dict[str, Any]:
     added: dict[str, Any] = {}
     asked_for = rules.subject_of(row).tool_input
-    wanted = _edited_input(asked_for, edited, edited_field)
-    if wanted is not None and wanted != asked_for:
+    wanted = _edited_input(asked_for, additions)
+    if wanted is not None and rules.canonical(wanted) != rules.canonical(asked_for):
         if masks_in(wanted) - masks_in(asked_for):
             raise Invalid(
-                "A masked secret was changed or is none of this call's: leave it whole, or take it out."
+                "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
             )
-        if rules.needed(row) > 1:
-            raise BadRequest("This takes two people, who must approve the same input: it cannot be edited.")
         added["updated_input"] = wanted
-    offered = row.metadata.get("permission_suggestions", []) if isinstance(row.metadata, dict) else []
-    if any(not 0 <= one < len(offered) for one in picked):
-        raise BadRequest("This rule was not offered.")
-    if (added or picked) and row.plugin_id != PLUGIN:
-        raise BadRequest("Only Claude Code's calls can be edited: nobody else would hear of it.")
+    picked = _picked(row, additions.picked)
     if picked:
-        added["suggestions"] = [offered[one] for one in picked]
-    return added or None
+        added["suggestions"] = picked
+    if added and row.plugin_id not in AGENTS:
+        raise BadRequest("Only calls of coding agents can be edited. Approve or deny this request as it is.")
+    if "updated_input" in added and not is_editable(row):
+        raise BadRequest("This call cannot be edited. Deny it instead and say in the reason what to change.")
+    if added and rules.needed(row) > 1:
+        raise BadRequest(
+            "Two people must approve this request unchanged, so you cannot edit it or add rules."
+        )
+    return added
 
 
-def _edited_input(asked_for: Any, edited: str | None, edited_field: str) -> dict[str, Any] | None:
-    if edited is None:
+def _picked(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
+    """Return the offered rules that were picked, by their content: what is not offered to this asker it cannot get."""
+    offered = {rule_digest(one): one for one in rules.offered_rules(row)}
+    if set(picked) - set(offered):
+        raise BadRequest("This rule was not offered.")
+    return [rule for name, rule in offered.items() if name in picked]
+
+
+def _edited_input(asked_for: Any, additions: Additions) -> dict[str, Any] | None:
+    if additions.edited is None:
         return None
-    text = edited.replace("\r\n", "\n")
-    if edited_field:
-        before = asked_for.get(edited_field) if isinstance(asked_for, dict) else None
-        if not isinstance(before, str):
-            raise Invalid(f"The input has no text {edited_field!r} to edit.")
+    field, text = (
+        additions.edited_field,
+        additions.edited.replace("\r\n", "\n"),
+    )  # as browsers send line breaks
+    if field:
+        if not isinstance(asked_for, dict) or not isinstance(asked_for.get(field), str):
+            raise Invalid(f"The input has no text {field!r} to edit.")
         if not text.strip():
-            raise Invalid("There is nothing left of the input. Deny it instead.")
-        # A browser sends every line break as two characters; unedited text must stay what it was.
-        same = text == before.replace("\r\n", "\n")
-        return dict(asked_for) if same else {**asked_for, edited_field: text}
+            raise Invalid("The edited input is empty. Deny the request instead.")
+        return {**asked_for, field: text}
     try:
-        value = json.loads(edited)
+        value = json.loads(text)
     except ValueError as problem:
-        raise Invalid(f"The edited input is no JSON: {problem}.") from None
+        raise Invalid(f"The edited input is not JSON: {problem}.") from None
     if not isinstance(value, dict):
         raise Invalid("The edited input must be a JSON object.")
     return value
@@ -314,6 +312,6 @@ def note_ruling(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -
     )
 
 
-def lapse(now: datetime) -> None:
+def expire(now: datetime) -> None:
     """Write down that deadlines have passed."""
-    approvals.lapse_due(now)
+    approvals.expire_due(now)

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from django.db import connection, transaction
+from django.db import transaction
 
-from coordinator import tool_rules as rules
 from coordinator.actions import audit
-from coordinator.actors import Actor
+from coordinator.engine.locks import keep_others_from_writing
 from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import Actor
 from coordinator.models import ToolRule
-from coordinator.tool_rules import Rule
+from coordinator.policy import tool_rules as rules
+from coordinator.policy.tool_rules import Rule
+
+CHANGED_MEANWHILE = (
+    "Somebody else has saved the rules since you opened this page. Nothing was changed. Reload the page."
+)
 
 
 def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None:
@@ -26,14 +31,10 @@ def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None
     for rule in wanted:
         rules.check(rule)
     with transaction.atomic():
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:  # two editors of an empty list have no row to meet at
-                cursor.execute("LOCK TABLE tool_rules IN SHARE ROW EXCLUSIVE MODE")
+        keep_others_from_writing("tool_rules")  # two editors of an empty list have no row to meet at
         before = rules.saved()
         if rules.version(before) != seen:
-            raise Conflict(
-                "Somebody else has saved the rules since you opened this page. Nothing was changed."
-            )
+            raise Conflict(CHANGED_MEANWHILE)
         if rules.version(wanted) == seen:
             return
         ToolRule.objects.all().delete()

@@ -18,16 +18,17 @@ from typing import Any
 
 from django.db import transaction
 
-from coordinator import instants
-from coordinator.actions import audit, claude_code, origins
-from coordinator.actions.claude_code import UNTOLD_PROMPT, Whereabouts
-from coordinator.actions.events import Recorded, ToldEvent, record_events
-from coordinator.actors import Actor
+from coordinator.actions import audit, origins, reported_sessions, titles
+from coordinator.actions.events import record_events
+from coordinator.identity.actors import Actor
+from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
+from coordinator.lib import instants
 from coordinator.models import Event
 from coordinator.models.sessions import SessionStatus
 from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.events import DedupedEvent, Recorded
+from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
 
-SOURCE = "transcript"
 READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
 BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
 # Hooks are stamped when they are received, lines when they are written; clocks of two machines differ.
@@ -36,32 +37,9 @@ COMPACTIONS = frozenset({"compaction", "PreCompact", "PostCompact"})
 MOST_LISTED = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An event of a line, and the other origins under which somebody may have told it (`also`)."""
-
-    event: ToldEvent
-    also: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a line tells: of which of Claude's sessions, under which key of its own, when, and as which events.
-
-    Of two lines with one key the first counts.
-    `facts` are what the line says of its surroundings: `cwd`, `version`, `gitBranch`.
-    """
-
-    session: str
-    key: str
-    at: str
-    facts: Mapping[str, str]
-    events: list[Said]
-
-
 @dataclass
-class Outcome:
-    """What an import brought: events, those that were known, sessions, tokens; and what could not be kept."""
+class TranscriptOutcome:
+    """Counts of an import: new and known events, sessions, tokens; and what was refused."""
 
     added: int = 0
     known: int = 0
@@ -86,17 +64,19 @@ class _Session:
 class Import:
     """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
 
-    def __init__(self, *, now: datetime, write: bool, agent_name: str, hostname: str | None) -> None:
+    def __init__(
+        self, *, now: datetime, write: bool, profile: str, agent_name: str, hostname: str | None
+    ) -> None:
         self.now, self.write = now, write
-        self.agent_name, self.hostname = agent_name, hostname
-        self.outcome = Outcome()
-        self._batch: list[tuple[Told, str]] = []
+        self.profile, self.agent_name, self.hostname = profile, agent_name, hostname
+        self.outcome = TranscriptOutcome()
+        self._batch: list[tuple[ImportedLine, str]] = []
         self._events = self._bytes = 0
         self._sessions: dict[str, _Session] = {}
         self._live: _Live | None = None
         self._would_write: set[bytes] = set()
 
-    def take(self, told: Iterable[Told], place: str, size: int) -> None:
+    def take(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
         """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
         for one in told:
             self._batch.append((one, place))
@@ -105,7 +85,7 @@ class Import:
         if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
             self.flush()
 
-    def close(self, target: str, files: int, *, by: Actor) -> Outcome:
+    def close(self, target: str, files: int, *, by: Actor) -> TranscriptOutcome:
         """Write what is left and the import's audit row; return what came of it."""
         self.flush()
         outcome = self.outcome
@@ -133,7 +113,7 @@ class Import:
         if not batch:
             return
         taken = self._taken(batch)
-        new: list[tuple[Said, Told, str]] = []
+        new: list[tuple[ImportedEvent, ImportedLine, str]] = []
         for told, place in batch:
             fresh = (
                 []
@@ -147,10 +127,15 @@ class Import:
                 new.append((one, told, place))
         if new:
             self._write(new)
+        self._name([told for told, _ in batch if told.title])
 
-    # --- what is known ------------------------------------------------------------------------------------
+    def _name(self, named: list[ImportedLine]) -> None:
+        """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
+        known = {self._session(told.session).session_id: told.title for told in named}
+        if self.write and known:
+            titles.told({one: title for one, title in known.items() if one and title}, self.now)
 
-    def _taken(self, batch: list[tuple[Told, str]]) -> set[str]:
+    def _taken(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
         wanted = {
             (self._session(told.session).session_id, key)
             for told, _ in batch
@@ -160,33 +145,31 @@ class Import:
         planned = {key for _, key in wanted if _short(key) in self._would_write}
         return origins.known(wanted, self.now) | planned
 
-    def _is_known(self, one: Said, told: Told, taken: set[str]) -> bool:
+    def _is_known(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
         if one.event.origin in taken:
             return True
         live = self._live_of(told.session)
         if live is not None and live.is_thin(one.event):
             return False
-        return any(key in taken for key in one.also) or (live is not None and live.told(one.event))
+        return any(key in taken for key in one.also) or (live is not None and live.matches(one.event))
 
-    def _live_of(self, claude_id: str) -> _Live | None:
+    def _live_of(self, executor_id: str) -> _Live | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
-        session = self._session(claude_id)
+        session = self._session(executor_id)
         if not session.before or session.session_id is None:
             return None
         if self._live is None or self._live.session_id != session.session_id:
             self._live = _Live(session.session_id)
         return self._live
 
-    def _session(self, claude_id: str) -> _Session:
-        if claude_id not in self._sessions:
-            session_id = claude_code.found(claude_id)
-            self._sessions[claude_id] = _Session(session_id, session_id is not None)
-        return self._sessions[claude_id]
+    def _session(self, executor_id: str) -> _Session:
+        if executor_id not in self._sessions:
+            session_id = reported_sessions.session_id_of(executor_id)
+            self._sessions[executor_id] = _Session(session_id, session_id is not None)
+        return self._sessions[executor_id]
 
-    # --- writing ------------------------------------------------------------------------------------------
-
-    def _write(self, new: list[tuple[Said, Told, str]]) -> None:
-        events: list[tuple[ToldEvent, str]] = []
+    def _write(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
+        events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
             for one, told, place in new:
                 session = self._session(told.session)
@@ -208,17 +191,17 @@ class Import:
         for (event, place), outcome in zip(events, outcomes, strict=True):
             self._count(event, outcome, place)
 
-    def _begin(self, session: _Session, told: Told) -> None:
+    def _begin(self, session: _Session, told: ImportedLine) -> None:
         """Note a session that something comes into; make it where it is not here."""
         self.outcome.sessions_added_to += session.before
         self.outcome.sessions_made += not session.before
         if self.write and session.session_id is None:
-            where = Whereabouts(told.facts.get("cwd"), self.hostname, self.agent_name)
+            where = SessionLocation(told.facts.get("cwd"), self.hostname, self.agent_name, self.profile)
             began = instants.parse(told.at) or self.now
-            made = claude_code.session_for(told.session, where, began, SessionStatus.FINISHED)
+            made = reported_sessions.session_for(told.session, where, began, SessionStatus.FINISHED)
             session.session_id = made.session_id
 
-    def _count(self, event: ToldEvent, outcome: Any, place: str) -> None:
+    def _count(self, event: DedupedEvent, outcome: Any, place: str) -> None:
         if not isinstance(outcome, Recorded):
             if len(self.outcome.refused) < MOST_LISTED:
                 self.outcome.refused.append(f"{place}: {outcome.detail}")
@@ -239,9 +222,9 @@ def _short(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
-def _beginning(told: Told, place: str) -> ToldEvent:
+def _beginning(told: ImportedLine, place: str) -> DedupedEvent:
     """Return the milestone before the first line that comes into a session; a session has one."""
-    return ToldEvent(
+    return DedupedEvent(
         event_type=READ_FROM,
         session_id="",
         timestamp=told.at,
@@ -252,21 +235,18 @@ def _beginning(told: Told, place: str) -> ToldEvent:
     )
 
 
-# --- what was recorded live -------------------------------------------------------------------------------
-
-
 class _Live:
-    """What others than transcripts told of a session: under digests, with when it was, to be met once each."""
+    """Events of a session that did not come from transcripts, by digest with their times. Each is matched once."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self._moments: dict[bytes, list[int]] = defaultdict(list)
         self._thin: set[bytes] = set()
-        self._untold_prompts: set[str] = set()
+        self._unrecorded_prompts: set[str] = set()
         for event in _recorded(session_id):
             digest = _digest(event)
-            if event["prompt_id"] and _words(event["content"]).startswith(UNTOLD_PROMPT):
-                self._untold_prompts.add(event["prompt_id"])
+            if event["prompt_id"] and _words(event["content"]).startswith(UNRECORDED_PROMPT):
+                self._unrecorded_prompts.add(event["prompt_id"])
             if digest is None:
                 continue
             if event["is_thin"]:
@@ -275,17 +255,17 @@ class _Live:
                 self._moments[digest].append(event["at_us"])
                 self._thin.discard(digest)
 
-    def is_thin(self, event: ToldEvent) -> bool:
-        """Say whether telemetry told that this happened, but not what: then the transcript tells it."""
-        if event.role == "user" and event.prompt_id in self._untold_prompts:
+    def is_thin(self, event: DedupedEvent) -> bool:
+        """Say whether telemetry reported this event without its content; the transcript then adds it."""
+        if event.role == "user" and event.prompt_id in self._unrecorded_prompts:
             return True
         if not self._thin:
             return False
         digest = _digest(_as_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def told(self, event: ToldEvent) -> bool:
-        """Say whether somebody told this; each telling stands for one event."""
+    def matches(self, event: DedupedEvent) -> bool:
+        """Say whether the event is recorded already; each recorded event is matched once."""
         row = _as_row(event)
         nearest = self._take(_digest(row), row["at_us"], whenever=bool(row["tool_use_id"]))
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
@@ -293,7 +273,7 @@ class _Live:
         return nearest is not None
 
     def _take(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
-        """Return the moment of the nearest telling alike, which is then used up."""
+        """Return the time of the nearest equal event and remove it."""
         moments = self._moments.get(digest) if digest is not None else None
         if not moments:
             return None
@@ -321,7 +301,7 @@ def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _as_row(event: ToldEvent) -> dict[str, Any]:
+def _as_row(event: DedupedEvent) -> dict[str, Any]:
     """Return the event as it would be stored: what was recorded live is stored without secrets."""
     moment = instants.parse(event.timestamp)
     row = {name: without_secrets(getattr(event, name)) for name in _COLUMNS}
@@ -329,7 +309,7 @@ def _as_row(event: ToldEvent) -> dict[str, Any]:
 
 
 def _digest(row: Mapping[str, Any]) -> bytes | None:
-    """Return what two tellings of the same share; None for what only one of them would tell."""
+    """Return a digest that is equal for two reports of the same event; None if only one source reports it."""
     kind = row["event_type"]
     if kind == "message":
         words = _words(row["content"])

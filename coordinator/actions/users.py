@@ -1,6 +1,6 @@
 """People: made, given a role, switched off, deleted. Their passwords and signing in are in accounts.
 
-The role is a Django group (coordinator/roles.py).
+The role is a Django group (coordinator/identity/roles.py).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from coordinator import versions
 from coordinator.actions import audit, columns, notifications
-from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, Invalid, NotFound
-from coordinator.roles import ADMIN, ROLES
+from coordinator.identity.actors import Actor, person
+from coordinator.identity.roles import ADMIN, ROLES
+from coordinator.lib import versions
 
 EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
 SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
@@ -65,7 +65,7 @@ def create(
             )  # left by another of this name, whom somebody deleted elsewhere
             _set_role(user, role)
             after = {**columns.values_of(user, EDITABLE), "role": role}
-            _tell("USER_CREATED", user, {"after": after}, by, now)
+            _audit("USER_CREATED", user, {"after": after}, by, now)
     except IntegrityError:
         raise Conflict(f"The name {username!r} is in use.") from None
     return user
@@ -99,7 +99,7 @@ def update(
                 if "username" in difference["after"]:
                     notifications.rename(difference["before"]["username"], user.username)
                 _require_an_administrator()
-                _tell("USER_UPDATED", user, difference, by, now)
+                _audit("USER_UPDATED", user, difference, by, now)
     except IntegrityError:
         raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
     return user
@@ -118,7 +118,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
         user.delete()
         notifications.forget(user.username)
         _require_an_administrator()
-        _tell("USER_DELETED", user, {"before": before}, by, now)
+        _audit("USER_DELETED", user, {"before": before}, by, now)
 
 
 def _locked(user_id: int, seen: str | None = None) -> User:
@@ -126,7 +126,7 @@ def _locked(user_id: int, seen: str | None = None) -> User:
     list(_administrators().order_by("pk").select_for_update())
     user = User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
-        raise NotFound("There is no such person any more.")
+        raise NotFound("This person no longer exists.")
     versions.require_unchanged(version_of(user), seen, user.username)
     return user
 
@@ -134,7 +134,7 @@ def _locked(user_id: int, seen: str | None = None) -> User:
 def _set_role(user: User, role: str) -> None:
     """Put the user into the role's group and out of the others'; groups that are no roles stay."""
     if role and role not in ROLES:
-        raise Invalid(f"The role is one of: {', '.join(ROLES)}, or none.")
+        raise Invalid(f"The role must be one of: {', '.join(ROLES)}, or none.")
     user.groups.remove(*Group.objects.filter(name__in=ROLES).exclude(name=role))
     if role:
         group, _ = Group.objects.get_or_create(name=role)
@@ -156,8 +156,8 @@ def _administrators() -> QuerySet[User]:
 def _require_an_administrator() -> None:
     """Raise Conflict where nobody would be left who could undo what was just done."""
     if not _administrators().exists():
-        raise Conflict("No active administrator would be left.")
+        raise Conflict("This would leave no active administrator.")
 
 
-def _tell(event: str, user: User, metadata: dict[str, Any], by: Actor, now: datetime | None) -> None:
+def _audit(event: str, user: User, metadata: dict[str, Any], by: Actor, now: datetime | None) -> None:
     audit.record(event, actor=by, target=user.username, result="success", metadata=metadata, now=now)

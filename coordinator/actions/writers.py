@@ -1,8 +1,8 @@
-"""Writing down which key made a session, and which runner's key took a run of it (rules: coordinator.ownership)."""
+"""Writing down which key made a session, and which runner's key took a run of it (rules: identity/ownership.py)."""
 
 from __future__ import annotations
 
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import SessionWriter
 
 

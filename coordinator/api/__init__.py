@@ -28,26 +28,30 @@ from coordinator.api.application import SignalboxAPI
 DESCRIPTION = """
 The coordinator's API for runners, executors and operators, and Signalbox's own beside it under `/api/`.
 
-**Keys.** Send `Authorization: Bearer sbx_…` or `X-API-Key: sbx_…`. Admins make keys on the page *API keys*, or with
-`manage.py apikey create`. Each operation names the scopes of which a key needs one. No key ever decides a
-permission request or edits a grant.
+**Keys.** Send `Authorization: Bearer sbx_…` or `X-API-Key: sbx_…`. Admins create keys on the page *API keys* or with
+`manage.py apikey create`. Each operation lists its scopes; a key needs one of them. No key can decide a permission
+request or edit a grant.
 
-**Errors** are `{"detail": …}`: a sentence, or for 422 one entry a fault with its type, place, message and input.
-429 and 503 say in `Retry-After` when to come back; nothing was written then.
+**Errors** are `{"detail": …}`: `detail` is a sentence, or for 422 a list with the type, place, message and input of
+each fault. After 429 and 503 nothing was written; `Retry-After` says when to try again.
 
-**For programs written for the coordinator that Signalbox stands in for**: paths, fields, status codes and frames are
-as they know them, for all three generations of runners. Better where that one went wrong:
+**Compatibility.** Programs written for the Agent Coordinator work unchanged: paths, fields, status codes and stream
+frames are the same, for all three generations of runners. These behave better:
 
-- An unknown parent, or session to resume, is 404. It was 500, and blocked all writers.
-- All events of a session can be read (`limit`, `after`, `before`), and lists page (`limit`, `cursor`).
-- `Last-Event-ID` replays what was missed; events of one instant keep the order of their receipt; `{}`, `[]`, `0` stay.
-- A failed run leaves its session in `error`, also where no runner took it in time. An end is final.
-- A session runs one run at a time: a resume of a busy session waits for its turn. Stopping a session stops its
-  latest run. A session at work cannot be deleted (409).
-- The start of every run is an event `session_start`, its end `session_stop`, whether the executor sends them or not.
-- Runners outlive a restart of the server. One that lost its poll gets its run again, or another does. Only the runner
-  that holds a run reports on it (403). A runner that crashed may register again at once.
-- Callbacks are told once, also after a time-out, to a parent that failed or was stopped, and to where it ran.
+- An unknown parent session, or an unknown session to resume, gives 404. It gave 500 and blocked all writers.
+- All events of a session can be read (`limit`, `after`, `before`; `has_more` says whether to go on), and lists have
+  pages (`limit`, `cursor`).
+- `Last-Event-ID` replays missed events. Events with equal times keep the order of their receipt. `{}`, `[]` and `0`
+  are kept.
+- A failed run leaves its session in `error`, also if no runner took it in time. A final status never changes.
+- A session runs one run at a time: resuming a busy session waits for its turn. Stopping a session stops its latest
+  run. A running session cannot be deleted (409).
+- Every run has an event `session_start` at its start and `session_stop` at its end, even if the executor sends none;
+  `run_start` and `run_completed` if a runner of the newest version ran it.
+- If a run's completion is reported before its start, both are recorded. A run that was stopped stays stopped.
+- Runners outlive a restart of the server. If a poll breaks off, its run goes to the next poll of any suitable runner.
+  Only the runner that holds a run may report on it (403). A crashed runner may register again at once.
+- Callbacks are delivered once, also after a timeout and to a parent that failed or was stopped, where the parent ran.
 """
 
 api = SignalboxAPI(

@@ -10,14 +10,15 @@ from django.utils import timezone
 from ninja import Field, Router, Schema
 from pydantic import AwareDatetime
 
-from coordinator import access, instants, mcp_tools
-from coordinator.access import Verdict
 from coordinator.actions import denials
 from coordinator.actions.denials import Denial
-from coordinator.actions.keys import KeyIdentity
 from coordinator.api.auth import requires
 from coordinator.errors import Forbidden, Invalid
-from coordinator.models import McpServer
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.mcp import tools as mcp_tools
+from coordinator.policy import access
+from coordinator.policy.access import Verdict
 
 router = Router(tags=["access"])
 
@@ -25,27 +26,27 @@ CHECKERS = ("agent", "runner", "operator", "read")
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
-class Question(Schema):
+class AccessQuestion(Schema):
     """One call that is to be made."""
 
     server_id: Name
     tool_name: Name
-    agent_id: Name | None = Field(None, description="May be left out by a key that speaks as an agent.")
+    agent_id: Name | None = Field(None, description="A key that is bound to an agent may leave it out.")
 
 
-class AccessCheck(Question):
+class AccessCheck(AccessQuestion):
     """One question on its own."""
 
     wait: Annotated[float, Field(ge=0, le=600)] = Field(
         0,
-        description="Seconds to hold the answer while it is `deny`: it comes at once when a person allows the call.",
+        description="Seconds to wait while the answer is `deny`. It returns as soon as a person allows the call.",
     )
 
 
 class AccessChecks(Schema):
     """Many questions at once."""
 
-    checks: Annotated[list[Question], Field(max_length=2000)]
+    checks: Annotated[list[AccessQuestion], Field(max_length=2000)]
 
 
 class AccessAnswer(Schema):
@@ -53,8 +54,11 @@ class AccessAnswer(Schema):
 
     verdict: str = Field(description="`allow` or `deny`")
     source: str = Field(description="`tool_grant`, `server_grant`, `default_policy` or `unknown_server`")
+    unknown_server: bool = Field(
+        description="No server of this name is registered; a grant for it decides all the same."
+    )
     grant_id: int | None
-    until: str | None = Field(description="When the grant that decided ends; null where no end is known.")
+    until: str | None = Field(description="When the deciding grant ends; null if it has no known end.")
     reason: str
 
 
@@ -82,7 +86,7 @@ class ServerVerdicts(Schema):
     """What an agent may do with one server; `any_tool` holds for tools that are not listed."""
 
     server_id: str
-    default_policy: str
+    default_policy: str | None = Field(description="Null for a server that is not registered.")
     any_tool: AccessAnswer
     tools: list[ToolVerdict]
 
@@ -98,7 +102,7 @@ class AgentAccess(Schema):
 def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     """Return which agent a caller asks about; a key that speaks as an agent asks about that one only."""
     if caller.agent_id is not None and agent_id not in (None, caller.agent_id):
-        raise Forbidden(f"This key speaks as {caller.agent_id} and may ask about no other agent.")
+        raise Forbidden(f"This key is bound to {caller.agent_id} and may not ask about other agents.")
     found = agent_id or caller.agent_id
     if not found:
         fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
@@ -110,7 +114,7 @@ def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     "/access/check",
     auth=requires(*CHECKERS),
     response=AccessAnswer | AccessAnswers,
-    summary="May this agent call this tool?",
+    summary="Check whether an agent may call a tool",
 )
 def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
     """Answer one verdict, or `results` for `checks`.
@@ -139,7 +143,7 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
     "/access/agents/{agent_id}",
     auth=requires(*CHECKERS),
     response=AgentAccess,
-    summary="Everything an agent may call",
+    summary="List what an agent may call",
 )
 def agent(
     request: HttpRequest, agent_id: str, at: AwareDatetime | None = None, denied: bool = False
@@ -152,25 +156,27 @@ def agent(
 
 def everything(agent_id: str, now: datetime, *, at: datetime | None, denied: bool) -> dict[str, Any]:
     """Return the body of `AgentAccess`."""
-    policies = dict(McpServer.objects.order_by("name").values_list("name", "default_policy"))
+    policies = access.named_servers(now, agent_id)
     # No tool has the empty name: it stands for one that nobody has listed.
     tools = {server: ["", *names] for server, names in mcp_tools.names_by_server(policies).items()}
     matrix = access.resolve_many([agent_id], tools, now, at=at)
     servers = []
     for (_, server_id), verdicts in matrix.items():
         any_tool = verdicts.pop("")
-        told = [_told(tool, verdict) for tool, verdict in verdicts.items() if verdict.allowed or denied]
-        if told or any_tool.allowed or denied:
+        answers = [
+            _tool_answer(tool, verdict) for tool, verdict in verdicts.items() if verdict.allowed or denied
+        ]
+        if answers or any_tool.allowed or denied:
             servers.append(
                 {
                     "server_id": server_id,
                     "default_policy": policies[server_id],
                     "any_tool": any_tool.as_answer(),
-                    "tools": told,
+                    "tools": answers,
                 }
             )
     return {"agent_id": agent_id, "at": instants.canonical(at or now), "servers": servers}
 
 
-def _told(tool: str, verdict: Verdict) -> dict[str, Any]:
+def _tool_answer(tool: str, verdict: Verdict) -> dict[str, Any]:
     return {"tool_name": tool, **verdict.as_answer()}

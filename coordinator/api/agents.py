@@ -14,8 +14,15 @@ from coordinator.actions import blueprints as actions
 from coordinator.api.auth import requires
 from coordinator.api.runs import Demands
 from coordinator.api.vocabulary import Text, caller, problems
-from coordinator.blueprints import blueprint_shape, resolved_shape
 from coordinator.models import Blueprint
+from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
+from coordinator.runs.blueprints import (
+    blueprint_shape,
+    brought_agent,
+    brought_agents,
+    resolved_shape,
+    visible_to_key,
+)
 
 router = Router(tags=["Agents (blueprints)"])
 
@@ -43,10 +50,19 @@ class HttpServer(BaseModel):
 McpServers = dict[Text, Annotated[StdioServer | HttpServer, Field(discriminator="type")]]
 
 
+class AgentType(Enum):
+    """Whether a model works on a prompt, or a script runs with arguments."""
+
+    autonomous = AUTONOMOUS
+    procedural = PROCEDURAL
+
+
 class BlueprintEdit(BaseModel):
     """What to change; null leaves a field as it is, an empty list or object takes it away."""
 
     description: Text | None = None
+    type: AgentType | None = Field(None, description="`autonomous` if not said")
+    parameters_schema: dict[str, Any] | None = Field(None, description="JSON Schema of a run's `parameters`")
     system_prompt: Text | None = None
     mcp_servers: McpServers | None = None
     skills: list[Text] | None = None
@@ -56,7 +72,9 @@ class BlueprintEdit(BaseModel):
 
     def fields(self) -> dict[str, Any]:
         """Return what was given, ready to store."""
-        given = self.model_dump(exclude_none=True, exclude={"name", "demands"})
+        given = self.model_dump(exclude_none=True, exclude={"name", "demands", "type"})
+        if self.type is not None:
+            given["type"] = self.type.value
         if self.demands is not None:
             given["demands"] = demands_of(self.demands)
         return given
@@ -76,10 +94,14 @@ class NewBlueprint(BlueprintEdit):
 
 
 class BlueprintOut(Schema):
-    """A blueprint; what it does not have is absent."""
+    """A blueprint; what it does not have is absent. `command` and `runner_id` are of agents that a runner brought."""
 
     name: str
     description: str
+    type: str
+    parameters_schema: dict[str, Any] = {}
+    command: str = ""
+    runner_id: str = ""
     system_prompt: str = ""
     mcp_servers: dict[str, Any] = {}
     skills: list[Any] = []
@@ -91,7 +113,7 @@ class BlueprintOut(Schema):
     modified_at: str
 
 
-class Listing(Schema):
+class BlueprintQuery(Schema):
     """Which blueprints to list."""
 
     tags: Text | None = Field(None, description="Comma separated; a blueprint must have all of them")
@@ -105,17 +127,20 @@ class Listing(Schema):
     operation_id="list_blueprints",
     summary="List blueprints",
 )
-def list_blueprints(request: HttpRequest, listing: Query[Listing]) -> list[dict[str, Any]]:
-    """By name, as written, inactive ones included."""
+def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> list[dict[str, Any]]:
+    """By name, as written, inactive ones included; then the procedural agents that runners brought."""
     wanted = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
-    rows = Blueprint.objects.order_by("name")
-    return [blueprint_shape(row) for row in rows if wanted <= set(row.tags or ())]
+    rows, key = list(Blueprint.objects.order_by("name")), caller(request)
+    shapes = [blueprint_shape(row) for row in rows if wanted <= set(row.tags or ())]
+    written = {row.name for row in rows}
+    shapes += [agent.shape() for agent in brought_agents() if agent.name not in written and not wanted]
+    return [visible_to_key(key, shape) for shape in shapes]
 
 
-class Form(Schema):
+class BlueprintForm(Schema):
     """How to show the blueprint."""
 
-    raw: bool = Field(False, description="As written, without what its capabilities bring")
+    raw: bool = Field(False, description="As stored, without what its capabilities add")
 
 
 @router.get(
@@ -126,10 +151,18 @@ class Form(Schema):
     operation_id="get_blueprint",
     summary="Get a blueprint, resolved or raw",
 )
-def get_blueprint(request: HttpRequest, name: Text, form: Query[Form]) -> dict[str, Any]:
-    """Resolved, its capabilities' texts and MCP servers are joined in; 422 where that cannot be done."""
+def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) -> dict[str, Any]:
+    """Resolved, its capabilities' texts and MCP servers are joined in; 422 where that cannot be done.
+
+    A procedural agent that a runner brought is found too, unless a blueprint of its name stands before it.
+    """
+    brought = None if Blueprint.objects.filter(pk=name).exists() else brought_agent(name)
+    if brought is not None:
+        return visible_to_key(caller(request), brought.shape())
     blueprint = actions.find(name)
-    return blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
+    return visible_to_key(
+        caller(request), blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
+    )
 
 
 @router.post(

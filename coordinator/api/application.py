@@ -18,17 +18,26 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 from ninja.schema import DjangoGetter
 
-from coordinator import meters
 from coordinator.api import edge_doors
 from coordinator.api.auth import KeyAuth
 from coordinator.errors import Busy, Invalid, SignalboxError
+from coordinator.lib import json_bounds, meters
+
+UNREADABLE = (
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+    json_bounds.TooDeep,
+    json_bounds.TooHeavy,
+)
 
 
 class JsonParser(Parser):
     """Reads a body as strict JSON: no NaN, no lone surrogates, no trailing text."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the decoded body; raises msgspec.DecodeError, which becomes a 422."""
+        """Return the decoded body; raises msgspec.DecodeError, TooDeep or TooHeavy, which become a 422."""
+        json_bounds.check(request.body)
         return cast("dict[str, Any]", msgspec.json.decode(request.body))
 
 
@@ -92,7 +101,7 @@ class SignalboxAPI(NinjaAPI):
 
     def answer_http_error(self, request: HttpRequest, error: Any) -> HttpResponse:
         """Answer ninja's own errors; a body that is not JSON in the recorded form."""
-        if isinstance(error.__cause__, msgspec.DecodeError | UnicodeDecodeError):
+        if isinstance(error.__cause__, UNREADABLE):
             fault = {
                 "type": "json_invalid",
                 "loc": ["body", 0],

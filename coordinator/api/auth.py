@@ -5,6 +5,8 @@ A key never decides: nothing behind these doors approves, denies, grants or edit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.conf import settings
 from django.http import HttpRequest
 from django.utils import timezone
@@ -12,7 +14,11 @@ from ninja.security.base import AuthBase
 
 from coordinator.actions import keys
 from coordinator.errors import Forbidden, Unauthorized
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models.keys import SCOPES
+
+# What a browser says of a request that no other site caused.
+HERE = frozenset({"same-origin", "none"})
 
 
 def offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
@@ -24,17 +30,32 @@ def offered_key(authorization: str | None, x_api_key: str | None) -> str | None:
     return (x_api_key or "").strip() or None
 
 
-def refuse_others(host: str, origin: str | None, forwarded: bool) -> None:
+def refuse_others(host: str, headers: Mapping[str, str | None], forwarded: bool) -> None:
     """Without keys, let only programs on this machine in: raise Forbidden for anybody else's request.
 
-    A page elsewhere can make a browser post to localhost; it then sends Origin, or, after rebinding its
-    name to 127.0.0.1, its own Host. What a proxy passes on (`forwarded`) comes from another machine.
+    A page elsewhere can make a browser ask localhost. It then sends Origin, or Sec-Fetch-Site where that is left
+    out (GET), or, after rebinding its name to 127.0.0.1, its own Host. A page of ours, the API's own, is
+    `same-origin`, an address that somebody typed is `none`. What a proxy passes on (`forwarded`) comes from another
+    machine. `headers` are asked for `origin` and `sec-fetch-site`.
     """
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    if name not in {"127.0.0.1", "localhost", "[::1]"} or origin is not None or forwarded:
+    elsewhere = headers.get("origin") is not None or (headers.get("sec-fetch-site") or "none") not in HERE
+    if name not in {"127.0.0.1", "localhost", "[::1]"} or elsewhere or forwarded:
         raise Forbidden(
             "API authentication is off: only programs on this machine may call, no web page and no proxy."
         )
+
+
+def refuse_browsers(headers: Mapping[str, str | None]) -> None:
+    """Without keys, keep every browser from a request that does something or is held, though it only reads by name.
+
+    Browsers that know no Sec-Fetch headers send no Origin with a GET either; all say what they are.
+    """
+    from_browser = any(
+        headers.get(name) is not None for name in ("origin", "referer", "sec-fetch-site", "sec-fetch-mode")
+    )
+    if from_browser or (headers.get("user-agent") or "").startswith("Mozilla/"):
+        raise Forbidden("API authentication is off: programs may call this, browsers may not.")
 
 
 class KeyAuth(AuthBase):
@@ -51,12 +72,12 @@ class KeyAuth(AuthBase):
         self.scopes = frozenset(scopes)
         super().__init__()
 
-    def __call__(self, request: HttpRequest) -> keys.KeyIdentity:
+    def __call__(self, request: HttpRequest) -> KeyIdentity:
         """Return who calls; raise Unauthorized or Forbidden."""
         if not settings.API_AUTH:
             forwarded = bool(request.META.get("signalbox.forwarded"))
-            refuse_others(request.get_host(), request.headers.get("Origin"), forwarded)
-            return keys.LOCAL_PROGRAM
+            refuse_others(request.get_host(), request.headers, forwarded)
+            return LOCAL_PROGRAM
         raw = offered_key(request.headers.get("Authorization"), request.headers.get("X-API-Key"))
         if raw is None:
             raise Unauthorized(

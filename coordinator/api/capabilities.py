@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Router, Schema, Status
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from coordinator.actions import capabilities as actions
 from coordinator.api.agents import EDITORS, READERS, McpServers
 from coordinator.api.vocabulary import Text, caller, problems
-from coordinator.blueprints import capability_shape, capability_summary
 from coordinator.models import Capability
+from coordinator.runs.blueprints import capability_shape, capability_summary, visible_to_key
 
 router = Router(tags=["Capabilities"])
+
+
+class CapabilityType(Enum):
+    """What a capability brings."""
+
+    text = "text"
+    mcp = "mcp"
+    script = "script"
 
 
 class CapabilityEdit(BaseModel):
     """What to change; null leaves a field as it is, an empty value takes it away."""
 
     description: Text | None = None
+    type: CapabilityType | None = Field(None, description="Told by what it has if not said")
     text: Text | None = None
+    script: Text | None = Field(None, description="The script's name, as its runner knows it")
     mcp_servers: McpServers | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return what was given, ready to store."""
-        return self.model_dump(exclude_none=True, exclude={"name"})
+        return self.model_dump(exclude_none=True, exclude={"name"}, mode="json")
 
 
 class NewCapability(CapabilityEdit):
@@ -42,7 +53,9 @@ class CapabilityOut(Schema):
 
     name: str
     description: str
+    type: str
     text: str = ""
+    script: str = ""
     mcp_servers: dict[str, Any] = {}
     created_at: str
     modified_at: str
@@ -53,6 +66,9 @@ class CapabilitySummary(Schema):
 
     name: str
     description: str
+    type: str
+    has_script: bool
+    script_name: str | None
     has_text: bool
     has_mcp: bool
     mcp_server_names: list[str]
@@ -82,7 +98,7 @@ def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
 )
 def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
     """Its text and MCP servers in full."""
-    return capability_shape(actions.find(name))
+    return visible_to_key(caller(request), capability_shape(actions.find(name)))
 
 
 @router.post(

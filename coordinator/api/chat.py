@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -11,13 +10,14 @@ from django.utils import timezone
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from coordinator import chat, instants
 from coordinator.actions import chat as actions
-from coordinator.actions.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.api.auth import requires
 from coordinator.api.downloads import attachment_response
 from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.lib import instants, json_bounds
 from coordinator.models.chat import ChatSource
 
 router = Router(tags=["Chat"])
@@ -36,8 +36,8 @@ _BODY = {
             "maxItems": 20,
             "description": "Blocks: text, image, code, tool_result, file, audio. A data URL in one becomes a file.",
         },
-        "id": {"type": "string", "description": "Your own id; one that is taken is answered 409"},
-        "user_id": {"type": "string", "description": "Whom an agent answers"},
+        "id": {"type": "string", "description": "An id of your own; 409 if it is taken"},
+        "user_id": {"type": "string", "description": "The person whom an agent answers"},
         "metadata": {"type": "object"},
     },
 }
@@ -66,7 +66,7 @@ class Message(Schema):
     content: Any
     metadata: Any
     created_at: Any = Field(description="Milliseconds since 1970")
-    place: str = Field(description="Give it as before or after to go on from here")
+    place: str = Field(description="Pass it as `before` or `after` to continue from here")
 
 
 class Messages(Schema):
@@ -76,20 +76,20 @@ class Messages(Schema):
     has_more: bool
 
 
-class Posted(Schema):
+class PostedMessage(Schema):
     """What became of a message."""
 
     id: str
     created_at: int
 
 
-class Listing(Schema):
+class MessageQuery(Schema):
     """Which messages to list."""
 
     limit: int = Field(50, description="At most 200")
-    before: Text | None = Field(None, description="A place, or milliseconds: only what stands before")
-    after: Text | None = Field(None, description="A place, or milliseconds: only what stands after")
-    user_id: Text | None = Field(None, description="Only what this person said or was told")
+    before: Text | None = Field(None, description="A place or milliseconds: only messages before it")
+    after: Text | None = Field(None, description="A place or milliseconds: only messages after it")
+    user_id: Text | None = Field(None, description="Only messages from or to this person")
 
 
 @router.get(
@@ -112,8 +112,11 @@ def get_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBas
     operation_id="list_messages",
     summary="Read a thread",
 )
-def list_messages(request: HttpRequest, agent_id: Text, listing: Query[Listing]) -> dict[str, Any]:
-    """The newest messages, or those before or after a place. `has_more` tells of more in that direction."""
+def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQuery]) -> dict[str, Any]:
+    """The newest messages, or those before or after a place. `has_more` says whether there are more in that direction.
+
+    Secrets in what people said are given to keys of scope agent alone; others read masks.
+    """
     require_own(caller(request), agent_id)
     chat.agent_of(agent_id)
     if listing.after is not None:
@@ -122,13 +125,17 @@ def list_messages(request: HttpRequest, agent_id: Text, listing: Query[Listing])
     else:
         before = None if listing.before is None else chat.place_from(listing.before)
         page = chat.older_than(agent_id, before, listing.limit, listing.user_id)
-    return {"messages": [chat.as_answer(row) for row in page.messages], "has_more": page.has_more}
+    whole = "agent" in caller(request).scopes
+    return {
+        "messages": [chat.as_answer(row, whole=whole) for row in page.messages],
+        "has_more": page.has_more,
+    }
 
 
 @router.post(
     "/chat/{path:agent_id}/messages",
     auth=requires(*SPEAKERS),
-    response={200: Posted, **problems(400, 404, 409, 413)},
+    response={200: PostedMessage, **problems(400, 404, 409, 413)},
     operation_id="post_message",
     summary="Say something",
     openapi_extra=REQUEST_BODY,
@@ -173,9 +180,11 @@ def _given(request: HttpRequest) -> dict[str, Any]:
 
 def _json(text: str | bytes) -> Any:
     try:
-        return json.loads(text)
+        return json_bounds.loads(text)
+    except (json_bounds.TooDeep, json_bounds.TooHeavy) as problem:
+        raise BadRequest(f"{problem}.") from None
     except (ValueError, RecursionError):
-        raise BadRequest("That is no JSON.") from None
+        raise BadRequest("The body is not JSON.") from None
 
 
 def _content(given: dict[str, Any], request: HttpRequest) -> Any:
@@ -188,35 +197,35 @@ def _speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> act
     """Return who speaks, by the key alone; a body that claims to be somebody else is refused."""
     to = given.get("user_id") or "default"
     if "\x00" in to or len(to) > 200:
-        raise BadRequest("user_id is no name.")
+        raise BadRequest("user_id is not a valid name.")
     source = given.get("source")
     if source is not None and source not in ChatSource.values:
-        raise BadRequest(f"source is one of {', '.join(ChatSource.values)}, and follows from the key.")
+        raise BadRequest(f"source must be one of {', '.join(ChatSource.values)} and must match the key.")
     if identity == LOCAL_PROGRAM and source == ChatSource.AGENT:
         # Without API keys there is nobody to tell apart: a laptop's agents say themselves that they are.
         return actions.Speaker(ChatSource.AGENT, to, identity.actor)
-    speaker = actions.key_speaking(identity, agent_id, to=to)
+    speaker = actions.speaker_of_key(identity, agent_id, to=to)
     if source not in (None, speaker.source):
-        raise Forbidden(f"This key speaks as {speaker.source}, not as {source}.")
+        raise Forbidden(f"This key writes as {speaker.source}, not as {source}.")
     return speaker
 
 
 def require_own(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
     if identity.agent_id is not None and identity.agent_id != agent_id:
-        raise Forbidden(f"This key speaks as {identity.agent_id} and may read no other thread.")
+        raise Forbidden(f"This key is bound to {identity.agent_id} and may not read other threads.")
 
 
-class Waiting(Schema):
+class MessageWait(Schema):
     """What to wait for."""
 
     after: Text | None = Field(
-        None, description="A place; without one, all since the agent's own last message"
+        None, description="A place; without one, everything since the agent's own last message"
     )
     timeout: Annotated[float, Field(ge=0)] = Field(30, description="Seconds to wait, at most 600")
 
 
-class News(Schema):
+class NewMessages(Schema):
     """What others said to the agent, and the place to go on from."""
 
     messages: list[Message]
@@ -226,11 +235,11 @@ class News(Schema):
 @router.get(
     "/chat/{path:agent_id}/messages/wait",
     auth=requires(*READERS),
-    response={200: News, **problems(400, 404)},
+    response={200: NewMessages, **problems(400, 404)},
     operation_id="wait_for_messages",
     summary="Wait for messages to an agent",
 )
-def wait_for_messages(request: HttpRequest, agent_id: Text, waiting: Query[Waiting]) -> dict[str, Any]:
+def wait_for_messages(request: HttpRequest, agent_id: Text, waiting: Query[MessageWait]) -> dict[str, Any]:
     """Answer as soon as people or programs say something to the agent, or empty after `timeout`; then ask again.
 
     Held at the edge (coordinator/edge/chat.py). Under a plain WSGI server, which cannot hold calls, it answers
@@ -238,10 +247,10 @@ def wait_for_messages(request: HttpRequest, agent_id: Text, waiting: Query[Waiti
     """
     require_own(caller(request), agent_id)
     place = begin(agent_id, waiting.after)
-    return chat.told(agent_id, place) or {"messages": [], "after": str(place)}
+    return chat.unanswered_messages(agent_id, place) or {"messages": [], "after": str(place)}
 
 
-def begin(agent_id: str, after: str | None) -> chat.Place:
+def begin(agent_id: str, after: str | None) -> chat.MessagePlace:
     """Return the place that a wait begins at. Raises NotFound for no such agent."""
     chat.agent_of(agent_id)
-    return chat.place_from(after) if after else chat.since_last_word(agent_id)
+    return chat.place_from(after) if after else chat.after_own_last_message(agent_id)

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 
-from coordinator import attachments
+from coordinator.chat import attachments
 from coordinator.models import ChatAttachment
 
 # Whatever a file holds, a browser that opens it runs nothing and loads nothing, and it is of no origin of ours.
@@ -92,7 +92,6 @@ def _describe(
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Content-Security-Policy"] = POLICY
     headers["Cross-Origin-Resource-Policy"] = "same-origin"
-    headers["Cache-Control"] = "private, max-age=31536000, immutable"  # an attachment never changes
     headers["Accept-Ranges"] = "bytes"
     headers["ETag"] = etag
 

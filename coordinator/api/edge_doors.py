@@ -11,6 +11,7 @@ from ninja import Schema
 from pydantic import Field
 
 from coordinator.api.vocabulary import Ok, Problem
+from coordinator.sessions.agent_programs import AGENTS
 
 KEY = "KeyAuth"  # how the document names api/auth.py's guard
 REF = "#/components/schemas/{model}"
@@ -56,10 +57,12 @@ def describe(document: dict[str, Any]) -> None:
         schemas.setdefault(model.__name__, schema)
     for path, methods in DOORS.items():
         for method, operation in methods.items():
-            told = {name: value for name, value in operation.items() if name != "answers"}
-            told["responses"] = {str(status): _answer(what) for status, what in operation["answers"].items()}
-            told["security"] = [{KEY: []}] if "x-scopes" in operation else []
-            document["paths"].setdefault(path, {})[method] = told
+            documented = {name: value for name, value in operation.items() if name != "answers"}
+            documented["responses"] = {
+                str(status): _answer(what) for status, what in operation["answers"].items()
+            }
+            documented["security"] = [{KEY: []}] if "x-scopes" in operation else []
+            document["paths"].setdefault(path, {})[method] = documented
 
 
 def _answer(content: Any) -> dict[str, Any]:
@@ -74,9 +77,9 @@ def _answer(content: Any) -> dict[str, Any]:
 
 
 def _parameter(
-    place: str, name: str, schema: dict[str, Any], says: str, *, needed: bool = False
+    place: str, name: str, schema: dict[str, Any], description: str, *, needed: bool = False
 ) -> dict[str, Any]:
-    return {"in": place, "name": name, "schema": schema, "required": needed, "description": says}
+    return {"in": place, "name": name, "schema": schema, "required": needed, "description": description}
 
 
 def _body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
@@ -89,9 +92,36 @@ def _body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
 
 TEXT = {"type": "string"}
 EVENT = {"$ref": REF.format(model="EventIn")}
+_IDS = {"type": "array", "items": TEXT}
+POLL_ANSWER = {
+    "type": "object",
+    "description": "One of: `run`; `stop_runs` with `stop_sessions`; `deregistered`.",
+    "properties": {
+        "run": {
+            "allOf": [{"$ref": REF.format(model="RunOut")}],
+            "description": "A run to begin: claimed, with the prompt and the parameters as they were ordered.",
+            "properties": {
+                "scope": {"description": "Always null; newer runners look for it."},
+                "resolved_agent_blueprint": {
+                    "description": "The blueprint with its capabilities joined in; null where there is none.",
+                    "anyOf": [{"$ref": REF.format(model="BlueprintOut")}, {"type": "null"}],
+                },
+            },
+        },
+        "stop_runs": {**_IDS, "description": "Runs whose processes are to be ended."},
+        "stop_sessions": {
+            **_IDS,
+            "description": "The same by session. One whose run has ended is idle: its waiting process is to be ended.",
+        },
+        "deregistered": {
+            "const": True,
+            "description": "The runner is to end; it is forgotten with this answer.",
+        },
+    },
+}
 PROBLEMS = dict.fromkeys((400, 401, 403, 404, 413, 422, 429, 503), "Problem")
 ONCE = _parameter(
-    "header", "Idempotency-Key", TEXT, "A repeat with the same key is answered alike, once done"
+    "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the first one's answer"
 )
 
 DOORS: dict[str, dict[str, dict[str, Any]]] = {
@@ -101,7 +131,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "x-scopes": ["runner", "agent", "operator"],
             "tags": ["Sessions"],
             "summary": "Post an event of a session",
-            "description": "Answered when it is committed, or refused within four seconds.",
+            "description": "Answers once the event is committed, or refuses it within four seconds.",
             "parameters": [_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
             "requestBody": _body(EVENT),
             "answers": {201: "Ok", **PROBLEMS},
@@ -113,7 +143,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "x-scopes": ["runner", "agent", "operator"],
             "tags": ["Sessions"],
             "summary": "Post events of any sessions, as an array or as NDJSON",
-            "description": "At most 10,000. Those that are good are committed together; each gets its result.",
+            "description": "At most 10,000 events. The valid ones are committed together; each gets a result.",
             "parameters": [ONCE],
             "requestBody": _body(
                 {"type": "array", "items": EVENT}, **{"application/x-ndjson": {"type": "string"}}
@@ -121,23 +151,27 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "answers": {200: "BatchResult", **PROBLEMS},
         }
     },
-    "/hooks/claude-code": {
+    "/hooks/{agent}": {
         "post": {
-            "operationId": "post_claude_code_hook",
+            "operationId": "post_hook",
             "x-scopes": ["agent"],
             "tags": ["Hooks"],
-            "summary": "Take in a hook of Claude Code",
+            "summary": "Post a hook of a coding agent",
             "description": (
-                "Any hook, known or not, becomes events of the session with that executor_session_id. Answered "
-                "empty, which leaves everything to Claude Code, unless a rule or a grant speaks of the call. A "
-                "PermissionRequest, and a call that a rule wants asked, waits for a person; then the answer is "
-                "in the hook's own JSON."
+                "Every hook, known or not, becomes events of the session with its executor_session_id. The "
+                "answer is empty, so the agent decides by itself, unless a rule or a grant applies to the "
+                "call. A PermissionRequest, and a call for which a rule says ask, waits for a person; the "
+                "decision is answered in the hook's own JSON. If nobody decides in time, an agent that "
+                "cannot ask in its terminal is told to deny."
             ),
             "parameters": [
                 _parameter(
+                    "path", "agent", {"type": "string", "enum": list(AGENTS)}, "Who posts", needed=True
+                ),
+                _parameter(
                     "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
                 ),
-                _parameter("header", "X-Signalbox-Host", TEXT, "The machine that the session runs on"),
+                _parameter("header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"),
             ],
             "requestBody": _body({"type": "object", "required": ["session_id"]}),
             "answers": {200: {"type": "object"}, **PROBLEMS},
@@ -149,11 +183,12 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "operationId": f"export_{kind}",
                 "x-scopes": ["agent", "runner", "operator"],
                 "tags": ["Telemetry"],
-                "summary": f"Take OpenTelemetry {kind} (OTLP/HTTP)",
+                "summary": f"Export OpenTelemetry {kind} (OTLP/HTTP)",
                 "description": (
-                    "JSON or protobuf, plain or gzip, answered in kind. Claude Code's records join the sessions of "
-                    "its hooks; GenAI spans of other agents make sessions of their own. Sent again, they change "
-                    "nothing. Metrics are taken and not kept."
+                    "JSON or protobuf, plain or gzip; the answer has the same format. Claude Code's "
+                    "records join the sessions of its hooks; GenAI spans of other agents create sessions "
+                    "of their own. Sending records again changes nothing. Metrics are accepted and "
+                    "ignored."
                 ),
                 "parameters": [],
                 "requestBody": _body(
@@ -172,14 +207,17 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "operationId": "poll_for_run",
             "x-scopes": ["runner"],
             "tags": ["Runner"],
-            "summary": "Wait for a run, a stop or a goodbye",
+            "summary": "Wait for a run, a stop command or deregistration",
             "description": (
-                "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT, then 204. Answers `{run}`, which is claimed for this "
-                "runner, `{stop_runs, stop_sessions}` or `{deregistered: true}`, as soon as there is one. A run "
-                "that is not reported as started within a minute waits for a runner again."
+                "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (30 s if not set), then 204: poll again at once. Answers as "
+                "soon as there is something: `{deregistered: true}` before `{stop_runs, stop_sessions}` before "
+                "`{run}`, never two of them. A run is claimed for this runner. If it is not reported as started "
+                "within 60 s, or the connection breaks off, it waits for a runner again. A stop is told again "
+                "after 15 s and taken for done after 60 s. A runner that is not heard of counts as stale after "
+                "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
             ),
             "parameters": [_parameter("query", "runner_id", TEXT, "Who asks", needed=True)],
-            "answers": {200: {"type": "object"}, 204: None, **PROBLEMS},
+            "answers": {200: POLL_ANSWER, 204: None, **PROBLEMS},
         }
     },
     "/sse/sessions": {
@@ -190,16 +228,20 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Follow sessions and their events live",
             "description": (
                 "Server-sent events: init, session_created, session_updated, session_deleted, event, run_failed, "
-                "and `reset` where more was missed than is kept. Last-Event-ID replays what was missed. "
-                "EventSource cannot send headers: this door alone also takes the key as `?api_key=`."
+                "and `reset` if the client missed more than is kept. Last-Event-ID replays missed events. "
+                "EventSource cannot send headers, so only this endpoint also takes the key as "
+                "`?api_key=`."
             ),
             "parameters": [
                 _parameter("query", "session_id", TEXT, "Only this session"),
                 _parameter(
-                    "query", "include_init", {"type": "boolean"}, "Whether to begin with all sessions"
+                    "query",
+                    "include_init",
+                    {"type": "boolean"},
+                    "Whether to begin with an `init` event that lists the sessions",
                 ),
                 _parameter("query", "api_key", TEXT, "The key, for EventSource"),
-                _parameter("header", "Last-Event-ID", TEXT, "The last id that was seen"),
+                _parameter("header", "Last-Event-ID", TEXT, "The last event id that the client received"),
             ],
             "answers": {200: "stream", **PROBLEMS},
         }
@@ -209,8 +251,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "operationId": "wait_for_verdict",
             "x-scopes": ["agent", "runner", "operator", "read"],
             "tags": ["permission requests"],
-            "summary": "Wait for a verdict",
-            "description": "The request as it stands, once it is decided or the time is over; then ask again.",
+            "summary": "Wait for a person's decision",
+            "description": "Returns the request once it is decided or the timeout ends. If it is pending, call again.",
             "parameters": [
                 _parameter("path", "request_id", TEXT, "The request", needed=True),
                 _parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
@@ -222,10 +264,10 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         "get": {
             "operationId": "ready",
             "tags": ["Health"],
-            "summary": "Say whether this worker may be sent requests",
+            "summary": "Check whether this worker can take requests",
             "description": (
-                "503 with `reasons` while the database does not answer or lacks migrations, the feed or the writer "
-                "does not keep up, or the server stops. No key is asked for."
+                "503 with `reasons` while the database does not answer or lacks migrations, the feed or "
+                "the writer does not keep up, or the server stops. No key is needed."
             ),
             "parameters": [],
             "answers": {200: {"type": "object"}, 503: {"type": "object"}},
@@ -236,8 +278,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "operationId": "metrics",
             "x-scopes": ["operator", "read"],
             "tags": ["Health"],
-            "summary": "Figures of all workers for Prometheus",
-            "description": "From this machine itself, where no proxy passes others on, no key is asked for.",
+            "summary": "Get the metrics of all workers, for Prometheus",
+            "description": "Programs on this machine need no key, unless a proxy on it forwards requests from others.",
             "parameters": [],
             "answers": {200: "text", **PROBLEMS},
         }

@@ -14,7 +14,7 @@ class Health(Schema):
     status: str = "healthy"
 
 
-@router.get("/health", response=Health, operation_id="health", summary="Say that the server answers")
+@router.get("/health", response=Health, operation_id="health", summary="Check that the server answers")
 def health(request: HttpRequest) -> Health:
     """Answers as long as a worker can take a request at all; it does not look at the database."""
     return Health()

@@ -10,13 +10,13 @@ from django.utils import timezone
 from ninja import Router, Schema
 from ninja.security import SessionAuth
 
-from coordinator import mcp_tools
 from coordinator.actions import grants
-from coordinator.actors import person
 from coordinator.api.auth import requires
 from coordinator.errors import BadRequest, Forbidden, NotFound
+from coordinator.identity.actors import person
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Grant, McpServer, McpTool
-from coordinator.roles import APPROVER, has_role
 from coordinator.secrets import masked_arguments
 
 router = Router(tags=["MCP servers"])
@@ -97,19 +97,19 @@ def agent_access(request: HttpRequest, agent_id: str) -> dict[str, Any]:
     """Return every grant of the agent that is not over; a key that speaks as an agent sees its own only."""
     own = request.auth.agent_id  # type: ignore[attr-defined] # set by the guard
     if own not in (None, agent_id):
-        raise Forbidden(f"This key speaks as {own} and may ask about no other agent.")
+        raise Forbidden(f"This key is bound to {own} and may not ask about other agents.")
     rows = Grant.objects.standing(timezone.now()).filter(agent_id=agent_id)
     return {"agent_id": agent_id, "entries": [_entry(row) for row in rows]}
 
 
 def _entry(row: Grant) -> dict[str, Any]:
-    told = grants.told(row)
+    fields = grants.grant_as_json(row)
     return {
-        "id": told.pop("grant_id"),
+        "id": fields.pop("grant_id"),
         "agent_id": row.agent_id,
         "server_id": row.server_id,
         "tool_name": row.tool_name,
-        **told,
+        **fields,
         "metadata": row.metadata,
     }
 

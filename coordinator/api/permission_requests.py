@@ -13,19 +13,23 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
-from coordinator import approvals as rules
-from coordinator import ownership
 from coordinator.actions import approvals
-from coordinator.actions.keys import KeyIdentity
 from coordinator.api.auth import requires
-from coordinator.approvals import Subject
+from coordinator.api.vocabulary import problems
 from coordinator.errors import BadRequest, Forbidden
-from coordinator.models import Event, Session
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.models import Event, PermissionRequest, Session
+from coordinator.policy import approvals as rules
+from coordinator.policy import coverage
+from coordinator.policy.approvals import Subject
+from coordinator.policy.coverage import Requester
 
 router = Router(tags=["permission requests"])
 
 ASKERS = ("agent", "runner", "operator")
 READERS = (*ASKERS, "read")
+PAGE, LARGEST_PAGE = 100, 500
 
 # PostgreSQL has no form for NUL in text.
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00]*$")]
@@ -39,29 +43,39 @@ class PermissionAsk(Schema):
 
     plugin_id: Words
     permission_type: Words
-    justification: Words = Field(description="Why the permission is needed; shown to the person who decides.")
+    justification: Words = Field(description="Why the permission is needed. The person who decides sees it.")
     target_resource: str | None = Field(None, pattern=r"^[^\x00]*$", description="What it is needed for.")
     metadata: Any = None
     session_id: Name | None = None
     agent_id: Name | None = None
-    event_id: int | None = Field(None, description="The event of the session that led to this.")
+    event_id: int | None = Field(None, description="The session's event that led to this request.")
     tool_name: Name | None = None
     tool_input: Any = None
-    deadline: AwareDatetime | None = Field(None, description="When an answer is of no more use.")
+    folder: Name | None = Field(None, description="The folder in which the call would run.")
+    host: Name | None = Field(None, description="The machine on which it would run.")
+    deadline: AwareDatetime | None = Field(None, description="When an answer is no longer of use.")
     idempotency_key: Name | None = None
 
 
 class PermissionAnswer(Schema):
-    """A request as it stands. `allowed` is the verdict in one word: whether its asker may go on."""
+    """A request as it stands. `allowed` is the verdict in one word: whether its asker may go on with `tool_input`.
+
+    `edited`: a person approved another input instead. `allowed` is false then, and only `edited_input` may run.
+    `scope` is what an approval covers: `call`, `session`, `folder` (on its host) or `everywhere`, always for the
+    agent that asked alone, or, where the request names no agent, for the key.
+    """
 
     request_id: str
     status: str
     allowed: bool
+    edited: bool
+    edited_input: Any
     approved_by: str | None
     approved_at: str | None
     expires_at: str | None
     reason: str | None
     validity: str | None
+    scope: str | None
     revoked_at: str | None
     created_at: str | None
     deadline: str | None
@@ -72,8 +86,26 @@ class PermissionAnswer(Schema):
     metadata: Any
     session_id: str | None
     agent_id: str | None
+    folder: str | None
+    host: str | None
     tool_name: str | None
     tool_input: Any
+
+
+class ApprovalQuestion(Schema):
+    """Whether something without a tool is approved already, and for whom, where."""
+
+    plugin_id: str
+    permission_type: str
+    target_resource: str | None = None
+    agent_id: str | None = None
+    asked_by: str | None = Field(
+        None,
+        description="Whose requests, as `key:NAME`; yours if you leave it out. For keys that read everything.",
+    )
+    session_id: str | None = None
+    folder: str | None = None
+    host: str | None = None
 
 
 class ApprovalCheck(Schema):
@@ -101,22 +133,64 @@ def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
     return Status(201 if asked.created else 200, rules.answer(asked.request, now))
 
 
+class ManyRequests(Schema):
+    """Requests, newest first; `next_cursor` is there while older ones remain."""
+
+    requests: list[PermissionAnswer]
+    next_cursor: str | None = None
+
+
+class RequestsPage(Schema):
+    """Which requests to list."""
+
+    status: Name | None = Field(
+        None, description="Only these: pending, approved, denied, expired or withdrawn"
+    )
+    session_id: Name | None = Field(None, description="Only what this session asked for")
+    limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
+    cursor: Name | None = Field(None, description="`next_cursor` of the page before")
+
+
+@router.get(
+    "/permission-requests",
+    auth=requires(*sorted(rules.OVERSEERS)),
+    response={200: ManyRequests, **problems(400)},
+    exclude_unset=True,
+    summary="List permission requests",
+)
+def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
+    """Newest first, everybody's. A pending one whose deadline has passed is told as expired."""
+    now = timezone.now()
+    found = PermissionRequest.objects.select_related("context").order_by("-id")
+    if page.status is not None:
+        found = found.filter(status=page.status)
+    if page.session_id is not None:
+        found = found.filter(context__session_id=page.session_id)
+    if page.cursor is not None:
+        found = found.filter(pk__lt=_place_of(page.cursor))
+    rows = list(found[: page.limit + 1])
+    shown = {"requests": [rules.answer(row, now) for row in rows[: page.limit]]}
+    return {**shown, "next_cursor": rows[page.limit - 1].request_id} if len(rows) > page.limit else shown
+
+
+def _place_of(request_id: str) -> int:
+    place = PermissionRequest.objects.filter(request_id=request_id).values_list("pk", flat=True).first()
+    if place is None:
+        raise BadRequest("The cursor names no permission request that exists")
+    return place
+
+
 @router.get(
     "/permission-requests/check",
     auth=requires(*READERS),
     response=ApprovalCheck,
-    summary="Is this approved already?",
+    summary="Check whether this is already approved",
 )
-def check(
-    request: HttpRequest,
-    plugin_id: str,
-    permission_type: str,
-    target_resource: str | None = None,
-    agent_id: str | None = None,
-) -> dict[str, Any]:
+def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, Any]:
     """Say whether a person's approval in force covers this, without asking anybody."""
-    subject = Subject(plugin_id, permission_type, target_resource)
-    found = rules.approval_for(subject, own_agent(identity(request), agent_id), timezone.now())
+    subject = Subject(question.plugin_id, question.permission_type, question.target_resource)
+    requester = asked_requester(question, identity(request))
+    found = coverage.approval_for(subject, requester, timezone.now())
     return {
         "approved": found is not None,
         "request_id": found.request_id if found else None,
@@ -128,7 +202,7 @@ def check(
     "/permission-requests/{request_id}",
     auth=requires(*READERS),
     response=PermissionAnswer,
-    summary="Look at a request",
+    summary="Get a permission request",
 )
 def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
     """Return the request as it stands now."""
@@ -140,12 +214,12 @@ def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
     "/permission-requests/{request_id}/wait",
     auth=requires(*READERS),
     response=PermissionAnswer,
-    summary="Wait for the verdict",
+    summary="Wait for a person's decision",
 )
 def wait(
     request: HttpRequest, request_id: str, timeout: Annotated[float, Query(ge=0, le=600)] = 30
 ) -> dict[str, Any]:
-    """Answer as soon as the request is decided, lapsed or withdrawn; after `timeout` seconds as it stands then.
+    """Answer as soon as the request is decided, expired or withdrawn; after `timeout` seconds as it stands then.
 
     The server holds this call at its edge (coordinator/edge/polls.py), any number of them on one request. Under
     a plain WSGI server, which cannot hold calls, it answers at once.
@@ -185,8 +259,17 @@ def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
     if caller.agent_id is None:
         return agent_id
     if agent_id not in (None, caller.agent_id):
-        raise Forbidden(f"This key speaks for the agent {caller.agent_id} alone.")
+        raise Forbidden(f"This key is bound to {caller.agent_id} and may not act for other agents.")
     return caller.agent_id
+
+
+def asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
+    """Return whose approvals a caller asks about. Raises Forbidden for those of others."""
+    asked_by = question.asked_by or str(caller.actor)
+    if asked_by != str(caller.actor) and not caller.scopes & rules.OVERSEERS:
+        raise Forbidden("Only a key of scope read or operator may ask about another key's approvals.")
+    agent_id = own_agent(caller, question.agent_id)
+    return Requester(agent_id, asked_by, question.session_id, question.folder, question.host)
 
 
 def require_own_place(body: PermissionAsk, caller: KeyIdentity) -> None:
@@ -203,13 +286,14 @@ def require_own_place(body: PermissionAsk, caller: KeyIdentity) -> None:
         raise BadRequest(f"The session has no event {body.event_id}")
 
 
-def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.Ask:
+def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.NewRequest:
     """Return the action's argument for a body."""
     subject = Subject(
         body.plugin_id, body.permission_type, body.target_resource or None, body.tool_name, body.tool_input
     )
     deadline: datetime | None = body.deadline
-    return approvals.Ask(
+    folder, host = place_of(body)
+    return approvals.NewRequest(
         subject,
         body.justification,
         metadata=body.metadata,
@@ -218,4 +302,14 @@ def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.Ask:
         event_id=body.event_id,
         deadline=deadline,
         idempotency_key=body.idempotency_key,
+        folder=folder,
+        host=host,
     )
+
+
+def place_of(body: PermissionAsk) -> tuple[str | None, str | None]:
+    """Return the folder and host in which the call would run: as the body says, else those of its session."""
+    if body.folder or body.host or not body.session_id:
+        return body.folder or None, body.host or None
+    known = Session.objects.filter(pk=body.session_id).values_list("project_dir", "hostname").first()
+    return known or (None, None)

@@ -9,14 +9,14 @@ from django.utils import timezone
 from ninja import Router, Schema
 from pydantic import Field
 
-from coordinator import instants
 from coordinator.actions import agent_power
 from coordinator.api.auth import requires
 from coordinator.api.vocabulary import Text, caller, problems
-from coordinator.chat import agent_of
+from coordinator.chat.presence import status_of
+from coordinator.chat.reading import agent_of
 from coordinator.errors import Forbidden
+from coordinator.lib import instants
 from coordinator.models import Agent
-from coordinator.presence import status_of
 
 router = Router(tags=["Agents (presence)"])
 
@@ -35,7 +35,7 @@ class AgentOut(Schema):
     required_capabilities: Any
 
 
-class Switch(Schema):
+class PowerSwitch(Schema):
     """Which way to switch."""
 
     enabled: bool
@@ -65,7 +65,7 @@ def shape(row: Agent) -> dict[str, Any]:
     auth=requires("read", "operator", "agent"),
     response={200: list[AgentOut], **problems()},
     operation_id="list_agents",
-    summary="List agents and whether they are there",
+    summary="List agents with their presence",
 )
 def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
     """By name."""
@@ -77,7 +77,7 @@ def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
     auth=requires("agent", "operator"),
     response={200: AgentOut, **problems(404)},
     operation_id="agent_heartbeat",
-    summary="Say that an agent is there",
+    summary="Send an agent's heartbeat",
 )
 def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """Send one every 30 to 60 seconds; after 90 of silence the agent is shown as degraded.
@@ -86,7 +86,7 @@ def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     """
     own = caller(request).agent_id
     if own is not None and own != agent_id:
-        raise Forbidden(f"This key speaks as {own} and not as {agent_id}.")
+        raise Forbidden(f"This key is bound to {own} and may not act for {agent_id}.")
     return shape(agent_power.heartbeat(agent_id, timezone.now()))
 
 
@@ -97,7 +97,7 @@ def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     operation_id="switch_agent",
     summary="Switch an agent on or off",
 )
-def power(request: HttpRequest, agent_id: Text, body: Switch) -> dict[str, Any]:
+def power(request: HttpRequest, agent_id: Text, body: PowerSwitch) -> dict[str, Any]:
     """400 where a password guards the switch and is missing, 403 where it is wrong, 429 after some wrong ones."""
     agent_of(agent_id)
     row = agent_power.switch(

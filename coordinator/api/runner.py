@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from django.conf import settings
@@ -25,13 +26,29 @@ BETWEEN_ATTEMPTS = 0.2  # seconds
 
 
 class Executor(BaseModel):
-    """How the runner starts its agent; kept as it is sent."""
+    """How the runner starts its agent; kept as it is sent.
+
+    `type` is `procedural` for scripts; anything else is an agent. `lifecycle` is sent by the newest runners:
+    `persistent` for executors that outlive a run, else `one_shot`.
+    """
 
     model_config = ConfigDict(extra="allow")
 
     type: Text | None = None
     command: Text | None = None
     config: dict[str, Any] | None = None
+    lifecycle: Text | None = None
+
+
+class BroughtAgent(BaseModel):
+    """A procedural agent that comes with its runner; it can be started as long as the runner is there."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text
+    description: Text | None = None
+    command: Text | None = None
+    parameters_schema: dict[str, Any] | None = None
 
 
 class Registration(BaseModel):
@@ -45,6 +62,7 @@ class Registration(BaseModel):
     executor: Executor | None = None
     tags: list[Text] | None = None
     require_matching_tags: bool = False
+    agents: list[BroughtAgent] | None = Field(None, max_length=500)
 
 
 class Registered(Schema):
@@ -66,18 +84,20 @@ class Registered(Schema):
 def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
     """The id follows from host, directory and profile. 409 while a runner of that identity is alive.
 
+    Two runners that differ in their executor's command alone are two; the second has an id of its own.
+
     A runner that has crashed may come back at once: its broken poll tells that it is gone. What its former
     process held is recovered: runs it had claimed wait again, runs it ran have failed.
     """
     runner = runners.register(
-        runners.Registration(
+        runners.RunnerRegistration(
             hostname=body.hostname,
             project_dir=body.project_dir,
             executor_profile=body.executor_profile,
             executor=body.executor.model_dump(exclude_unset=True) if body.executor else None,
             tags=body.tags or [],
             require_matching_tags=body.require_matching_tags,
-            extra=body.model_extra or {},
+            extra=_extra(body),
         ),
         timezone.now(),
         key=caller(request),
@@ -88,6 +108,11 @@ def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
         "poll_timeout_seconds": whole(settings.RUNNER_POLL_TIMEOUT),
         "heartbeat_interval_seconds": whole(settings.RUNNER_HEARTBEAT_INTERVAL),
     }
+
+
+def _extra(body: Registration) -> dict[str, Any]:
+    agents = {"agents": [one.model_dump(exclude_unset=True) for one in body.agents]} if body.agents else {}
+    return {**(body.model_extra or {}), **agents}
 
 
 def whole(seconds: float) -> int | float:
@@ -106,7 +131,7 @@ class FromRunner(BaseModel):
     auth=RUNNERS,
     response={200: Ok, **problems()},
     operation_id="runner_heartbeat",
-    summary="Say that the runner is there",
+    summary="Send a runner's heartbeat",
 )
 def runner_heartbeat(request: HttpRequest, body: FromRunner) -> dict[str, bool]:
     """Polls and reports count as heartbeats too. 401 for a runner that is not registered."""
@@ -139,14 +164,14 @@ REPORT = {200: Ok, **problems(404)}
     auth=RUNNERS,
     response=REPORT,
     operation_id="report_run_started",
-    summary="Report that the run's process has started",
+    summary="Report that the run has started",
 )
 def report_run_started(request: HttpRequest, run_id: Text, body: FromRunner) -> dict[str, bool]:
     """The session runs now and gets its `session_start` event. 403 for a run that another runner holds.
 
     For a run that is to be stopped or has ended meanwhile, nothing changes and the next poll says to stop it.
     """
-    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.started(run_id, runner, timezone.now()))
 
 
@@ -155,7 +180,8 @@ class Completed(FromRunner):
 
     status: Text | None = None
     session_status: Text | None = Field(
-        None, description="Sent by newer runners; the session is finished anyway"
+        None,
+        description="`idle`: the process lives on and waits for the session's next run; else it has ended",
     )
 
 
@@ -164,15 +190,17 @@ class Completed(FromRunner):
     auth=RUNNERS,
     response=REPORT,
     operation_id="report_run_completed",
-    summary="Report that the run's process ended well",
+    summary="Report that the run has completed",
 )
 def report_run_completed(request: HttpRequest, run_id: Text, body: Completed) -> dict[str, bool]:
-    """The session is finished and gets a `session_stop` event if its executor sent none.
+    """The session is finished, or idle, and gets a `session_stop` event if its executor sent none.
 
+    A run that was being stopped and whose process lived on is stopped. This report may come before the one of the
+    start. A runner that registered with a `lifecycle` has `run_start` and `run_completed` for the two events.
     Reports about a run that has ended before are answered and change nothing.
     """
-    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
-    return taken(lambda: runs.completed(run_id, runner, timezone.now()))
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
+    return taken(lambda: runs.completed(run_id, runner, timezone.now(), session_status=body.session_status))
 
 
 class Failed(FromRunner):
@@ -190,7 +218,7 @@ class Failed(FromRunner):
 )
 def report_run_failed(request: HttpRequest, run_id: Text, body: Failed) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.failed(run_id, runner, body.error, timezone.now()))
 
 
@@ -209,5 +237,36 @@ class Stopped(FromRunner):
 )
 def report_run_stopped(request: HttpRequest, run_id: Text, body: Stopped) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.heard_from(body.runner_id, timezone.now(), key=caller(request))
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.stopped(run_id, runner, timezone.now()))
+
+
+class SessionEnd(Enum):
+    """How an idle session's process has ended."""
+
+    finished = "finished"
+    stopped = "stopped"
+    failed = "failed"
+
+
+class EndedExecutor(FromRunner):
+    """The process that waited in an idle session is no more."""
+
+    status: SessionEnd
+
+
+@router.post(
+    "/runner/sessions/{session_id}/status",
+    auth=RUNNERS,
+    response=REPORT,
+    operation_id="report_session_status",
+    summary="Report that an idle session's process has ended",
+)
+def report_session_status(request: HttpRequest, session_id: Text, body: EndedExecutor) -> dict[str, bool]:
+    """The session is finished, stopped, or in error. 403 where another runner keeps the process.
+
+    Said of a session whose process this runner does not keep any more, it changes nothing.
+    """
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
+    status = body.status.value
+    return taken(lambda: runs.executors.ended(session_id, runner, status, timezone.now()))

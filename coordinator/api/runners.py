@@ -10,11 +10,12 @@ from django.utils import timezone
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from coordinator import wire
 from coordinator.actions import runners
 from coordinator.api.auth import requires
 from coordinator.api.vocabulary import Ok, Text, caller, problems
 from coordinator.models import Runner
+from coordinator.runs.liveness import stale_after
+from coordinator.sessions import wire
 
 router = Router(tags=["Runners"])
 
@@ -54,7 +55,7 @@ def runner_shape(runner: Runner, now: datetime) -> dict[str, Any]:
         "executor": runner.executor,
         "tags": runner.tags if isinstance(runner.tags, list) else [],
         "require_matching_tags": runner.require_matching_tags,
-        "status": "stale" if silence >= runners.stale_after() else "online",
+        "status": "stale" if silence >= stale_after() else "online",
         "seconds_since_heartbeat": silence.total_seconds(),
     }
 
@@ -82,7 +83,9 @@ class Deregistered(Ok):
 class Leaving(Schema):
     """Who takes the runner off the list."""
 
-    itself: Annotated[bool, Field(alias="self", description="The runner itself, at its end")] = False
+    itself: Annotated[bool, Field(alias="self", description="Sent by the runner itself before it exits")] = (
+        False
+    )
 
 
 @router.delete(
@@ -90,7 +93,7 @@ class Leaving(Schema):
     auth=requires("operator", "runner"),
     response={200: Deregistered, **problems(404)},
     operation_id="deregister_runner",
-    summary="Take a runner off the list",
+    summary="Deregister a runner",
 )
 def deregister_runner(request: HttpRequest, runner_id: Text, leaving: Query[Leaving]) -> dict[str, Any]:
     """One that leaves by itself goes at once; any other is told so on its next poll. Its runs are recovered."""

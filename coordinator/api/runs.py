@@ -11,14 +11,16 @@ from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import BaseModel, Field, model_validator
 
-from coordinator import ownership, wire
 from coordinator.actions import runs
-from coordinator.actions.keys import KeyIdentity
 from coordinator.api.auth import requires
 from coordinator.api.sessions import LARGEST_PAGE, PAGE, READERS, WRITERS, StopOut, stop_shape
 from coordinator.api.vocabulary import ChosenId, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Run
+from coordinator.runs.statuses import RESUME, START
+from coordinator.sessions import wire
 
 router = Router(tags=["Runs"])
 
@@ -26,12 +28,12 @@ router = Router(tags=["Runs"])
 class RunType(Enum):
     """What a run does."""
 
-    start_session = runs.START
-    resume_session = runs.RESUME
+    start_session = START
+    resume_session = RESUME
 
 
 class ExecutionMode(Enum):
-    """How the caller hears of the end: it waits, it asks, or its session is resumed with the result."""
+    """How the caller learns of the end: it waits, it asks, or its session is resumed with the result."""
 
     sync = "sync"
     async_poll = "async_poll"
@@ -44,24 +46,19 @@ class Demands(BaseModel):
     hostname: Text | None = None
     project_dir: Text | None = None
     executor_profile: Text | None = None
+    executor_type: Text | None = Field(None, description="`autonomous` (a model) or `procedural` (a script)")
     tags: list[Text] = []
 
 
-class Parameters(BaseModel):
-    """Where newer clients put the prompt."""
-
-    prompt: Text
-
-
 class RunOrder(BaseModel):
-    """A run to queue. Give `prompt`, or `parameters` with a prompt."""
+    """A run to queue. Give `prompt`, or `parameters`: with a prompt, or with what a procedural agent takes."""
 
     type: RunType
     prompt: Text
-    parameters: Parameters | None = None
-    session_id: ChosenId | None = Field(
-        None, description="The session to resume, or the id a new one is to get"
+    parameters: dict[str, Any] | None = Field(
+        None, description="Held to the agent's `parameters_schema`; without one, `prompt` and nothing else"
     )
+    session_id: ChosenId | None = Field(None, description="The session to resume, or the id for the new one")
     agent_name: Text | None = Field(None, description="Name of a blueprint")
     project_dir: Text | None = None
     parent_session_id: Text | None = None
@@ -71,10 +68,11 @@ class RunOrder(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _find_prompt(cls, body: Any) -> Any:
-        """Take the prompt from `parameters` where only they hold it."""
+        """Take the prompt from `parameters` where they are given instead; a procedural agent needs none."""
         parameters = body.get("parameters") if isinstance(body, dict) else None
-        if isinstance(parameters, dict) and body.get("prompt") is None and "prompt" in parameters:
-            return {**body, "prompt": parameters["prompt"]}
+        if isinstance(parameters, dict) and body.get("prompt") is None:
+            prompt = parameters.get("prompt")
+            return {**body, "prompt": prompt if isinstance(prompt, str) else ""}
         return body
 
 
@@ -98,7 +96,18 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
 
     A resume of a session that is at work waits for its turn: a session runs one run at a time. An unknown
     parent or session to resume is 404. A run with demands that nobody meets fails after
-    SIGNALBOX_RUN_NO_MATCH_TIMEOUT; one without waits.
+    SIGNALBOX_RUN_NO_MATCH_TIMEOUT (300 s if not set); one without waits. An order with `parameters` demands an
+    executor of its agent's type.
+
+    A run goes from `pending` to `claimed` (a runner has it), `running` (its process has started) and `completed`
+    or `failed`; or through `stopping` to `stopped`. A claim that is not reported as started within 60 s falls back
+    to `pending`. A run whose runner is not heard of for SIGNALBOX_RUNNER_REMOVE_AFTER (600 s) fails, or waits again
+    if it had only been claimed. An end is final.
+
+    A resume continues from what the executor keeps of the session, not from the events here. So it goes to the
+    runner that keeps the session's process, where one waits (`idle`); else to a runner with the session's host and
+    executor profile (`GET /sessions/{session_id}/affinity`), which takes up the session by its `session_id`.
+    A procedural agent keeps nothing and cannot be resumed (400).
     """
     touched = (body.session_id if body.type is RunType.resume_session else None, body.parent_session_id)
     ownership.require_writer(caller(request), *(name for name in touched if name))
@@ -106,6 +115,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
     run = runs.create(
         kind=body.type.value,
         prompt=body.prompt,
+        parameters=body.parameters,
         session_id=body.session_id,
         agent_name=body.agent_name,
         project_dir=body.project_dir,
@@ -119,13 +129,17 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
 
 
 class RunOut(Schema):
-    """A run. Status: pending, claimed, running, stopping, completed, failed or stopped."""
+    """A run. Status: pending, claimed, running, stopping, completed, failed or stopped.
+
+    `parameters` is what it was ordered with, `prompt` the prompt among them; empty where a procedural agent has none.
+    """
 
     run_id: str
     type: str
     session_id: str
     agent_name: str | None
     prompt: str
+    parameters: dict[str, Any]
     project_dir: str | None
     parent_session_id: str | None
     execution_mode: str
@@ -150,7 +164,7 @@ class ManyRuns(Schema):
 class RunsPage(Schema):
     """Which runs to list."""
 
-    status: Text | None = Field(None, description="Only runs of this status; an unknown one finds none")
+    status: Text | None = Field(None, description="Only runs with this status")
     limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
     cursor: Text | None = Field(None, description="`next_cursor` of the page before")
 
@@ -171,12 +185,12 @@ def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     if page.cursor is not None:
         found = found.filter(_older_than(page.cursor, _readable(caller(request))))
     rows = list(found[: page.limit + 1])
-    shown = {"runs": [wire.run_shape(row) for row in reversed(rows[: page.limit])]}
+    shown = {"runs": [wire.shown_run(row) for row in reversed(rows[: page.limit])]}
     return {**shown, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else shown
 
 
 def _readable(key: KeyIdentity) -> QuerySet[Run]:
-    everything = Run.objects.all()
+    everything = Run.objects.select_related("ordered_with")
     if ownership.reads_everything(key):
         return everything
     return everything.filter(session__in=ownership.readable(key))
@@ -201,7 +215,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     run = _readable(caller(request)).filter(pk=run_id).first()
     if run is None:
         raise NotFound("Run not found")
-    return wire.run_shape(run)
+    return wire.shown_run(run)
 
 
 @router.post(

@@ -10,13 +10,14 @@ from django.utils import timezone
 from ninja import Query, Router, Schema
 from pydantic import BaseModel, Field
 
-from coordinator import ownership, wire
 from coordinator.actions import runs, sessions
 from coordinator.api.auth import requires
 from coordinator.api.vocabulary import LAST_ID, Ok, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
+from coordinator.identity import ownership
 from coordinator.models import Event, Session
-from coordinator.results import result_of
+from coordinator.sessions import wire
+from coordinator.sessions.results import result_of
 
 router = Router(tags=["Sessions"])
 
@@ -27,7 +28,10 @@ EVENTS_PAGE, LARGEST_EVENTS_PAGE = 100, 1000
 
 
 class SessionOut(Schema):
-    """A session's ten fields. Status: pending, running, stopping, stopped, finished or error."""
+    """A session's ten fields. Status: pending, running, idle, stopping, stopped, finished or error.
+
+    `idle`: its last run has completed, and its process waits on its runner for the next.
+    """
 
     session_id: str
     status: str
@@ -127,10 +131,10 @@ def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]
 
 
 class ResultOut(Schema):
-    """What the session's agent said last; `result_data` is what newer executors send beside."""
+    """What the session's agent said last. A procedural agent gives `result_data`; `result` is then that as JSON."""
 
     result: str
-    result_text: str
+    result_text: str | None
     result_data: Any = None
 
 
@@ -142,14 +146,14 @@ class ResultOut(Schema):
     summary="Get a finished session's result",
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
-    """400 until the session is finished; 404 where it said nothing."""
+    """400 until the session is finished or idle; 404 where it said nothing."""
     ownership.require_readable(caller(request), session_id)
-    if sessions.find(session_id).status != Session.Status.FINISHED:
+    if sessions.find(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
         raise BadRequest("Session not finished")
     result = result_of(session_id)
     if result is None:
         raise NotFound("No result found")
-    return {"result": result.text, "result_text": result.text, "result_data": result.data}
+    return {"result": result.in_words, "result_text": result.text, "result_data": result.data}
 
 
 class AffinityOut(Schema):
@@ -193,16 +197,28 @@ class EventOut(Schema):
     tool_input: Any
     tool_output: Any
     error: str | None
-    exit_code: int | None
+    exit_code: int | str | None = Field(description="A text where another program stored no whole number.")
     reason: str | None
     role: str | None
     content: Any
+    result_text: str | None = Field(description="Of a `result` event")
+    result_data: Any = Field(description="Of a `result` event")
 
 
 class SessionEvents(Schema):
-    """Events in the order in which they happened; those of one instant in the order of receipt."""
+    """Events in the order in which they happened; those of one instant in the order of receipt.
+
+    `has_more` says whether there are more in the direction of reading: later ones, or with `before` earlier ones.
+    """
 
     events: list[EventOut]
+    has_more: bool
+    next_after: int | None = Field(
+        description="Pass it as `after` to go on; null at the end, and with `before`"
+    )
+    next_before: int | None = Field(
+        description="Pass it as `before` to go back further; null at the beginning"
+    )
 
 
 class EventsPage(Schema):
@@ -225,19 +241,31 @@ class EventsPage(Schema):
     summary="List a session's events, oldest first",
 )
 def list_session_events(request: HttpRequest, session_id: Text, page: Query[EventsPage]) -> dict[str, Any]:
-    """Without parameters the first 100. Every event can be reached: pass the last id as `after`."""
+    """Without parameters the first 100. While `has_more`, pass `next_after` as `after` (or `next_before` as `before`).
+
+    To follow a session, keep the last id that you have seen as `after`: what is added comes after it. Without
+    either `after` or `before` the page begins at the session's first event.
+    """
     ownership.require_readable(caller(request), session_id)
     sessions.find(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
     if page.after is not None:
         events = events.filter(_beyond(session_id, page.after, "gt"))
-    if page.before is None:
-        rows = list(events.order_by("context__instant_us", "context__event_id")[: page.limit])
-    else:
+    order = ["context__instant_us", "context__event_id"]
+    if page.before is not None:
         events = events.filter(_beyond(session_id, page.before, "lt"))
-        rows = list(events.order_by("-context__instant_us", "-context__event_id")[: page.limit])[::-1]
-    return {"events": [wire.event_shape(row) for row in rows]}
+        order = [f"-{column}" for column in order]
+    found = list(events.order_by(*order)[: page.limit + 1])
+    rows, has_more = found[: page.limit], len(found) > page.limit
+    goes_on_at = rows[-1].pk if has_more else None
+    backwards = page.before is not None
+    return {
+        "events": [wire.event_shape(row) for row in (reversed(rows) if backwards else rows)],
+        "has_more": has_more,
+        "next_after": None if backwards else goes_on_at,
+        "next_before": goes_on_at if backwards else None,
+    }
 
 
 def _beyond(session_id: str, event_id: int, side: str) -> Q:
@@ -265,7 +293,7 @@ class Binding(BaseModel):
     auth=WRITERS,
     response={200: ChangedSession, **problems(404, 409)},
     operation_id="bind_session",
-    summary="Say that an executor has taken the session up",
+    summary="Bind a session to its executor",
 )
 def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
     """The session runs from now on. 409 where an agent's key gives another session's executor_session_id."""
@@ -291,7 +319,7 @@ class Metadata(BaseModel):
     auth=WRITERS,
     response={200: ChangedSession, **problems(404, 409)},
     operation_id="update_session_metadata",
-    summary="Correct a session's fields",
+    summary="Update a session's fields",
 )
 def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
     """A `last_resumed_at` that names no instant is kept and shown as it was sent.
@@ -313,7 +341,7 @@ class StopOut(Ok):
     message: str | None = None
 
 
-def stop_shape(stop: runs.Stop) -> dict[str, Any]:
+def stop_shape(stop: runs.StopResult) -> dict[str, Any]:
     """Return a Stop as the wire shows it, without what it does not have."""
     parts = {
         "ok": True,
@@ -336,7 +364,8 @@ def stop_shape(stop: runs.Stop) -> dict[str, Any]:
 def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """Stops the run at work, or else cancels what is queued; of a resumed session, its latest run.
 
-    A running one is stopped by its runner, which is told at once; the session is `stopping` until then.
+    A running one is stopped by its runner, which is told at once; the session is `stopping` until then. So is an
+    idle session's process, whose end the runner reports.
     """
     ownership.require_writer(caller(request), session_id)
     return stop_shape(runs.stop_session(session_id, by=caller(request).actor, now=timezone.now()))
@@ -366,7 +395,7 @@ class DeletedSession(Ok):
     summary="Delete a session, its events and its runs",
 )
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
-    """409 while a runner works on it: stop it first. Its children become sessions of their own."""
+    """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
     ownership.require_writer(caller(request), session_id)
     gone = sessions.delete(session_id, by=caller(request).actor, now=timezone.now())
     return {

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Schema
 from pydantic import AfterValidator, Field
 
-from coordinator.actions.keys import KeyIdentity
+from coordinator.identity.keys import KeyIdentity
 
 LAST_ID = 2**63 - 1  # the highest id a database gives
 
@@ -21,7 +21,7 @@ def _without_nul(text: str) -> str:
 
 def _in_a_path(text: str) -> str:
     if "/" in text:
-        raise ValueError("An id must not hold a slash: it stands in paths")
+        raise ValueError("An id must not contain a slash, because it is part of paths")
     return text
 
 

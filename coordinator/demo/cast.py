@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.sessions.agent_programs import AGENTS
+
 
 @dataclass(frozen=True, slots=True)
 class Team:
@@ -28,7 +30,7 @@ class Trade:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DemoServer:
     """An MCP server that the demo's agents may or may not call."""
 
     name: str
@@ -133,7 +135,7 @@ TRADES = (
 )
 
 SERVERS = (
-    Server(
+    DemoServer(
         "github",
         "npx",
         ("-y", "@modelcontextprotocol/server-github"),
@@ -141,7 +143,7 @@ SERVERS = (
         "opt-out",
         ("get_pull_request", "create_pull_request", "add_comment", "merge_pull_request", "search_issues"),
     ),
-    Server(
+    DemoServer(
         "postgres-readonly",
         "uvx",
         ("mcp-server-postgres", "--read-only"),
@@ -149,7 +151,7 @@ SERVERS = (
         "opt-in",
         ("query", "list_tables", "describe_table"),
     ),
-    Server(
+    DemoServer(
         "deploy",
         "node",
         ("servers/deploy/index.js", "--region", "eu-west-1"),
@@ -157,7 +159,7 @@ SERVERS = (
         "opt-in",
         ("list_releases", "deploy_service", "roll_back"),
     ),
-    Server(
+    DemoServer(
         "grafana",
         "uvx",
         ("mcp-grafana",),
@@ -165,7 +167,7 @@ SERVERS = (
         "opt-out",
         ("query_metrics", "query_logs", "list_alerts"),
     ),
-    Server(
+    DemoServer(
         "filesystem",
         "npx",
         ("-y", "@modelcontextprotocol/server-filesystem", "/srv/work"),
@@ -173,7 +175,7 @@ SERVERS = (
         "opt-out",
         ("read_file", "write_file", "list_directory"),
     ),
-    Server(
+    DemoServer(
         "payments-sandbox",
         "python3",
         ("-m", "acme_payments_mcp", "--sandbox"),
@@ -181,7 +183,7 @@ SERVERS = (
         "opt-in",
         ("create_charge", "refund_charge", "list_charges"),
     ),
-    Server(
+    DemoServer(
         "team-chat",
         "npx",
         ("-y", "@acme/chat-mcp"),
@@ -189,7 +191,7 @@ SERVERS = (
         "opt-in",
         ("post_message", "read_channel"),
     ),
-    Server(
+    DemoServer(
         "old-crm",
         "python3",
         ("legacy/crm_server.py",),
@@ -199,8 +201,12 @@ SERVERS = (
     ),
 )
 
-# Whom the demo's decisions and messages are from. They are names in history, not accounts to sign in with.
-PEOPLE = ("maria", "jonas", "aiko", "samir")
+# Whom the demo's decisions and messages are from. They are names in history, not accounts to sign in with: no account
+# can have such a name, so that nobody takes them for people who were here.
+PEOPLE = ("maria (demo)", "jonas (demo)", "aiko (demo)", "samir (demo)")
+
+# Whose sessions people start in their terminals, with an agent program each; runners drive the others.
+TERMINAL_TRADES = ("fixer", "tester", "librarian", "upgrader")
 
 PLUGINS = {
     "bridge.github": (
@@ -224,3 +230,11 @@ def agent_id(team: Team, trade: Trade) -> str:
 def blueprint_name(team: Team, trade: Trade) -> str:
     """Return the name by which sessions and blueprints know the agent."""
     return f"{team.name}-{trade.name}"
+
+
+def program_of(team: Team, trade: Trade) -> str | None:
+    """Return the agent program (agent_programs.AGENTS) that an agent's sessions run in; None: a runner's executor."""
+    if trade.name not in TERMINAL_TRADES:
+        return None
+    place = TEAMS.index(team) * len(TERMINAL_TRADES) + TERMINAL_TRADES.index(trade.name)
+    return (*AGENTS, None)[place % (len(AGENTS) + 1)]

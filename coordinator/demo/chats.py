@@ -39,7 +39,7 @@ EXCHANGES: tuple[tuple[tuple[str, str], ...], ...] = (
         ),
         ("user", "Roll back?"),
         ("agent", "I asked for permission to roll back; it waits in Approvals."),
-        ("system", "Permission request approved by jonas."),
+        ("system", "Permission request approved by jonas (demo)."),
         ("agent", "Rolled back to v411. p99 is at 230 ms again.\n+chart"),
     ),
     (
@@ -84,7 +84,6 @@ def write(dice: Random, now: datetime) -> int:
 def write_message(
     dice: Random, team: Team, agent: str, *, person: str, source: str, text: str, at: datetime
 ) -> None:
-    """Write one message and what is attached to it."""
     text, _, attached = text.partition("\n+") if "\n+" in text else (text, "", "")
     message = ChatMessage(
         id=f"msg_{uuid.UUID(int=dice.getrandbits(128)).hex}", agent_id=agent, user_id=person

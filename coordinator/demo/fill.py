@@ -14,35 +14,43 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
-from coordinator import instants
-from coordinator.actions import approvals
-from coordinator.actors import key
-from coordinator.approvals import Subject, Validity
+from coordinator.actions import approvals, audit, tool_calls
+from coordinator.actions.agents import DEFAULT_AGENT
 from coordinator.demo import chats, policy
 from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, agent_id, blueprint_name
 from coordinator.demo.tasks import Call, Say
-from coordinator.demo.week import Moment, Question, Story, Week
+from coordinator.demo.week import PlannedRequest, Story, TimedStep, Week
 from coordinator.errors import Conflict
-from coordinator.identifiers import runner_id_of
+from coordinator.identity.actors import key, system
+from coordinator.identity.roles import APPROVER
+from coordinator.lib import instants
+from coordinator.lib.identifiers import runner_id_of
 from coordinator.models import (
     Agent,
     AgentPlugin,
+    ApiKey,
+    AuditLeaf,
+    AuditLog,
     Blueprint,
     ChatMessage,
     Event,
     EventContext,
     Grant,
+    McpServer,
     PermissionRequest,
     PluginConfig,
     PluginSetting,
     Run,
     Runner,
     Session,
+    ToolRule,
 )
-from coordinator.roles import APPROVER
+from coordinator.policy.approvals import Subject, Validity
 
 BATCH = 500
+FILLED = "DEMO_FILLED"
 RUN_STATUS = {"finished": "completed", "error": "failed", "stopped": "stopped", "running": "running"}
 PROFILE = "coding"
 # What is at work right now runs elsewhere: the fleet of --live registers as PROFILE, and a runner that
@@ -52,9 +60,7 @@ MODEL = "claude-sonnet-4-5"
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """How much was written."""
-
+class FilledCounts:
     agents: int
     sessions: int
     events: int
@@ -63,16 +69,63 @@ class Filled:
 
 
 def is_in_use() -> bool:
-    """Say whether the database holds anything that a demo would mix with."""
-    return any(model.objects.exists() for model in (Session, PermissionRequest, ChatMessage, Grant))
+    """Say whether the database holds anything that a demo would mix with.
+
+    One account is none: whoever looks at the demo makes it with the set-up link, before or after. A second one, or
+    anything that either has set up, is somebody's real work.
+    """
+    if User.objects.count() > 1 or Agent.objects.exclude(pk=DEFAULT_AGENT).exists():
+        return True
+    return any(
+        model.objects.exists()
+        for model in (Session, PermissionRequest, ChatMessage, Grant, ApiKey, ToolRule, McpServer)
+    )
 
 
-def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> Filled:
+def why_not_the_demos_own() -> str | None:
+    """Return why made-up people may not decide here; None where the demo filled the database and works in it alone."""
+    if not _filled_while_empty():
+        return "the demo did not fill this database while it was empty"
+    foreign_key = ApiKey.objects.exclude(created_by=str(system("demo"))).order_by("id").first()
+    if foreign_key is not None:
+        return f"the API key {foreign_key.name!r} is not the demo's own"
+    foreign_session = _sessions_of_others().order_by("session_id").first()
+    if foreign_session is not None:
+        return f"the session {foreign_session.session_id!r} is not the demo's own"
+    return None
+
+
+def _filled_while_empty() -> bool:
+    """Say whether Signalbox wrote that the demo filled this database, and nobody that it was in use then.
+
+    An entry that another program wrote, or that came with an import, proves nothing and spoils the proof.
+    """
+    filled = dict(
+        AuditLog.objects.filter(event_type=FILLED, actor_id=str(system("demo"))).values_list("id", "metadata")
+    )
+    ours = AuditLeaf.objects.filter(pk__in=list(filled), by_signalbox=True).count()
+    return 0 < len(filled) == ours and all(
+        isinstance(told, dict) and told.get("in_use") is False for told in filled.values()
+    )
+
+
+def _sessions_of_others() -> QuerySet[Session]:
+    """Return the sessions that are in no folder of the demo's teams; one without a folder is told by its agent."""
+    names = [blueprint_name(team, trade) for team in TEAMS for trade in TRADES]
+    return Session.objects.exclude(
+        Q(project_dir__in=[team.project_dir for team in TEAMS])
+        & (Q(hostname__isnull=True) | Q(hostname__in=[team.hostname for team in TEAMS]))
+    ).exclude(project_dir__isnull=True, agent_name__in=names)
+
+
+def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> FilledCounts:
     """Write `days` days up to `now`. Raises Conflict where the database is in use, unless told `anyway`."""
-    if is_in_use() and not anyway:
+    in_use = is_in_use()
+    if in_use and not anyway:
         raise Conflict(
-            "This database is in use: it has sessions, requests, chats or grants. The demo would mix with them; "
-            "use an empty data folder (SIGNALBOX_DATA_DIR), or add --anyway if that is what you want."
+            "This database is in use: it has sessions, requests, chats, grants, agents, servers, rules, API keys or "
+            "several accounts. The demo would mix with them. Use an empty data folder (SIGNALBOX_DATA_DIR), "
+            "or add --anyway."
         )
     dice = Random(seed)
     stories = Week(seed=seed, now=now, days=days).plan()
@@ -84,7 +137,10 @@ def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> Filled
         events = write_events(stories)
         requests = sum(write_questions(story) for story in stories)
         messages = chats.write(dice, now)
-    return Filled(agents, len(stories), events, requests, messages)
+        audit.record(
+            FILLED, actor=system("demo"), target=None, result="success", metadata={"in_use": in_use}, now=now
+        )
+    return FilledCounts(agents, len(stories), events, requests, messages)
 
 
 def write_agents(dice: Random, now: datetime) -> int:
@@ -162,19 +218,16 @@ def write_fleet(now: datetime) -> None:
 
 
 def write_sessions(stories: list[Story]) -> None:
-    """Write sessions, parents before children, and one run each."""
     ordered = sorted(stories, key=depth)
     Session.objects.bulk_create([session_row(story) for story in ordered], BATCH)
-    Run.objects.bulk_create([run_row(story) for story in ordered], BATCH)
+    Run.objects.bulk_create([run_row(story) for story in ordered if not story.program], BATCH)
 
 
 def depth(story: Story) -> int:
-    """Return how many parents a story has above it."""
     return 0 if story.parent is None else 1 + depth(story.parent)
 
 
 def session_row(story: Story) -> Session:
-    """Return the session's row."""
     return Session(
         session_id=story.session_id,
         status=story.status,
@@ -189,12 +242,13 @@ def session_row(story: Story) -> Session:
 
 
 def profile_of(story: Story) -> str:
-    """Return the profile of the runner that drives, or drove, the session."""
+    """Return the program in whose terminal the session runs, else the profile of the runner that drives it."""
+    if story.program:
+        return story.program
     return PROFILE_AT_WORK if story.status == "running" else PROFILE
 
 
 def run_row(story: Story) -> Run:
-    """Return the run that drove the session."""
     return Run(
         run_id=story.run_id,
         session_id=story.session_id,
@@ -244,7 +298,7 @@ def events_of(story: Story) -> Iterator[tuple[Event, EventContext]]:
         yield event(story, story.ends, "session_stop", exit_code=code, reason=ending, error=story.error)
 
 
-def said(story: Story, moment: Moment, step: Say) -> tuple[Event, EventContext]:
+def said(story: Story, moment: TimedStep, step: Say) -> tuple[Event, EventContext]:
     """Return the event of something said; an assistant's words carry their tokens."""
     content = [{"type": "text", "text": step.text}]
     pair = event(story, moment.at, "message", role=step.role, content=content)
@@ -255,7 +309,7 @@ def said(story: Story, moment: Moment, step: Say) -> tuple[Event, EventContext]:
     return pair
 
 
-def called(story: Story, moment: Moment, step: Call) -> Iterator[tuple[Event, EventContext]]:
+def called(story: Story, moment: TimedStep, step: Call) -> Iterator[tuple[Event, EventContext]]:
     """Yield the events of a tool call: its beginning and, where it came, its result."""
     about: dict[str, Any] = {"tool_name": step.tool, "tool_input": step.input}
     before = event(story, moment.at, "pre_tool", **about)
@@ -277,8 +331,8 @@ def event(story: Story, at: datetime, event_type: str, **values: Any) -> tuple[E
         session_id=story.session_id,
         instant_us=instants.to_us(at),
         received_at=at,
-        run_id=story.run_id,
-        source="demo",
+        run_id=None if story.program else story.run_id,
+        source=story.program or "demo",
     )
     return row, context
 
@@ -290,7 +344,7 @@ def write_questions(story: Story) -> int:
     return len(story.questions)
 
 
-def write_question(story: Story, question: Question) -> None:
+def write_question(story: Story, question: PlannedRequest) -> None:
     """Ask one question and let it end as the story says."""
     asker = key("demo-fleet")
     asked = approvals.request(ask_of(story, question), by=asker, now=question.asked_at)
@@ -309,20 +363,18 @@ def write_question(story: Story, question: Question) -> None:
     elif question.verdict == "withdrawn":
         approvals.withdraw(request_id, by=asker, reason=question.reason, now=ended_at)
     else:
-        approvals.lapse_due(ended_at)
+        approvals.expire_due(ended_at)
 
 
-def ask_of(story: Story, question: Question) -> approvals.Ask:
-    """Return the question as the API would receive it."""
+def ask_of(story: Story, question: PlannedRequest) -> approvals.NewRequest:
     call = question.ask.call
-    return approvals.Ask(
-        subject=Subject(
-            plugin_id=question.ask.plugin,
-            permission_type=question.ask.permission,
-            target_resource=question.ask.target,
-            tool_name=call.tool,
-            tool_input=call.input,
-        ),
+    subject = Subject(
+        question.ask.plugin, question.ask.permission, question.ask.target, call.tool, call.input
+    )
+    if story.program:  # as its hooks ask
+        subject = Subject(story.program, tool_calls.PERMISSION, None, call.tool, call.input)
+    return approvals.NewRequest(
+        subject=subject,
         justification=question.ask.why,
         session_id=story.session_id,
         agent_id=story.agent_id,

@@ -1,7 +1,8 @@
-"""A small fleet that works through the real HTTP API: runners that poll, executors that report and ask.
+"""A small fleet that works through the real HTTP API: runners that poll, executors that report and ask, terminals.
 
-It knows nothing of the server but its address and a key, which it makes for itself and revokes at the end. It
-is also the shortest complete example of a runner: register, poll, started, bind, events, completed.
+It knows nothing of the server but its address and keys, which it makes for itself and revokes at the end. It
+is also the shortest complete example of a runner: register, poll, started, bind, events, completed. In a database of
+the demo's own its people answer what it asks (demo.people).
 """
 
 from __future__ import annotations
@@ -23,17 +24,22 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from coordinator import instants
 from coordinator.actions import keys
-from coordinator.actors import system
-from coordinator.demo.cast import TEAMS, TRADES, Team, Trade, blueprint_name
+from coordinator.demo.cast import TEAMS, TERMINAL_TRADES, TRADES, Team, Trade, agent_id, blueprint_name
+from coordinator.demo.people import People
 from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
+from coordinator.demo.terminals import Terminal
+from coordinator.identity.actors import system
+from coordinator.lib import instants
+from coordinator.models import Agent
+from coordinator.sessions.agent_programs import AGENTS
 
 Tell = Callable[[str], object]
 SPEED = 2.5  # calls take this many times less than the story says
 LONGEST_PAUSE = 8.0  # seconds
 NEW_RUN_EVERY = (5.0, 14.0)  # seconds, between these
 AT_ONCE = 6  # sessions
+HEARTBEAT_EVERY = 30.0  # seconds
 POLL_TIMEOUT = 40.0  # seconds; the server answers an empty poll after 30
 
 
@@ -41,7 +47,7 @@ class NoServer(Exception):
     """Nobody answers at the address."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server answered with an error; `status` and `detail` are its own."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -51,45 +57,50 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One server and the key to it."""
-
     url: str
     key: str
+    host: str = ""  # the machine that a terminal's hooks name
 
     def __call__(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Any:
-        """Make one request and return the decoded answer (None for 204). Raises Refused, or OSError."""
+        """Make one request and return the decoded answer (None for 204). Raises ServerRefused, or OSError."""
         request = urllib.request.Request(  # noqa: S310 - the operator named the address
             self.url + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self.key}",
+                "Content-Type": "application/json",
+                **({"X-Signalbox-Host": self.host} if self.host else {}),
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
                 text = answer.read()
         except urllib.error.HTTPError as refusal:
-            raise Refused(refusal.code, refusal.read().decode(errors="replace")[:300]) from None
+            raise ServerRefused(refusal.code, refusal.read().decode(errors="replace")[:300]) from None
         return json.loads(text) if text else None
 
 
 @dataclass(slots=True)
 class Fleet:
-    """What the fleet's threads share."""
-
     api: Api
     say: Tell
     dice: Random = field(default_factory=Random)
     over: threading.Event = field(default_factory=threading.Event)
     stopped_runs: set[str] = field(default_factory=set)
     at_work: set[str] = field(default_factory=set)
+    switched_off: set[str] = field(default_factory=set)
+    refused: type[Exception] = ServerRefused
 
-    def patiently(self, method: str, path: str, body: Any = None, timeout: float = 20.0) -> Any:
+    def patiently(
+        self, method: str, path: str, body: Any = None, timeout: float = 20.0, *, api: Api | None = None
+    ) -> Any:
         """Make a request, and again until the server is back, should it be away (a restart, say)."""
         wait = 0.5
         while True:
             try:
-                return self.api(method, path, body, timeout)
-            except Refused as refusal:
+                return (api or self.api)(method, path, body, timeout)
+            except ServerRefused as refusal:
                 if refusal.status != 503 or self.over.is_set():
                     raise
             except OSError:
@@ -97,6 +108,10 @@ class Fleet:
                     raise
             self.over.wait(wait)
             wait = min(wait * 2, 5.0)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, faster than in the story; end early when the fleet stops."""
+        self.over.wait(min(LONGEST_PAUSE, seconds / SPEED * self.dice.uniform(0.7, 1.5)))
 
 
 def require_server(url: str) -> None:
@@ -107,31 +122,98 @@ def require_server(url: str) -> None:
         raise NoServer(f"No Signalbox answers at {url}. Start it with `python manage.py serve`.") from None
 
 
-def work(url: str, *, say: Tell) -> None:
-    """Keep the fleet working on the server at `url` until Ctrl-C."""
-    now = timezone.now()
-    row, raw = keys.create(
-        name=f"demo-fleet-{uuid.uuid4().hex[:6]}",
-        scopes=["runner", "operator", "agent"],
-        by=system("demo"),
-        now=now,
-        expires_at=now + timedelta(days=1),
-    )
+def work(url: str, *, say: Tell, unanswered: str | None) -> None:
+    """Keep the fleet working on the server at `url` until Ctrl-C.
+
+    The demo's people answer what it asks, unless `unanswered` says why not.
+    """
+    made = _Keys()
+    fleet = Fleet(Api(url, made.new("fleet", ["runner", "operator", "agent"])), say)
+    runners = [DemoRunner(fleet, team) for team in TEAMS]
+    terminals = [
+        Terminal(
+            fleet,
+            name,
+            team,
+            trade,
+            Api(url, made.new(name, ["agent"], agent_id(team, trade)), team.hostname),
+        )
+        for name, team, trade in people_at_terminals()
+    ]
     connection.close()
-    fleet = Fleet(Api(url, raw), say)
-    runners = [Runner(fleet, team) for team in TEAMS]
-    for runner in runners:
-        threading.Thread(target=runner.work, name=runner.team.hostname, daemon=True).start()
-    say(f"The fleet works at {url}: {len(TEAMS)} runners. Ctrl-C stops it.")
+    works: list[Callable[[], None]] = [lambda: send_heartbeats(fleet)]
+    works += [runner.work for runner in runners] + [terminal.work for terminal in terminals]
+    works += [] if unanswered else [People(made.names, fleet.over, say).work]
+    for one in works:
+        threading.Thread(target=one, daemon=True).start()
+    say(f"The fleet works at {url}: {len(TEAMS)} runners, {len(terminals)} terminals. Ctrl-C stops it.")
+    say(
+        f"Nobody but you answers what it asks: {unanswered}."
+        if unanswered
+        else "The demo's people answer what it asks after a while, unless you are faster."
+    )
     try:
         order_runs(fleet)
     except KeyboardInterrupt:
         say("Stopping the fleet …")
     finally:
         fleet.over.set()
-        for runner in runners:
-            runner.leave()
-        keys.revoke(row.pk, by=system("demo"), now=timezone.now(), reason="The fleet has stopped.")
+        for leave in [*(runner.leave for runner in runners), *(terminal.leave for terminal in terminals)]:
+            leave()
+        made.revoke()
+
+
+class _Keys:
+    """The keys that the demo makes for itself: good for a day, and revoked when it stops."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.names: list[str] = []
+
+    def new(self, what: str, scopes: list[str], agent: str | None = None) -> str:
+        """Return a new key; bound to an agent where it is named and there is one."""
+        now = timezone.now()
+        known = agent if agent and Agent.objects.filter(pk=agent).exists() else None
+        row, raw = keys.create(
+            name=f"demo-{what}-{uuid.uuid4().hex[:6]}",
+            scopes=scopes,
+            by=system("demo"),
+            now=now,
+            agent_id=known,
+            expires_at=now + timedelta(days=1),
+        )
+        self.ids.append(row.pk)
+        self.names.append(row.name)
+        return raw
+
+    def revoke(self) -> None:
+        for number in self.ids:
+            keys.revoke(number, by=system("demo"), now=timezone.now(), reason="The fleet has stopped.")
+
+
+def people_at_terminals() -> list[tuple[str, Team, Trade]]:
+    """Return each agent program with the agent that runs in it, at somebody's terminal."""
+    trades = [trade for trade in TRADES if trade.name in TERMINAL_TRADES]
+    return [
+        (name, TEAMS[place % len(TEAMS)], trades[place % len(trades)]) for place, name in enumerate(AGENTS)
+    ]
+
+
+def send_heartbeats(fleet: Fleet) -> None:
+    """Say for every agent that it is there; those that people switched off are not, and get no work."""
+    while not fleet.over.is_set():
+        with contextlib.suppress(OSError, ServerRefused):
+            send_heartbeats_once(fleet)
+        fleet.over.wait(HEARTBEAT_EVERY)
+
+
+def send_heartbeats_once(fleet: Fleet) -> None:
+    enabled = {one["id"]: one["enabled"] for one in fleet.patiently("GET", "/api/agents")}
+    ours = {agent_id(team, trade): blueprint_name(team, trade) for team in TEAMS for trade in TRADES}
+    fleet.switched_off = {name for agent, name in ours.items() if enabled.get(agent) is False}
+    for agent in ours:
+        if enabled.get(agent) and not fleet.over.is_set():
+            fleet.patiently("POST", f"/api/agents/{urllib.parse.quote(agent)}/heartbeat")
 
 
 def order_runs(fleet: Fleet) -> None:
@@ -139,7 +221,8 @@ def order_runs(fleet: Fleet) -> None:
     while not fleet.over.is_set():
         if len(fleet.at_work) < AT_ONCE:
             team, trade = fleet.dice.choice(TEAMS), fleet.dice.choice(TRADES)
-            order(fleet, team, trade, first_words(fleet.dice, team, trade))
+            if blueprint_name(team, trade) not in fleet.switched_off:
+                order(fleet, team, trade, first_words(fleet.dice, team, trade))
         time.sleep(fleet.dice.uniform(*NEW_RUN_EVERY))
 
 
@@ -150,7 +233,6 @@ def first_words(dice: Random, team: Team, trade: Trade) -> str:
 
 
 def order(fleet: Fleet, team: Team, trade: Trade, prompt: str, parent: str | None = None) -> Any:
-    """Order one run and return the server's answer."""
     body = {
         "type": "start_session",
         "agent_name": blueprint_name(team, trade),
@@ -162,7 +244,7 @@ def order(fleet: Fleet, team: Team, trade: Trade, prompt: str, parent: str | Non
     return fleet.patiently("POST", "/runs", body)
 
 
-class Runner:
+class DemoRunner:
     """One machine's runner: it polls for runs and gives each to an executor of its own."""
 
     def __init__(self, fleet: Fleet, team: Team) -> None:
@@ -171,15 +253,14 @@ class Runner:
         self.id = ""
 
     def work(self) -> None:
-        """Register, then poll until the fleet stops."""
-        with contextlib.suppress(OSError, Refused):
+        with contextlib.suppress(OSError, ServerRefused):
             self.register()
             while not self.fleet.over.is_set():
                 self.poll()
 
     def leave(self) -> None:
         """Tell the server that this runner is gone, so that it does not wait for it."""
-        with contextlib.suppress(OSError, Refused):
+        with contextlib.suppress(OSError, ServerRefused):
             self.fleet.api("DELETE", f"/runners/{self.id}?self=true", timeout=3)
 
     def register(self) -> None:
@@ -194,7 +275,7 @@ class Runner:
         while not self.id and not self.fleet.over.is_set():
             try:
                 self.id = self.fleet.patiently("POST", "/runner/register", body)["runner_id"]
-            except Refused as refusal:
+            except ServerRefused as refusal:
                 if refusal.status != 409:
                     raise
                 self.fleet.over.wait(5)  # an earlier fleet of ours is still taken to be alive
@@ -208,14 +289,14 @@ class Runner:
             self.id = ""
             self.register()
         if run := answer.get("run"):
-            executor = Executor(self.fleet, self, run)
+            executor = DemoExecutor(self.fleet, self, run)
             threading.Thread(target=executor.work, name=run["run_id"], daemon=True).start()
 
 
-class Executor:
+class DemoExecutor:
     """Drives one run: takes a task's steps and reports them as events."""
 
-    def __init__(self, fleet: Fleet, runner: Runner, run: dict[str, Any]) -> None:
+    def __init__(self, fleet: Fleet, runner: DemoRunner, run: dict[str, Any]) -> None:
         self.fleet = fleet
         self.runner = runner
         self.team = runner.team
@@ -231,13 +312,13 @@ class Executor:
             self.report("started")
             self.bind()
             end = self.perform()
-        except (OSError, Refused) as problem:
+        except (OSError, ServerRefused) as problem:
             if not self.fleet.over.is_set():
                 self.fleet.say(f"{self.run_id}: {problem}")
             return
         finally:
             self.fleet.at_work.discard(self.run_id)
-        with contextlib.suppress(OSError, Refused):
+        with contextlib.suppress(OSError, ServerRefused):
             if end.status == "stopped":
                 self.report("stopped", signal="SIGTERM")
             elif end.status == "error":
@@ -261,11 +342,10 @@ class Executor:
         return End()
 
     def take(self, step: Step) -> End | None:
-        """Take one step; return an end where it is one."""
         if isinstance(step, End):
             return step
         if isinstance(step, Say):
-            self.pause(step.seconds)
+            self.fleet.pause(step.seconds)
             self.send(event_type="message", role=step.role, content=[{"type": "text", "text": step.text}])
         elif isinstance(step, Call):
             self.call(step)
@@ -284,7 +364,7 @@ class Executor:
         }
         self.send(event_type="pre_tool", **about)
         if error is None:
-            self.pause(step.seconds)
+            self.fleet.pause(step.seconds)
         failed = error or step.error
         self.send(event_type="post_tool", tool_output=None if failed else step.output, error=failed, **about)
 
@@ -317,7 +397,6 @@ class Executor:
         return End()
 
     def delegate(self, step: Delegate) -> None:
-        """Order a child's run and wait until it ends."""
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         child = order(self.fleet, self.team, trade, step.prompt, self.session_id)
         while not self.fleet.over.wait(2):
@@ -326,7 +405,6 @@ class Executor:
                 return
 
     def bind(self) -> None:
-        """Say which executor drives the session, and where."""
         body = {
             "executor_session_id": str(uuid.uuid4()),
             "hostname": self.team.hostname,
@@ -336,16 +414,10 @@ class Executor:
         self.fleet.patiently("POST", f"/sessions/{self.session_id}/bind", body)
 
     def send(self, **event: Any) -> None:
-        """Report one event."""
         body = {"session_id": self.session_id, "timestamp": instants.canonical(timezone.now()), **event}
         self.fleet.patiently("POST", f"/sessions/{self.session_id}/events", body)
 
     def report(self, what: str, **body: Any) -> None:
-        """Report to the runner protocol how the run fares."""
         self.fleet.patiently(
             "POST", f"/runner/runs/{self.run_id}/{what}", {"runner_id": self.runner.id, **body}
         )
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass, faster than in the story; end early when the fleet stops."""
-        self.fleet.over.wait(min(LONGEST_PAUSE, seconds / SPEED * self.fleet.dice.uniform(0.7, 1.5)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from random import Random
 
-from coordinator.actions import audit, mcp_tools
-from coordinator.actors import Actor
-from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, Server, agent_id
-from coordinator.mcp_tools import Definition, Listing
+from coordinator.actions import audit, mcp_tools, tool_rules
+from coordinator.demo.cast import PEOPLE, SERVERS, TEAMS, TRADES, DemoServer, agent_id
+from coordinator.identity.actors import Actor
+from coordinator.mcp.tools import Definition, ToolListing
 from coordinator.models import Grant, McpServer
+from coordinator.policy.tool_rules import Rule, saved, version
 
 # Which trades use which server; who is not named falls to the server's default policy.
 USERS = {
@@ -39,10 +40,32 @@ FORBIDDEN_TOOLS = {
     "deploy": "deploy_service",
     "payments-sandbox": "refund_charge",
 }
+# What coding agents may do in terminals; the rest is left for suggestions to be tried on.
+RULES = (
+    Rule(
+        1,
+        "Bash",
+        "deny",
+        r"rm -rf|git push .*(--force|-f\b)",
+        reason="Nothing is deleted or pushed over by force.",
+    ),
+    Rule(2, "Read|Edit|Write", "deny", r"(^|/)\.env", reason="Secrets stay where they are."),
+    Rule(
+        3,
+        "Bash",
+        "ask",
+        r"git (push|tag)",
+        reason="People look at what leaves the machine.",
+        wait_seconds=300,
+    ),
+    Rule(4, "Bash", "allow", r"git (status|diff|log)( [\w./-]+)*", reason="Looking is free."),
+)
 
 
 def write(dice: Random, now: datetime) -> None:
-    """Write servers and grants, each grant with the audit row of its giving."""
+    """Write servers, rules and grants, each grant with the audit row of its giving."""
+    if not saved():  # nobody's own rules are replaced
+        tool_rules.save(RULES, seen=version([]), by=LISTER, now=now - OLD)
     McpServer.objects.bulk_create(
         [
             McpServer(
@@ -65,19 +88,20 @@ def write(dice: Random, now: datetime) -> None:
                     give(dice, now, server, agent_id(team, trade))
 
 
-def list_tools(server: Server, now: datetime) -> None:
+def list_tools(server: DemoServer, now: datetime) -> None:
     """Let a server list its tools; one has changed since, as tools do that ought to be looked at."""
-    mcp_tools.take(
-        server.name, Listing([definition(t) for t in server.tools], True), by=LISTER, now=now - OLD
+    mcp_tools.store_listing(
+        server.name, ToolListing([definition(t) for t in server.tools], True), by=LISTER, now=now - OLD
     )
     tool = CHANGED_TOOLS.get(server.name)
     if tool:
         changed = Definition(tool, {**definition(tool).content, "description": CHANGED_WORDS})
-        mcp_tools.take(server.name, Listing([changed], False), by=LISTER, now=now - timedelta(days=2))
+        mcp_tools.store_listing(
+            server.name, ToolListing([changed], False), by=LISTER, now=now - timedelta(days=2)
+        )
 
 
 def definition(tool: str) -> Definition:
-    """Return a tool as its server lists it."""
     words = tool.replace("_", " ")
     schema = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
     hints = {"readOnlyHint": tool.startswith(READING), "destructiveHint": tool.startswith(DESTROYING)}
@@ -85,7 +109,7 @@ def definition(tool: str) -> Definition:
     return Definition(tool, content)
 
 
-def give(dice: Random, now: datetime, server: Server, agent: str) -> None:
+def give(dice: Random, now: datetime, server: DemoServer, agent: str) -> None:
     """Give one agent a server, and now and then forbid it the server's dangerous tool."""
     given_at = now - timedelta(days=dice.uniform(0.5, 50))
     ends = dice.choice(
@@ -99,7 +123,7 @@ def give(dice: Random, now: datetime, server: Server, agent: str) -> None:
 
 def grant(
     dice: Random,
-    server: Server,
+    server: DemoServer,
     agent: str,
     *,
     tool: str | None,

@@ -67,8 +67,6 @@ Task = Callable[[Random, Team], Iterator[Step]]
 
 @dataclass(slots=True)
 class Registry:
-    """Tasks by name."""
-
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def __call__(self, task: Task) -> Task:
@@ -80,13 +78,11 @@ task = Registry()
 
 
 def bash(command: str, output: str = "", *, error: str | None = None, seconds: float = 1.5) -> Call:
-    """A shell command."""
     result = None if error else {"stdout": output, "stderr": "", "interrupted": False}
     return Call("Bash", {"command": command}, result, error, seconds)
 
 
 def read(path: str, text: str, seconds: float = 0.2) -> Call:
-    """A file read."""
     return Call(
         "Read",
         {"file_path": path},
@@ -97,7 +93,6 @@ def read(path: str, text: str, seconds: float = 0.2) -> Call:
 
 
 def grep(pattern: str, path: str, hits: list[str]) -> Call:
-    """A search in files."""
     output = {"mode": "files_with_matches", "filenames": hits, "numFiles": len(hits)}
     return Call(
         "Grep", {"pattern": pattern, "path": path, "output_mode": "files_with_matches"}, output, None, 0.3
@@ -105,18 +100,15 @@ def grep(pattern: str, path: str, hits: list[str]) -> Call:
 
 
 def edit(path: str, old: str, new: str) -> Call:
-    """An edit of one place in a file."""
     output = {"filePath": path, "oldString": old, "newString": new, "userModified": False}
     return Call("Edit", {"file_path": path, "old_string": old, "new_string": new}, output, None, 0.4)
 
 
 def mcp(server: str, tool: str, arguments: dict[str, Any], text: str, seconds: float = 0.8) -> Call:
-    """A call of an MCP server's tool, answered in text."""
     return Call(f"mcp__{server}__{tool}", arguments, [{"type": "text", "text": text}], None, seconds)
 
 
 def todo(*items: tuple[str, str]) -> Call:
-    """The agent's own list of what is left to do."""
     todos = [{"content": text, "status": status, "activeForm": text} for text, status in items]
     return Call("TodoWrite", {"todos": todos}, {"newTodos": todos}, None, 0.1)
 
@@ -139,7 +131,6 @@ def function_source(module: str, name: str) -> str:
 
 
 def failing_output(module: str, test: str) -> str:
-    """What pytest prints of one failing test."""
     return (
         f"FAILED tests/test_{module}.py::{test} - AssertionError: assert Decimal('19.98') == Decimal('19.99')\n"
         f"=========== short test summary info ===========\n1 failed, 41 passed in 6.84s\n"
@@ -148,7 +139,6 @@ def failing_output(module: str, test: str) -> str:
 
 @task
 def fix_test(dice: Random, team: Team) -> Iterator[Step]:
-    """A failing test is found, understood, mended and pushed."""
     module = dice.choice(team.modules)
     test = dice.choice(
         ["test_rounding_of_totals", "test_limit_is_inclusive", "test_empty_list_costs_nothing"]
@@ -288,7 +278,6 @@ def fix_bug(dice: Random, team: Team) -> Iterator[Step]:
 
 @task
 def review_change(dice: Random, team: Team) -> Iterator[Step]:
-    """A pull request is read and commented on."""
     number, module = dice.randint(700, 2600), dice.choice(team.modules)
     yield Say("user", f"Please review {team.repository}#{number} before the freeze.")
     yield mcp(
@@ -325,7 +314,6 @@ def review_change(dice: Random, team: Team) -> Iterator[Step]:
 
 @task
 def write_tests(dice: Random, team: Team) -> Iterator[Step]:
-    """Untested code gets tests, module by module."""
     module = dice.choice(team.modules)
     yield Say(
         "user",
@@ -522,7 +510,6 @@ def look_into_alert(dice: Random, team: Team) -> Iterator[Step]:
 
 @task
 def answer_question(dice: Random, team: Team) -> Iterator[Step]:
-    """A question is answered with a query and a chart."""
     table = dice.choice(team.modules)
     yield Say("user", f"How did {table} develop over the last eight weeks, and why the dip in week 5?")
     yield mcp(

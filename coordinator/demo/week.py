@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Literal
 
-from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, Trade, agent_id, blueprint_name
+from coordinator.demo import programs
+from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, Team, Trade, agent_id, blueprint_name, program_of
 from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
 
 SESSIONS_PER_AGENT = 7
@@ -24,7 +25,7 @@ Verdict = Literal["pending", "approved", "denied", "expired", "withdrawn"]
 
 
 @dataclass(slots=True)
-class Question:
+class PlannedRequest:
     """A permission request: what was asked, when, and how it ended."""
 
     ask: Ask
@@ -36,7 +37,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Moment:
+class TimedStep:
     """A step with its time; `ends_at` is None for a call that is still running."""
 
     step: Say | Call
@@ -47,8 +48,6 @@ class Moment:
 
 @dataclass(slots=True)
 class Story:
-    """One session from start to end (or to now)."""
-
     session_id: str
     run_id: str
     team: Team
@@ -56,20 +55,24 @@ class Story:
     prompt: str
     begins: datetime
     parent: Story | None = None
-    moments: list[Moment] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    moments: list[TimedStep] = field(default_factory=list)
+    questions: list[PlannedRequest] = field(default_factory=list)
     ends: datetime | None = None
     status: str = "running"
     error: str | None = None
+    program: str | None = None  # in whose terminal it runs; None: a runner drives it
 
     @property
     def agent_name(self) -> str:
-        """The blueprint's name, as sessions carry it."""
+        """The name by which its session is known: a terminal's key is bound to the agent itself."""
+        return self.agent_id if self.program else self.blueprint
+
+    @property
+    def blueprint(self) -> str:
         return blueprint_name(self.team, self.trade)
 
     @property
     def agent_id(self) -> str:
-        """The id in the agents table."""
         return agent_id(self.team, self.trade)
 
 
@@ -83,7 +86,6 @@ class Week:
         self.stories: list[Story] = []
 
     def plan(self) -> list[Story]:
-        """Return every session of the week."""
         for team in TEAMS:
             for trade in TRADES:
                 for _nth in range(self.dice.randint(SESSIONS_PER_AGENT - 3, SESSIONS_PER_AGENT + 3)):
@@ -108,7 +110,7 @@ class Week:
         # Not the captain: a discarded attempt of hers would leave her children behind.
         askers = [trade for trade in TRADES if trade.name in {"fixer", "reviewer", "oncall", "upgrader"}]
         for _try in range(20):
-            story = Telling(
+            story = StoryWriter(
                 self, self.dice.choice(TEAMS), self.dice.choice(askers), self.now, patient=True
             ).tell()
             if not story.questions:
@@ -122,19 +124,15 @@ class Week:
     def tell(
         self, team: Team, trade: Trade, begins: datetime, parent: Story | None = None, prompt: str = ""
     ) -> Story:
-        """Tell one session and keep it."""
-        story = Telling(self, team, trade, begins, parent=parent, prompt=prompt).tell()
+        story = StoryWriter(self, team, trade, begins, parent=parent, prompt=prompt).tell()
         self.stories.append(story)
         return story
 
     def new_id(self, prefix: str) -> str:
-        """Return an id of the coordinator's shape."""
         return f"{prefix}_{self.dice.randrange(16**12):012x}"
 
 
-class Telling:
-    """Lays one task's steps out in time."""
-
+class StoryWriter:
     def __init__(
         self,
         week: Week,
@@ -151,6 +149,7 @@ class Telling:
         self.clock = begins
         self.patient = patient
         self.story = Story(week.new_id("ses"), week.new_id("run"), team, trade, prompt, begins, parent)
+        self.story.program = None if parent else program_of(team, trade)
         self.steps: Iterator[Step] = task.tasks[self.dice.choice(trade.tasks)](self.dice, team)
 
     def tell(self) -> Story:
@@ -164,7 +163,6 @@ class Telling:
         return self.story
 
     def take(self, step: Step) -> bool:
-        """Take one step; False where the story stops there."""
         if isinstance(step, Say):
             self.say(step)
         elif isinstance(step, Call):
@@ -179,40 +177,49 @@ class Telling:
         return True
 
     def say(self, step: Say) -> None:
-        """Something is said; a child's first words are its parent's."""
         if step.role == "user" and not self.story.prompt:
             self.story.prompt = step.text
         elif step.role == "user" and self.story.parent:
             step = Say("user", self.story.prompt)
         if step.role == "assistant":
             self.clock += timedelta(seconds=self.dice.uniform(2, 11))
-        self.story.moments.append(Moment(step, self.clock, self.clock))
+        self.story.moments.append(TimedStep(step, self.clock, self.clock))
         self.clock += timedelta(milliseconds=self.dice.uniform(300, 1500))
 
     def call(self, step: Call) -> bool:
         """A tool call; one that would end after now is still running, and the story stops at it."""
+        said = self.in_its_words(step)
+        if said is None:
+            return True
+        step = said
         begins = self.clock
         self.clock += timedelta(seconds=step.seconds * self.dice.uniform(0.7, 1.4))
         running = self.clock >= self.week.now and not self.patient
         tool_use_id = f"toolu_{self.dice.randrange(16**20):020x}"
-        self.story.moments.append(Moment(step, begins, None if running else self.clock, tool_use_id))
+        self.story.moments.append(TimedStep(step, begins, None if running else self.clock, tool_use_id))
         self.clock += timedelta(seconds=self.dice.uniform(0.6, 5))
         return not running
 
+    def in_its_words(self, step: Call) -> Call | None:
+        """Return a call as the session's program makes it; None where it makes no such call."""
+        return programs.program(self.story.program).call(step) if self.story.program else step
+
     def ask(self, step: Ask) -> bool:
-        """A question to a person, and what came of it."""
         question = self.question(step)
         self.story.questions.append(question)
         if question.verdict == "pending":
-            self.story.moments.append(Moment(step.call, question.asked_at, None, self.week.new_id("toolu")))
+            self.story.moments.append(
+                TimedStep(step.call, question.asked_at, None, self.week.new_id("toolu"))
+            )
             return False
         self.clock = question.decided_at or self.clock
         if question.verdict == "approved":
             return self.call(step.call)
         refusal = question.reason or "Nobody answered in time."
-        refused = Call(
-            step.call.tool, step.call.input, None, f"Permission {question.verdict}: {refusal}", 0.0
-        )
+        told = f"Permission {question.verdict}: {refusal}"
+        if self.story.program and question.decided_by:
+            told = f"Denied by {question.decided_by} in Signalbox: {refusal}"
+        refused = Call(step.call.tool, step.call.input, None, told, 0.0)
         self.call(refused)
         self.say(
             Say(
@@ -223,7 +230,7 @@ class Telling:
         self.end(End())
         return False
 
-    def question(self, step: Ask) -> Question:
+    def question(self, step: Ask) -> PlannedRequest:
         """Decide how a question ends: mostly yes, sometimes no, now and then not at all."""
         asked_at = self.clock
         waits = timedelta(
@@ -231,7 +238,7 @@ class Telling:
         )
         decided_at = asked_at + waits
         if self.patient or decided_at >= self.week.now:
-            return Question(step, asked_at, "pending", None, None, None)
+            return PlannedRequest(step, asked_at, "pending", None, None, None)
         verdict: Verdict = self.dice.choices(("approved", "denied", "expired", "withdrawn"), (81, 12, 5, 2))[
             0
         ]
@@ -242,19 +249,18 @@ class Telling:
             "withdrawn": ["The session ended first."],
         }
         person = self.dice.choice(PEOPLE) if verdict in {"approved", "denied"} else None
-        return Question(step, asked_at, verdict, decided_at, person, self.dice.choice(reasons[verdict]))
+        return PlannedRequest(step, asked_at, verdict, decided_at, person, self.dice.choice(reasons[verdict]))
 
     def delegate(self, step: Delegate) -> bool:
-        """Hand work to a child and wait for it."""
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         begins = self.clock
         child = self.week.tell(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
-        arguments = {"agent_name": child.agent_name, "prompt": step.prompt, "mode": "sync"}
+        arguments = {"agent_name": child.blueprint, "prompt": step.prompt, "mode": "sync"}
         answer = [{"type": "text", "text": f"Session {child.session_id} {child.status}"}]
         call = Call("mcp__agents__start_agent_session", arguments, answer)
         self.clock = child.ends or self.week.now
         tool_use_id = f"toolu_{self.dice.randrange(16**20):020x}"
-        self.story.moments.append(Moment(call, begins, child.ends, tool_use_id))
+        self.story.moments.append(TimedStep(call, begins, child.ends, tool_use_id))
         return child.ends is not None
 
     def end(self, step: End) -> None:
@@ -266,7 +272,6 @@ class Telling:
 
 
 def move(story: Story, shift: timedelta) -> None:
-    """Move a whole story in time."""
     story.begins += shift
     for moment in story.moments:
         moment.at += shift

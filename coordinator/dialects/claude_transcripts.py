@@ -2,7 +2,7 @@
 
 The format is Claude Code's own affair and changes with its releases, so a line is read for what it holds and
 nothing is taken for granted: what has no meaning here is named by its type and left out. Each event names, beside
-its line, the origins under which hooks or telemetry may have told the same, as the other two dialects name them.
+its line, the origins under which hooks or telemetry may have reported the same, as the other two dialects name them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from coordinator import instants
-from coordinator.actions.events import ToldEvent
-from coordinator.actions.transcripts import SOURCE, Said, Told
-from coordinator.dialects.claude_code import (
+from coordinator.dialects.claude_code import refused
+from coordinator.dialects.hooks import (
     as_object,
     decoded,
     in_words,
@@ -29,6 +27,9 @@ from coordinator.dialects.claude_code import (
 )
 from coordinator.dialects.otlp import MODEL_REQUEST
 from coordinator.errors import Invalid
+from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
+from coordinator.lib import instants
+from coordinator.sessions.events import DedupedEvent
 
 BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
 # What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
@@ -37,6 +38,8 @@ BOOKKEEPING = frozenset({
     "agent-setting", "agent-color", "tag", "last-prompt", "permission-mode", "mode", "pr-link", "worktree-state",
     "content-replacement", "attribution-snapshot", "speculation-accept", "marble-origami-commit",
 })  # fmt: skip
+# Of that, what Claude Code or its person calls the session: the field, and which goes before which.
+TITLES = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
 QUIET_SYSTEM = frozenset({"turn_duration", "stop_hook_summary", "file_snapshot", "memory_saved"})
 ENVELOPE = frozenset({
     "parentUuid", "logicalParentUuid", "isSidechain", "userType", "cwd", "sessionId", "version", "gitBranch", "type",
@@ -59,7 +62,7 @@ class NotUnderstood(Exception):
 
 @dataclass(slots=True)
 class _Request:
-    """What a model was asked, as far as its lines have told it: each repeats the tokens, the last ones are right."""
+    """A request to a model, as far as its lines were read. Each line repeats the tokens; the last ones are right."""
 
     message_id: str
     line: _Line
@@ -91,8 +94,13 @@ class Reader:
     at: str = ""
     requests: dict[str | None, _Request] = field(default_factory=dict)
     calls: dict[str, _Begun] = field(default_factory=dict)
+    titles: dict[str, tuple[int, str]] = field(default_factory=dict)
+    summaries: dict[str, str] = field(
+        default_factory=dict
+    )  # by the last line of the conversation that they sum up
+    uuids: set[str] = field(default_factory=set)
 
-    def read(self, body: bytes) -> list[Told]:
+    def read(self, body: bytes) -> list[ImportedLine]:
         """Return what a line tells; nothing for bookkeeping. Raises NotUnderstood."""
         try:
             fields = decoded(body)
@@ -102,21 +110,45 @@ class Reader:
             raise NotUnderstood("no object")
         line = _Line(fields, self, hashlib.sha256(body.strip()).hexdigest())
         kind = line.text("type")
-        if kind in BOOKKEEPING:
+        if kind is not None and kind in BOOKKEEPING:
+            self._note_title(line, kind)
             return []
+        if uuid := line.text("uuid"):
+            self.uuids.add(uuid)
         meaning = _MEANINGS.get(kind or "")
         if meaning is None:
             raise NotUnderstood(f"type {kind:.60}" if kind else "no type")
         self.at = line.at or self.at
         finished = list(self._note_request(line)) if kind == "assistant" else []
-        return [*finished, *([line.told(events)] if (events := list(meaning(line))) else [])]
+        return [*finished, *([line.with_events(events)] if (events := list(meaning(line))) else [])]
 
-    def rest(self, now: datetime) -> list[Told]:
-        """Return what is left at the file's end: the last requests, unless their answers are still being written."""
+    def rest(self, now: datetime) -> list[ImportedLine]:
+        """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
+
+        A summary may stand in the file of the session that came after: it counts where its conversation does.
+        """
+        for leaf, title in self.summaries.items():
+            if leaf in self.uuids and self.titles.get(self.session, (0, ""))[0] <= TITLES["summary"][1]:
+                self.titles[self.session] = (TITLES["summary"][1], title)
+        named = [] if self.agent else self.titles.items()
         old = now - self.changed > ANSWERED_WITHIN
-        return [_usage(one) for one in self.requests.values() if one.done or old]
+        return [
+            *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in named),
+            *(_usage(one) for one in self.requests.values() if one.done or old),
+        ]
 
-    def _note_request(self, line: _Line) -> Iterator[Told]:
+    def _note_title(self, line: _Line, kind: str) -> None:
+        """Keep what a line calls its session; of two that weigh the same the later one counts."""
+        name, weight = TITLES.get(kind, ("", 0))
+        title = line.text(name) if name else None
+        if title is None:
+            return
+        if kind == "summary":
+            self.summaries[line.text("leafUuid") or ""] = title
+        elif weight >= self.titles.get(line.session, (0, ""))[0]:
+            self.titles[line.session] = (weight, title)
+
+    def _note_request(self, line: _Line) -> Iterator[ImportedLine]:
         """Note the tokens that a line tells; yield the request before it, which has all of its own now."""
         usage, message_id = line.message.get("usage"), line.message.get("id")
         if not isinstance(usage, dict) or not isinstance(message_id, str) or line.model is None:
@@ -194,14 +226,16 @@ class _Line:
         """The origin of the whole line; a copy of it in another session's file has the same."""
         return origin("line", self.text("uuid") or self.digest)
 
-    def told(self, events: list[Said]) -> Told:
+    def with_events(self, events: list[ImportedEvent]) -> ImportedLine:
         """Return the line with its events."""
         facts = {name: self.text(name) for name in ("version", "gitBranch", "cwd", "permissionMode")}
-        return Told(
+        return ImportedLine(
             self.session, self.key, self.at, {name: one for name, one in facts.items() if one}, events
         )
 
-    def event(self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any) -> Said:
+    def event(
+        self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any
+    ) -> ImportedEvent:
         """Return the line's event `number`; `also` are the origins under which others tell the same."""
         left = {
             name: one
@@ -210,7 +244,7 @@ class _Line:
         }
         values.setdefault("origin", origin(self.key, number))
         values.setdefault("subagent", self.subagent)
-        event = ToldEvent(
+        event = DedupedEvent(
             event_type=event_type,
             session_id="",
             timestamp=self.at,
@@ -221,16 +255,18 @@ class _Line:
             extra={"uuid": self.text("uuid")} | left,
             **values,
         )
-        return Said(event, also)
+        return ImportedEvent(event, also)
 
-    def message_of(self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()) -> Said:
+    def message_of(
+        self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()
+    ) -> ImportedEvent:
         """Return what somebody said."""
         shown = [block if isinstance(block, dict) else said(str(block)) for block in content]
         model = self.model if role == "assistant" else None
         return self.event("message", number, also=also, role=role, content=shown, model=model)
 
 
-def _usage(request: _Request) -> Told:
+def _usage(request: _Request) -> ImportedLine:
     """Return a request to the model as the last of its lines tells it."""
     line, name = request.line, request.line.text("requestId") or request.message_id
     also = (origin(line.session, "request", name), origin("request", request.message_id))
@@ -243,13 +279,13 @@ def _usage(request: _Request) -> Told:
         model=request.model,
         **request.tokens,
     )
-    return Told(line.session, also[1], line.at, {}, [event])
+    return ImportedLine(line.session, also[1], line.at, {}, [event])
 
 
 # --- who says what ----------------------------------------------------------------------------------------
 
 
-def _assistant(line: _Line) -> Iterator[Said]:
+def _assistant(line: _Line) -> Iterator[ImportedEvent]:
     content = line.message.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
@@ -285,7 +321,7 @@ def _text_of(block: Any) -> str | None:
     return None
 
 
-def _call(line: _Line, block: dict[str, Any], number: int) -> Said:
+def _call(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
     call_id, tool, given = block.get("id"), str(block.get("name") or "tool"), as_object(block.get("input"))
     if not isinstance(call_id, str):
         return line.event("pre_tool", number, tool_name=tool, tool_input=given)
@@ -303,15 +339,15 @@ def _call(line: _Line, block: dict[str, Any], number: int) -> Said:
     )
 
 
-def _user(line: _Line) -> Iterator[Said]:
+def _user(line: _Line) -> Iterator[ImportedEvent]:
     if line.text("promptId") and line.subagent is None:
         line.reader.prompt_id = line.text("promptId")
     yield from _blocks(line, line.message.get("content"))
 
 
-def _blocks(line: _Line, content: Any) -> Iterator[Said]:
+def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
     """Yield results apart, and what was said in one go, words with pictures, as one message."""
-    spoken: list[Said] = []
+    spoken: list[ImportedEvent] = []
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         if isinstance(block, dict) and block.get("type") == "tool_result":
             yield _result(line, block, number)
@@ -338,7 +374,7 @@ def _between(text: str, tag: str) -> tuple[str, str, str] | None:
     return (before, inside, after) if opened and closed else None
 
 
-def _words(line: _Line, text: str, number: int) -> Iterator[Said]:
+def _words(line: _Line, text: str, number: int) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
     if (command := _between(text, "command-name")) is not None:
         text = f"{command[1].strip()} {(_between(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
@@ -358,14 +394,14 @@ def _words(line: _Line, text: str, number: int) -> Iterator[Said]:
         yield line.message_of("user", [said(text)], number, known)
 
 
-def _result(line: _Line, block: dict[str, Any], number: int) -> Said:
-    call_id, told = block.get("tool_use_id"), line.fields.get("toolUseResult")
+def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
+    call_id, outcome = block.get("tool_use_id"), line.fields.get("toolUseResult")
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
     values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.given}
     if isinstance(call_id, str):
         ends = result_origin(line.session, call_id)
         values |= {"tool_use_id": call_id, "claims": (ends,), "also": (ends,)}
-    structured = told if isinstance(told, dict | list) else None
+    structured = outcome if isinstance(outcome, dict | list) else None
     if isinstance(structured, dict):
         agent, took = (
             structured.get("agentId"),
@@ -376,23 +412,23 @@ def _result(line: _Line, block: dict[str, Any], number: int) -> Said:
         values["duration_ms"] = _number(took) or None
     content = block.get("content")
     if block.get("is_error") is True:
-        values["error"] = _error(content, told)
+        values["error"] = _error(content, outcome)
     else:
         values["tool_output"] = content if structured is None else structured
     return line.event("post_tool", number, **values)
 
 
-def _error(content: Any, told: Any) -> str:
+def _error(content: Any, outcome: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
     words = "\n".join(text for block in blocks if (text := _text_of(block))) or in_words(content)
     if failed := _between(words, "tool_use_error"):
         words = failed[0].rstrip() + failed[1] + failed[2].lstrip()
-    if told == REJECTED:
+    if outcome == REJECTED:
         return f"Rejected in the terminal. {words}".strip()
-    return words or in_words(told) or "The call failed."
+    return refused(words) or words or in_words(outcome) or "The call failed."
 
 
-def _attachment(line: _Line) -> Iterator[Said]:
+def _attachment(line: _Line) -> Iterator[ImportedEvent]:
     """Of what Claude Code attached for the model, only what a person typed while it worked."""
     held = line.fields.get("attachment")
     if not isinstance(held, dict) or held.get("type") != "queued_command":
@@ -401,7 +437,7 @@ def _attachment(line: _Line) -> Iterator[Said]:
         yield from _blocks(line, held.get("prompt"))
 
 
-def _system(line: _Line) -> Iterator[Said]:
+def _system(line: _Line) -> Iterator[ImportedEvent]:
     kind = line.text("subtype")
     if kind in QUIET_SYSTEM:
         return

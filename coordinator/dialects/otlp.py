@@ -7,16 +7,16 @@ GenAI conventions count them in, so they are taken out here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator import instants
-from coordinator.actions.claude_code import PROFILE, UNTOLD_PROMPT, Whereabouts
-from coordinator.actions.events import ToldEvent
-from coordinator.dialects.claude_code import as_object, mended, origin, result_origin, said, words_origin_of
+from coordinator.dialects import claude_code
+from coordinator.dialects.hooks import as_object, mended, origin, result_origin, said, words_origin_of
+from coordinator.lib import instants, json_bounds
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
 
 SOURCE = "telemetry"
 MODEL_REQUEST = "model_request"
@@ -26,18 +26,19 @@ NOISE = ("hook_execution", "plugin_", "hook_registered", "skill_activated")
 CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 MOST = 2**53
+OPENED_PER_CHARACTER = 10  # bytes of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SessionReport:
     """What one record says: of which session (by its executor's id), running where, and as which events.
 
     The events' `session_id` is still to be filled in.
     """
 
     session: str
-    where: Whereabouts
-    events: list[ToldEvent]
+    where: SessionLocation
+    events: list[DedupedEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,11 @@ def _resources(
                     yield resource, record
 
 
-def _where(record: _Record) -> Whereabouts:
+def _where(record: _Record) -> SessionLocation:
     service = record.resource.get("service.name")
     host = record.resource.get("host.name")
     agent = record.text("gen_ai.agent.name") or (str(service) if service else None)
-    return Whereabouts(
+    return SessionLocation(
         hostname=str(host) if host else None,
         agent_name=agent,
         profile=str(service) if service else "telemetry",
@@ -149,8 +150,8 @@ def _where(record: _Record) -> Whereabouts:
 # --- logs -------------------------------------------------------------------------------------------------
 
 
-def from_logs(request: Any, now: datetime) -> list[Told]:
-    """Return what an ExportLogsServiceRequest tells of sessions; records of none are left out."""
+def from_logs(request: Any, now: datetime) -> list[SessionReport]:
+    """Return the session reports of an ExportLogsServiceRequest; records without a session are left out."""
     found = []
     for resource, record in _resources(request, "resourceLogs", "scopeLogs", "logRecords"):
         attributes = attributes_of(_list(record, "attributes"))
@@ -163,11 +164,11 @@ def from_logs(request: Any, now: datetime) -> list[Told]:
             continue
         events = _log_events(one, session, now)
         if events:
-            found.append(Told(session, _where(one), events))
+            found.append(SessionReport(session, _where(one), events))
     return found
 
 
-def _log_events(record: _Record, session: str, now: datetime) -> list[ToldEvent]:
+def _log_events(record: _Record, session: str, now: datetime) -> list[DedupedEvent]:
     if record.name.startswith(NOISE) or not record.name:
         return []
     meaning = _LOGS.get(record.name, _milestone)
@@ -190,11 +191,11 @@ class _Maker:
     origin: str
     now: datetime
 
-    def event(self, event_type: str, *, at: int | None = None, **values: Any) -> ToldEvent:
+    def event(self, event_type: str, *, at: int | None = None, **values: Any) -> DedupedEvent:
         """Return an event; the record's attributes are kept beside its columns."""
         record = self.record
         values.setdefault("origin", self.origin)
-        return ToldEvent(
+        return DedupedEvent(
             event_type=event_type,
             session_id="",
             timestamp=_moment(record.begins if at is None else at, self.now),
@@ -204,7 +205,7 @@ class _Maker:
             **values,
         )
 
-    def usage(self, *, cached_inside: bool = False, **values: Any) -> ToldEvent:
+    def usage(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
         """Return what a model was asked and took."""
         record = self.record
         read = record.number("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
@@ -225,27 +226,27 @@ class _Maker:
         )
 
 
-Meaning = Callable[[_Record, _Maker], ToldEvent | None]
+Meaning = Callable[[_Record, _Maker], DedupedEvent | None]
 
 
-def _milestone(record: _Record, make: _Maker) -> ToldEvent | None:
+def _milestone(record: _Record, make: _Maker) -> DedupedEvent | None:
     return make.event(record.name, error=record.text("error", "error_message"))
 
 
-def _prompt(record: _Record, make: _Maker) -> ToldEvent | None:
+def _prompt(record: _Record, make: _Maker) -> DedupedEvent | None:
     text, prompt_id = record.text("prompt"), record.text("prompt.id")
     if text is None or text in HIDDEN:
         size = record.number("prompt_length")
         text = (
-            f"{UNTOLD_PROMPT} of {size} characters, not told.)"
+            f"{UNRECORDED_PROMPT} of {size} characters, not recorded.)"
             if size is not None
-            else f"{UNTOLD_PROMPT}, not told.)"
+            else f"{UNRECORDED_PROMPT}, not recorded.)"
         )
     key = origin(make.session, "prompt", prompt_id) if prompt_id else make.origin
     return make.event("message", role="user", content=[said(text)], origin=key)
 
 
-def _response(record: _Record, make: _Maker) -> ToldEvent | None:
+def _response(record: _Record, make: _Maker) -> DedupedEvent | None:
     text = record.text("response")
     if text is None or text in HIDDEN:
         return None
@@ -255,7 +256,7 @@ def _response(record: _Record, make: _Maker) -> ToldEvent | None:
     )
 
 
-def _result(record: _Record, make: _Maker) -> ToldEvent | None:
+def _result(record: _Record, make: _Maker) -> DedupedEvent | None:
     call_id = record.text("tool_use_id")
     if call_id is None:
         return _milestone(record, make)
@@ -264,8 +265,8 @@ def _result(record: _Record, make: _Maker) -> ToldEvent | None:
     return _ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
 
 
-def _decision(record: _Record, make: _Maker) -> ToldEvent | None:
-    """A rejection is a result: no hook tells of a no in the terminal."""
+def _decision(record: _Record, make: _Maker) -> DedupedEvent | None:
+    """A rejection becomes a result; no hook reports a rejection in the terminal."""
     call_id = record.text("tool_use_id")
     if record.text("decision") != "reject" or call_id is None:
         return None
@@ -273,7 +274,7 @@ def _decision(record: _Record, make: _Maker) -> ToldEvent | None:
     return _ended(record, make, call_id, error=error, origin=result_origin(make.session, call_id))
 
 
-def _ended(record: _Record, make: _Maker, call_id: str, **values: Any) -> ToldEvent:
+def _ended(record: _Record, make: _Maker, call_id: str, **values: Any) -> DedupedEvent:
     return make.event(
         "post_tool",
         tool_name=record.text("tool_name", "gen_ai.tool.name") or "tool",
@@ -283,7 +284,7 @@ def _ended(record: _Record, make: _Maker, call_id: str, **values: Any) -> ToldEv
     )
 
 
-def _api_request(record: _Record, make: _Maker) -> ToldEvent | None:
+def _api_request(record: _Record, make: _Maker) -> DedupedEvent | None:
     request_id = record.text("request_id")
     key = origin(make.session, "request", request_id) if request_id else make.origin
     return make.usage(duration_ms=record.number("duration_ms"), origin=key)
@@ -301,8 +302,8 @@ _LOGS: dict[str, Meaning] = {
 # --- traces -----------------------------------------------------------------------------------------------
 
 
-def from_traces(request: Any, now: datetime) -> list[Told]:
-    """Return what an ExportTraceServiceRequest tells of agents; spans of anything else are left out."""
+def from_traces(request: Any, now: datetime) -> list[SessionReport]:
+    """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out."""
     spans = [_span(*one) for one in _resources(request, "resourceSpans", "scopeSpans", "spans")]
     # Only some spans of a trace name the conversation; the others belong to it all the same.
     talks = {span.trace: span.text(*CONVERSATION) for span in spans if span.text(*CONVERSATION)}
@@ -311,7 +312,7 @@ def from_traces(request: Any, now: datetime) -> list[Told]:
         events = _span_events(span, talks.get(span.trace) or f"trace:{span.trace}", now)
         if events:
             session = span.text(*CONVERSATION) or talks.get(span.trace) or f"trace:{span.trace}"
-            found.append(Told(session, _where(span), events))
+            found.append(SessionReport(session, _where(span), events))
     return found
 
 
@@ -332,10 +333,10 @@ def _span(resource: dict[str, Any], span: dict[str, Any]) -> _Record:
     )
 
 
-def _span_events(span: _Record, session: str, now: datetime) -> list[ToldEvent]:
+def _span_events(span: _Record, session: str, now: datetime) -> list[DedupedEvent]:
     make = _Maker(span, session, origin("span", span.trace, span.span), now)
     took = max(0, span.ends - span.begins) // 1_000_000
-    if span.resource.get("service.name") == PROFILE or span.name.startswith("claude_code."):
+    if span.resource.get("service.name") == claude_code.SOURCE or span.name.startswith("claude_code."):
         return _claude_span(span, make, took)
     operation = span.text("gen_ai.operation.name")
     if operation == "execute_tool":
@@ -346,8 +347,8 @@ def _span_events(span: _Record, session: str, now: datetime) -> list[ToldEvent]:
     return []
 
 
-def _claude_span(span: _Record, make: _Maker, took: int) -> list[ToldEvent]:
-    """Of Claude Code's own spans only what its hooks and logs may not have told."""
+def _claude_span(span: _Record, make: _Maker, took: int) -> list[DedupedEvent]:
+    """Of Claude Code's own spans, return only what its hooks and logs may not have reported."""
     call_id, request_id = span.text("tool_use_id", "gen_ai.tool.call.id"), span.text("request_id")
     if span.name == "claude_code.tool" and call_id:
         key = result_origin(make.session, call_id)
@@ -357,7 +358,7 @@ def _claude_span(span: _Record, make: _Maker, took: int) -> list[ToldEvent]:
     return []
 
 
-def _tool_span(span: _Record, make: _Maker, took: int) -> list[ToldEvent]:
+def _tool_span(span: _Record, make: _Maker, took: int) -> list[DedupedEvent]:
     call: dict[str, Any] = {
         "tool_name": span.text("gen_ai.tool.name") or span.name.removeprefix("execute_tool ") or "tool",
         "tool_input": as_object(_opened(span.attributes.get("gen_ai.tool.call.arguments"))),
@@ -372,7 +373,7 @@ def _tool_span(span: _Record, make: _Maker, took: int) -> list[ToldEvent]:
     ]
 
 
-def _messages(span: _Record, make: _Maker) -> Iterator[ToldEvent]:
+def _messages(span: _Record, make: _Maker) -> Iterator[DedupedEvent]:
     """Yield what was said last to the model, if a person said it, and what the model said."""
     asked = _opened(span.attributes.get("gen_ai.input.messages"))
     last = asked[-1] if isinstance(asked, list) and asked else None
@@ -400,10 +401,10 @@ def _spoken(message: dict[str, Any]) -> str:
 
 
 def _opened(value: Any) -> Any:
-    """Return a value that may have been sent as JSON in a text."""
+    """Return a value that may have been sent as JSON in a text; one that would take far more memory stays a text."""
     if isinstance(value, str) and value[:1] in {"{", "["}:
         try:
-            return json.loads(value)
+            return json_bounds.loads(value, most=OPENED_PER_CHARACTER * len(value) + 16_384)
         except (ValueError, RecursionError):
             return value
     return value

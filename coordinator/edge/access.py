@@ -15,34 +15,35 @@ import pydantic
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
-from coordinator import access
-from coordinator.access import Verdict
 from coordinator.actions import denials
 from coordinator.actions.denials import Denial
-from coordinator.actions.keys import KeyIdentity
 from coordinator.api.access import CHECKERS, AccessCheck, AccessChecks, asked_agent
 from coordinator.edge.auth import Admission, Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.bodies import Bodies
 from coordinator.edge.faults import json_of
-from coordinator.edge.http import headers_of, read_body, send_json
+from coordinator.edge.http import headers_of, send_json
+from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.policies import Policies
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Busy, Invalid
+from coordinator.errors import Invalid
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.policy import access
+from coordinator.policy.access import Verdict
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 2_000_000
+LIMIT = LIMITS["question"][KEY]
 MOST_CHECKS = 2_000
 LONGEST_WAIT = 600.0
-MOST_WAITING = 2_000
 WINDOW = 60.0  # seconds over which repeated denials are counted into one audit row
 MOST_NAMED = 500  # different denied calls a window that get rows of their own
 
 Name = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
 
-class Check(msgspec.Struct):
+class AccessQuestion(msgspec.Struct):
     """One question. `agent_id` may be left out by a key that speaks as an agent."""
 
     server_id: Name
@@ -56,7 +57,7 @@ class Body(msgspec.Struct):
     server_id: Name | None = None
     tool_name: Name | None = None
     agent_id: Name | None = None
-    checks: Annotated[list[Check], msgspec.Meta(max_length=MOST_CHECKS)] | None = None
+    checks: Annotated[list[AccessQuestion], msgspec.Meta(max_length=MOST_CHECKS)] | None = None
     wait: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT)] = 0
 
 
@@ -66,8 +67,11 @@ _decode = msgspec.json.Decoder(Body).decode
 class AccessDoor:
     """The door and the log of what it denied. One a process."""
 
-    def __init__(self, auth: Authenticator, policies: Policies, waits: Waits, threads: EdgeThreads) -> None:
+    def __init__(
+        self, auth: Authenticator, policies: Policies, waits: Waits, threads: EdgeThreads, bodies: Bodies
+    ) -> None:
         self._auth = auth
+        self._bodies = bodies
         self._policies = policies
         self._waits = waits
         self._threads = threads
@@ -78,7 +82,8 @@ class AccessDoor:
         headers = headers_of(scope)
         admission = await self._auth.admit(scope, headers, *CHECKERS)
         caller = admission.caller
-        body = body_of(await read_body(receive, headers, MOST_BYTES))
+        with self._bodies.hold(f"key:{caller.id}") as held:
+            body = await held.decoded(body_of, await held.read(receive, headers, LIMIT))
         if body.checks is not None:
             questions = [_question(check, caller) for check in body.checks]
             verdicts = await self._verdicts(questions, caller)
@@ -88,7 +93,9 @@ class AccessDoor:
             ]
             await send_json(send, 200, {"results": results})
             return
-        question = _question(Check(body.server_id or "", body.tool_name or "", body.agent_id), caller)
+        question = _question(
+            AccessQuestion(body.server_id or "", body.tool_name or "", body.agent_id), caller
+        )
         (verdict,) = await self._verdicts([question], caller)
         if not verdict.allowed and body.wait:
             with Disconnect(receive) as gone:
@@ -114,18 +121,17 @@ class AccessDoor:
     async def _until_allowed(
         self, question: tuple[str, str, str], wait: float, admission: Admission, gone: Disconnect
     ) -> Verdict:
-        if len(self._waits) >= MOST_WAITING:
-            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         check = functools.partial(_if_allowed, *question)
-        allowed = await self._waits.wait_until(
-            check, topics=topics, timeout=wait, still_allowed=admission.still_allowed, gone=gone
-        )
+        with self._waits.places.place(admission.caller.name):
+            allowed = await self._waits.wait_until(
+                check, topics=topics, timeout=wait, still_allowed=admission.still_allowed, gone=gone
+            )
         return await self._threads.run(_resolve, *question) if allowed is None else allowed
 
 
-def _question(check: Check, caller: KeyIdentity) -> tuple[str, str, str]:
+def _question(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
     return (asked_agent(caller, check.agent_id), check.server_id, check.tool_name)
 
 
@@ -169,7 +175,7 @@ def _recorded(error: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class _Window:
+class _DenialCount:
     """What was denied of one kind since its first row was written."""
 
     denial: Denial
@@ -182,7 +188,7 @@ class DenialLog:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._windows: dict[tuple[str, str, str, str], _Window] = {}
+        self._windows: dict[tuple[str, str, str, str], _DenialCount] = {}
         self._others = 0
         self._writing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -196,13 +202,13 @@ class DenialLog:
         elif len(self._windows) >= MOST_NAMED:
             self._others += 1
         else:
-            self._windows[kind] = _Window(denial, now)
+            self._windows[kind] = _DenialCount(denial, now)
             self._write([denial], 0)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._turn)
 
     def _turn(self) -> None:
-        """End the window: write what was counted, and begin anew."""
+        """End the window: write the counts and start the next window."""
         self._timer = None
         counted, others = self._take()
         if counted or others:

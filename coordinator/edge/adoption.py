@@ -1,6 +1,6 @@
 """Events that other programs write have no context row, and so no place in a timeline: give them one.
 
-Done in the feed's thread before anybody hears of the events, so that a page that asks at once finds them.
+Done in the feed's thread before subscribers are notified, so that a page that asks at once finds them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.utils import timezone
 
 from coordinator.actions.events import adopt_events
-from coordinator.edge.threads import refresh_connections
-from coordinator.feed import Change
+from coordinator.engine.locks import wait_for_other_writers
+from coordinator.feed.reader import Change
+from coordinator.lib.threads import refresh_connections
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +37,7 @@ class Adopter:
         first, last = min(ids), max(ids)
         try:
             refresh_connections()
-            if connection.vendor == "sqlite":
-                connection.ensure_connection()
-                connection.connection.execute(f"PRAGMA busy_timeout = {LOCK_PATIENCE_MS}")
+            wait_for_other_writers(LOCK_PATIENCE_MS)
             adopt_events(first, last, timezone.now())
             self._left = None
         except DatabaseError as problem:

@@ -10,50 +10,62 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
+from django.db import InterfaceError, OperationalError
 
-from coordinator import ownership
-from coordinator.actions.keys import KeyIdentity
-from coordinator.edge import live, session_stream
+from coordinator.dialects.registry import DIALECTS
 from coordinator.edge.access import AccessDoor
 from coordinator.edge.adoption import Adopter
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bridge import DjangoBridge, Receive, Scope, Send
-from coordinator.edge.channels import Channel, Frame
+from coordinator.edge.bodies import Bodies
+from coordinator.edge.bridge import DjangoBridge
+from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
-from coordinator.edge.claude_code import ClaudeCodeDoor, Recorder
-from coordinator.edge.fragments import Fragments
+from coordinator.edge.hooks import SCOPES as HOOK_SCOPES
+from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone, headers_of, send_error
-from coordinator.edge.hub import Hub
 from coordinator.edge.ingest import Ingest
+from coordinator.edge.intake import Intake
+from coordinator.edge.leftover import Leftover
 from coordinator.edge.metrics import MetricsDoor, Reporter
 from coordinator.edge.observing import Observed
 from coordinator.edge.otlp import TelemetryDoor
 from coordinator.edge.ownership import WriteRights
-from coordinator.edge.peers import peer_of
+from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.policies import Policies
 from coordinator.edge.polls import Polls
 from coordinator.edge.readiness import Readiness
+from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import Rulings
 from coordinator.edge.safety import with_safe_headers
-from coordinator.edge.streams import Opening, Streams, last_seen
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, Forbidden, SignalboxError, TooSlow
-from coordinator.feed import Change, Feed
-from coordinator.housekeeping import Housekeeper
+from coordinator.errors import BadRequest, Busy, Forbidden, NotFound, SignalboxError, TooSlow
+from coordinator.feed.reader import Change, Feed
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import CALLER
+from coordinator.live import pages as live
+from coordinator.live import recorded_stream as session_stream
+from coordinator.live.channels import Channel, Frame
+from coordinator.live.fragments import Fragments
+from coordinator.live.hub import Hub
+from coordinator.live.streams import Opening, Streams, last_seen
+from coordinator.operations.housekeeping import Housekeeper
 
 log = logging.getLogger(__name__)
 
 EDGE_THREADS = 2
+NO_DATABASE = "The database is busy or cannot be reached. Try again."
 # What the edge answers itself, by method and address: the name of the door, and what it is about (one group)
 # or nothing. tests/guards asks each of them who may come in.
 ROUTES: dict[tuple[str, str], str] = {
     ("POST", r"/sessions/([^/]+)/events"): "event",
     ("POST", r"/api/events"): "events",
     ("POST", r"/api/access/check"): "access",
-    ("POST", r"/hooks/claude-code"): "hook",
+    ("POST", r"/hooks/([^/]+)"): "hook",
     ("POST", r"/v1/logs"): "logs",
     ("POST", r"/v1/traces"): "traces",
     ("POST", r"/v1/metrics"): "metrics",
@@ -77,13 +89,15 @@ class Application:
     """One per worker process. Owns what lives as long as the worker, from lifespan.startup to shutdown."""
 
     def __init__(self) -> None:
-        self.django = DjangoBridge(
-            get_wsgi_application(), threads=settings.THREADS, max_body=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        )
         self.threads = EdgeThreads(EDGE_THREADS)
         self.feed = Feed()
         self.hub = Hub(self.feed)
         self.auth = Authenticator(self.threads)
+        self.bodies = Bodies()
+        intake = Intake(self.bodies, self.auth.sender)
+        self.django = DjangoBridge(
+            get_wsgi_application(), threads=settings.THREADS, take=intake.take, who=intake.who
+        )
         self.writer = GroupWriter(self.feed.wake)
         self.waits = Waits(self.hub, self.threads)
         self.streams = Streams(
@@ -92,10 +106,10 @@ class Application:
         self.fragments = Fragments()
         self.housekeeper = Housekeeper(self.feed.wake)
         rights = WriteRights(self.threads)
-        self.ingest = Ingest(self.auth, rights, self.writer)
+        self.ingest = Ingest(self.auth, rights, self.writer, self.bodies)
         self.polls = Polls(self.auth, self.waits, self.threads)
         self.chat = ChatDoor(self.auth, self.waits, self.threads)
-        self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads)
+        self.telemetry = TelemetryDoor(self.auth, self.writer, self.threads, self.bodies)
         policies = Policies(self.hub, self.threads)
         self.readiness = Readiness(self.feed, self.writer, self.threads)
         self.reporter = Reporter(
@@ -106,17 +120,17 @@ class Application:
             }
         )
         self.metrics = MetricsDoor(self.auth, self.reporter, self.threads)
-        self.access = AccessDoor(self.auth, policies, self.waits, self.threads)
-        self.claude_code = ClaudeCodeDoor(
-            self.auth,
-            Recorder(self.writer),
-            Rulings(self.hub, policies, self.threads),
-            Asker(self.waits, self.threads),
-        )
+        self.access = AccessDoor(self.auth, policies, self.waits, self.threads, self.bodies)
+        self.rulings = Rulings(self.hub, policies, self.threads)
+        asker = Asker(self.waits, self.threads)
+        self.hooks: dict[str, CallGuard] = {}
+        for name, dialect in DIALECTS.items():
+            recorder = Recorder(self.writer, dialect)
+            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies)
+            self.hooks[name] = CallGuard(door, self.rulings, longest)
         self._doors: dict[str, Door] = {
             "events": self.ingest.batch,
             "access": self.access.check,
-            "hook": self.claude_code.hook,
             "logs": partial(self.telemetry.take, "logs"),
             "traces": partial(self.telemetry.take, "traces"),
             "metrics": partial(self.telemetry.take, "metrics"),
@@ -130,6 +144,7 @@ class Application:
             "event": self.ingest.one,
             "verdict": self.polls.verdict,
             "chat": self.chat.wait,
+            "hook": self._hook,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,16 +152,19 @@ class Application:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            request = Observed(scope, send)
+            CALLER.set(f"address:{network_of(peer_of(scope).address)}")
+            request, body = Observed(scope, send), Leftover(scope, receive)
             try:
-                await self._http(scope, receive, with_safe_headers(request.send))
+                await self._http(scope, body.receive, with_safe_headers(body.closing(request.send)))
             finally:
                 request.done()
+            await body.read()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to its door; a door raises before it answers, or not at all."""
         door = self._door(scope)
         if door is None:
+            await self.auth.note_caller(scope)
             await self.django(scope, receive, send)
             if scope["method"] not in READS:
                 self.feed.wake()
@@ -157,9 +175,12 @@ class Application:
             await door(scope, receive, send)
         except SignalboxError as error:
             await send_error(send, error)
+        except (OperationalError, InterfaceError) as problem:
+            log.warning("%s met no database: %s", scope["path"], str(problem).strip())
+            await send_error(send, Busy(NO_DATABASE, retry_after=2))
         except Gone:  # or it only sent its body too slowly, and still listens
             log.debug("client went away: %s", scope["path"])
-            await send_error(send, TooSlow("The request did not arrive whole in time. Send it again."))
+            await send_error(send, TooSlow("The request did not arrive completely in time. Send it again."))
 
     def _door(self, scope: Scope) -> Door | None:
         """Return the door behind this method and address, or None for what is Django's."""
@@ -170,6 +191,16 @@ class Application:
             if method == its_method and (match := pattern.fullmatch(path)):
                 return partial(self._doors_about[name], match[1])
         return None
+
+    async def _hook(self, agent: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /hooks/{agent}` (edge.hooks)."""
+        guard = self.hooks.get(agent)
+        if guard is None:
+            await self.auth.admit(scope, headers_of(scope), *HOOK_SCOPES)
+            raise NotFound(
+                f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
+            )
+        await guard.hook(scope, receive, send)
 
     async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (edge.session_stream)."""
@@ -205,12 +236,12 @@ class Application:
         """An agent's key follows one session of its own at a time: streams of all sessions are shared by many."""
         if session_id is None:
             raise Forbidden(
-                f"This key speaks as {caller.agent_id}: name one of its sessions in ?session_id=."
+                f"This key is bound to {caller.agent_id}. Name one of its sessions in ?session_id=."
             )
         await self.threads.run(ownership.require_readable, caller, session_id)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /ui/live/?topics=&last=`: a page's stream (edge.live)."""
+        """`GET /ui/live/?topics=&last=`: a page's stream (live/pages.py)."""
         headers = headers_of(scope)
         viewer = await self.auth.viewer(headers)
         names = live.topics_of(scope["query_string"])
@@ -219,7 +250,13 @@ class Application:
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         async def render(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(live.render, self.fragments, changes)
+            return await self.threads.run(live.render, self.fragments, names, changes)
+
+        async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+            return await self.threads.run(live.sum_up, names, changes)
+
+        async def replay(changes: Sequence[Change]) -> list[Frame]:
+            return [*await render(changes), *await sum_up(changes)]
 
         async def hello(upto: int) -> list[Frame]:
             return live.hello(upto)
@@ -230,10 +267,17 @@ class Application:
         opening = Opening(
             client=f"user:{viewer.username}",
             channel=self.streams.channel(
-                ("live", names), lambda: Channel(wants, render, pause=live.SIGNAL_PAUSE)
+                ("live", names),
+                lambda: Channel(
+                    wants,
+                    render,
+                    pause=live.SIGNAL_PAUSE,
+                    sum_up=sum_up if live.views(names) else None,
+                    sum_up_pause=live.SUMMARY_PAUSE,
+                ),
             ),
             wants=wants,
-            render=render,
+            render=replay,
             after=last_seen(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
             hello=hello,
             most_replayed=live.MOST_REPLAYED,
@@ -247,7 +291,7 @@ class Application:
                 await self._start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                self.let_go()
+                self.release_held_requests()
                 await self.access.denied.close()
                 self._stop()
                 await send({"type": "lifespan.shutdown.complete"})
@@ -256,8 +300,9 @@ class Application:
     async def _start(self) -> None:
         self.feed.listeners.append(Adopter())
         self.feed.start()
-        self.hub.hearers.insert(0, self._forget_changed_callers)
+        self.hub.listeners.insert(0, self._forget_changed_callers)
         self.hub.start()
+        await self.rulings.refresh()
         self.writer.start()
         self.streams.start()
         self.housekeeper.start()
@@ -265,12 +310,12 @@ class Application:
 
     def _forget_changed_callers(self, batch: Sequence[Change]) -> None:
         before = self.auth.generation
-        self.auth.heard(batch)
+        self.auth.on_changes(batch)
         if self.auth.generation != before:
             self.streams.recheck()
             self.waits.recheck()
 
-    def let_go(self) -> None:
+    def release_held_requests(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
         self.readiness.stopping = True
         self.waits.close()
@@ -283,9 +328,9 @@ class Application:
         self.feed.stop()
         self.reporter.stop()
         self.threads.close()
+        self.bodies.close()
         self.django.close()
 
 
 def create_application() -> Application:
-    """Return the application a worker serves."""
     return Application()

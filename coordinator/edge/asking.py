@@ -14,23 +14,26 @@ from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import ELSEWHERE, GONE, AskedCall, Settled
-from coordinator.actors import Actor
-from coordinator.edge.bridge import Receive
+from coordinator.actions.tool_calls import ELSEWHERE, GONE
 from coordinator.edge.http import Gone
-from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import SignalboxError, Unauthorized
+from coordinator.errors import Busy, Unauthorized
+from coordinator.identity.actors import Actor
+from coordinator.lib.asgi import Receive
+from coordinator.lib.threads import EdgeThreads
 from coordinator.models import PermissionRequest
-from coordinator.tool_rules import Ruling
+from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_rules import Ruling
 
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 2_000  # held at a time per process
+LEAVE_WITHIN = 1.0  # seconds an answer waits until its card is closed; closing it goes on
 MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
-RESTARTED = "Signalbox was restarted; the terminal's own prompt stands."
-BROKEN = "Signalbox met an error; the terminal's own prompt stands."
-KEY_OVER = "The agent's key was revoked or has expired; the terminal's own prompt stands."
+RESTARTED = "Signalbox was restarted; the terminal's own prompt decides."
+BROKEN = "Signalbox met an error; the terminal's own prompt decides."
+KEY_OVER = "The agent's key was revoked or has expired; the terminal's own prompt decides."
 ANOTHER_LEFT = frozenset({GONE, RESTARTED, BROKEN})  # why a card is closed by which others may still wait
 SILENCE: Settled = {"status": "expired"}
 TERMINAL: Settled = {"status": "elsewhere"}
@@ -54,6 +57,7 @@ class Asker:
         self._threads = threads
         self._sharing: Counter[str] = Counter()  # how many wait for a request
         self._calls: Counter[str] = Counter()  # calls that somebody waits for
+        self._places = Shares(MOST_WAITING, "calls that wait for people")
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def ask(
@@ -68,22 +72,20 @@ class Asker:
     ) -> tuple[AskedCall, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
-        `status` is approved, denied, expired (nobody answered) or elsewhere (the terminal's prompt decides).
-        Raises Gone where the hook's connection has dropped, and what `still_allowed` does.
+        `status` is approved, denied, expired (nobody answered) or elsewhere (the session went on meanwhile).
+        Raises Gone where the hook's connection has dropped, what `still_allowed` does, and why the call could not
+        be put before people: too large, too many, a restart.
         """
-        if len(self._waits) >= MOST_WAITING:
-            log.warning("Too many calls wait for people already; one is left to its terminal.")
-            return asked, TERMINAL
         deadline = timezone.now() + timedelta(seconds=wait)
-        asked = await self._threads.run(tool_calls.find_call, asked, tuple(self._calls))
-        if asked.call_id:
-            self._calls[asked.call_id] += 1
-        try:
-            with Disconnect(receive) as gone:
-                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, still_allowed, gone))
-        finally:
+        with self._places.place(by.name), Disconnect(receive) as gone:
+            asked = await self._threads.run(tool_calls.find_call, asked, tuple(self._calls))
             if asked.call_id:
-                self._calls -= Counter([asked.call_id])
+                self._calls[asked.call_id] += 1
+            try:
+                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, still_allowed, gone))
+            finally:
+                if asked.call_id:
+                    self._calls -= Counter([asked.call_id])
 
     async def _asked(self, asked: AskedCall, ruling: Ruling, waiter: _Waiter) -> Settled:
         known = await self._threads.run(tool_calls.answered_before, asked, timezone.now())
@@ -95,13 +97,9 @@ class Asker:
                 raise Gone
             if waiter.deadline <= now:
                 break
-            try:
-                row = await self._threads.run(
-                    tool_calls.ask, asked, ruling, by=waiter.by, deadline=waiter.deadline, now=now
-                )
-            except SignalboxError as refusal:  # nobody could judge it: too large, asked too fast
-                log.warning("A call could not be put before people: %s", refusal.detail)
-                return TERMINAL
+            row = await self._threads.run(
+                tool_calls.ask, asked, ruling, by=waiter.by, deadline=waiter.deadline, now=now
+            )
             settled = await self._wait(row, asked, waiter)
             if settled["status"] != "withdrawn":
                 return settled
@@ -117,7 +115,7 @@ class Asker:
             self._leave(row, waiter, GONE)
             raise
         except Unauthorized:
-            await self._leave(row, waiter, KEY_OVER)
+            await asyncio.wait([self._leave(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN)
             raise
         except Exception:
             self._leave(row, waiter, BROKEN)
@@ -126,13 +124,16 @@ class Asker:
             return settled
         gone = waiter.gone.happened
         if settled is None and not gone and waiter.deadline <= timezone.now():
-            await self._threads.run(tool_calls.lapse, timezone.now())
+            await self._threads.run(tool_calls.expire, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
             found = await self._threads.run(tool_calls.settled, row.request_id, asked, timezone.now())
             return found or SILENCE
-        await self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
+        leaving = self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
+        await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
         if gone:
             raise Gone
+        if settled is None:
+            raise Busy("Signalbox was restarted while the call waited.")
         return TERMINAL
 
     async def _shared(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled | None:
@@ -150,11 +151,11 @@ class Asker:
             self._sharing -= Counter([row.request_id])
 
     def _leave(self, row: PermissionRequest, waiter: _Waiter, why: str) -> asyncio.Future[None]:
-        """Have the card closed, whatever becomes of the hook meanwhile; awaited, it is."""
+        """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
         task = asyncio.ensure_future(self._close(row, waiter, why))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
-        return asyncio.shield(task)
+        return task
 
     async def _close(self, row: PermissionRequest, waiter: _Waiter, why: str) -> None:
         """Close the card, unless somebody with the same question still waits by it."""
@@ -164,7 +165,7 @@ class Asker:
         try:
             await self._threads.run(tool_calls.withdraw, row.request_id, by=waiter.by, reason=why, now=now)
         except DatabaseError:
-            log.exception("The card of %s could not be closed; it lapses at its deadline.", row.request_id)
+            log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
 
 
 def _settled(request_id: str, asked: AskedCall) -> Settled | None:

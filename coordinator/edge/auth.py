@@ -6,6 +6,7 @@ Answers are kept for some seconds and forgotten at once when the feed says that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,20 +16,25 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.sessions.backends.db import SessionStore
+from django.db import DatabaseError
 from django.http import HttpRequest
 from django.http.cookie import parse_cookie
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.api.auth import offered_key, refuse_others
-from coordinator.edge.bridge import Scope
-from coordinator.edge.http import Headers
+from coordinator.api.auth import offered_key, refuse_browsers, refuse_others
+from coordinator.edge.http import Headers, headers_of, plain
 from coordinator.edge.peers import is_forwarded, peer_of
-from coordinator.edge.threads import EdgeThreads
 from coordinator.errors import Forbidden, SignalboxError, Unauthorized
-from coordinator.feed import Change
-from coordinator.roles import ROLES, role_of
+from coordinator.feed.reader import Change
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
+from coordinator.identity.roles import role_of
+from coordinator.identity.session_store import SessionStore
+from coordinator.identity.viewers import Viewer
+from coordinator.lib.asgi import Scope
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import CALLER
+from coordinator.models.keys import SCOPES
 
 KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000
@@ -37,20 +43,7 @@ TOPICS = frozenset({"api_keys", "users"})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Viewer:
-    """A signed-in person who may look: `role` is viewer, approver or admin."""
-
-    user_id: int
-    username: str
-    role: str
-
-    def has_role(self, least: str) -> bool:
-        """Say whether the person has the role `least` or a higher one."""
-        return ROLES.index(self.role) >= ROLES.index(least)
-
-
-class Kept(Generic[T]):
+class AnswerCache(Generic[T]):
     """Answers by a secret's hash, refusals too. One look at a time for each secret, however many ask."""
 
     def __init__(self) -> None:
@@ -87,31 +80,29 @@ class Authenticator:
     def __init__(self, threads: EdgeThreads) -> None:
         self.generation = 0
         self._threads = threads
-        self._keys: Kept[keys.KeyIdentity] = Kept()
-        self._people: Kept[Viewer] = Kept()
+        self._keys: AnswerCache[KeyIdentity] = AnswerCache()
+        self._people: AnswerCache[Viewer] = AnswerCache()
+        self._ids: AnswerCache[int | None] = AnswerCache()
 
-    def heard(self, batch: Sequence[Change]) -> None:
+    def on_changes(self, batch: Sequence[Change]) -> None:
         """Forget everybody when a key or a user has changed."""
         if any(change.topic in TOPICS for change in batch):
             self.generation += 1
             self._keys.forget()
             self._people.forget()
+            self._ids.forget()
 
     async def program(
         self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
-    ) -> keys.KeyIdentity:
+    ) -> KeyIdentity:
         """Return the calling program, which needs one of `scopes`. Raises Unauthorized or Forbidden.
 
         `in_query` also takes the key as `?api_key=`, for EventSource, which cannot send headers.
         """
         if not settings.API_AUTH:
-            origin = headers.get(b"origin")
-            refuse_others(
-                _text(headers, b"host") or "",
-                origin.decode("latin-1") if origin else None,
-                is_forwarded(scope),
-            )
-            return keys.LOCAL_PROGRAM
+            plain_headers = plain(headers)
+            refuse_others(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
+            return LOCAL_PROGRAM
         raw = offered_key(_text(headers, b"authorization"), _text(headers, b"x-api-key"))
         if raw is None and in_query:
             query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -124,7 +115,8 @@ class Authenticator:
         source = peer_of(scope).address
         identity = await self._keys.get(key, lambda: self._threads.run(_authenticate, key, source))
         if identity.expires_at is not None and identity.expires_at <= timezone.now():
-            raise Unauthorized("This API key has expired.")
+            raise KeyEnded("This API key has expired.")
+        CALLER.set(f"key:{identity.id}")
         if not identity.scopes & set(scopes):
             await self._threads.run(
                 _note_out_of_scope, identity, scopes, f"{scope['method']} {scope['path']}"
@@ -133,10 +125,28 @@ class Authenticator:
         return identity
 
     async def admit(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
-        """Let a program in that is about to be held. Raises as `program` does."""
+        """Let a program in that is about to be held. Raises as `program` does.
+
+        Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
+        """
+        if not settings.API_AUTH:
+            refuse_browsers(plain(headers))
         generation = self.generation
         ask = functools.partial(self.program, scope, headers, *scopes)
         return Admission(self, await ask(), ask, generation)
+
+    async def sender(self, scope: Scope) -> str | None:
+        """Return who sends a request to any door, proven by cookie or key: `person:2`, `key:1`; None for nobody.
+
+        Raises what a key that is no good is refused for.
+        """
+        headers = headers_of(scope)
+        with contextlib.suppress(Unauthorized, Forbidden):
+            return f"person:{(await self.viewer(headers)).user_id}"
+        offered = offered_key(_text(headers, b"authorization"), _text(headers, b"x-api-key"))
+        if settings.API_AUTH and offered is None:
+            return None
+        return f"key:{(await self.program(scope, headers, *SCOPES)).id}"
 
     async def viewer(self, headers: Headers) -> Viewer:
         """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
@@ -144,19 +154,34 @@ class Authenticator:
         session_key = cookies.get(settings.SESSION_COOKIE_NAME)
         if not session_key or "\x00" in session_key:
             raise Unauthorized("Sign in first.")
-        return await self._people.get(session_key, lambda: self._threads.run(_person, session_key))
+        viewer = await self._people.get(session_key, lambda: self._threads.run(_person, session_key))
+        CALLER.set(f"person:{viewer.user_id}")
+        return viewer
+
+    async def note_caller(self, scope: Scope) -> None:
+        """Take down in CALLER who a request comes from, where that can be told without refusing anybody.
+
+        Whoever has proven nothing stays an address; its door refuses it.
+        """
+        headers = headers_of(scope)
+        with contextlib.suppress(SignalboxError, DatabaseError):
+            raw = offered_key(_text(headers, b"authorization"), _text(headers, b"x-api-key"))
+            if raw is None:
+                await self.viewer(headers)
+            elif key_id := await self._ids.get(raw, lambda: self._threads.run(keys.id_of, raw)):
+                CALLER.set(f"key:{key_id}")
 
 
 @dataclass(slots=True)
 class Admission:
-    """A program that was let in and is held: `still_allowed` raises once its key opens the door no more.
+    """An authenticated program that waits; `still_allowed` raises once its key is no longer valid.
 
-    It looks only after the feed has told of a changed key or user: whoever waits hears of news as fast as ever.
+    It checks again only after the feed reported a changed key or user, so waiting costs nothing.
     """
 
     auth: Authenticator
-    caller: keys.KeyIdentity
-    ask: Callable[[], Awaitable[keys.KeyIdentity]]
+    caller: KeyIdentity
+    ask: Callable[[], Awaitable[KeyIdentity]]
     generation: int
 
     async def still_allowed(self) -> None:
@@ -172,11 +197,11 @@ def _text(headers: Headers, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _authenticate(raw: str, source: str) -> keys.KeyIdentity:
+def _authenticate(raw: str, source: str) -> KeyIdentity:
     return keys.authenticate(raw, timezone.now(), source=source)
 
 
-def _note_out_of_scope(identity: keys.KeyIdentity, wanted: tuple[str, ...], what: str) -> None:
+def _note_out_of_scope(identity: KeyIdentity, wanted: tuple[str, ...], what: str) -> None:
     keys.note_out_of_scope(identity, wanted, what, timezone.now())
 
 

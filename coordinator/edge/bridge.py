@@ -15,29 +15,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import tempfile
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
 
+from coordinator.edge.downloads import GRACE, Downloads, Pace
 from coordinator.edge.peers import FORWARDING_HEADERS, is_forwarded, is_trusted_proxy, peer_of
+from coordinator.edge.shares import Shares
+from coordinator.errors import SignalboxError
+from coordinator.lib.asgi import Message, Receive, Scope, Send
+from coordinator.lib.turns import CALLER, FairThreads
 
-Scope = dict[str, Any]
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Who = Callable[[Scope], Awaitable[str]]
+Take = Callable[[Scope, Receive], AbstractAsyncContextManager[IO[bytes]]]
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 log = logging.getLogger(__name__)
 
-SPOOL_BYTES = 1024 * 1024  # a larger body waits on disk, not in memory
+CUT_SHORT = "The request did not arrive completely in time. Send it again."
 QUEUED_PER_THREAD = 64  # requests that may wait for a thread before the next is told to come back
-LANES = 8  # streamed answers at one time per worker
-QUEUED_STREAMS = 32  # that may wait for a lane
 WHOLE_BYTES = 1024 * 1024  # a streamed answer that says it is no longer than this is sent at once
-SEND_TIMEOUT = 60.0  # seconds a client may take to accept one chunk of a streamed answer
 
 
 class ClientGone(Exception):
@@ -48,75 +49,67 @@ class BodyCutShort(ClientGone):
     """The body did not arrive whole: the client is gone, or sends nothing any more."""
 
 
-class BodyTooLarge(Exception):
-    """The body is over the limit; nothing was handed to Django."""
-
-
 class DjangoBridge:
     """An ASGI callable that runs a WSGI application in `threads` threads.
 
-    `max_body` is in bytes (413 beyond it, before a thread is taken). A request that finds the queue full is
-    answered 503 with Retry-After. A client that goes away while its request is queued costs nothing more.
+    `take` gives a request's body when it has arrived whole, or refuses it; only then a request takes a place in the
+    queue, which callers share and in which they take turns (turns.CALLER). One that finds it full is answered 503
+    with Retry-After, one that has its share of it 429. A client that goes away while its request is queued costs
+    nothing more. `who` tells whose share of the lanes a streamed answer takes.
     """
 
-    def __init__(self, application: WsgiApplication, *, threads: int, max_body: int) -> None:
+    def __init__(self, application: WsgiApplication, *, threads: int, take: Take, who: Who) -> None:
         self.application = application
-        self.max_body = max_body
-        self.capacity = threads * QUEUED_PER_THREAD
-        self.queued = 0
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="django")
-        self.lanes = ThreadPoolExecutor(LANES, thread_name_prefix="lane")
-        self.streaming = 0
+        self.who = who
+        self.take = take
+        self.places = Shares(threads * QUEUED_PER_THREAD, "requests")
+        self.pool = FairThreads(threads, "django")
+        self.downloads = Downloads()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
-        if self.queued >= self.capacity:
-            await send_plain(send, 503, "All workers are busy. Try again in a second.", retry_after=1)
-            return
-        self.queued += 1
         try:
-            await self._answer(scope, receive, send)
+            async with self.take(scope, receive) as body:
+                await self._queued(scope, body, receive, send)
         except BodyCutShort:
-            await send_plain(
-                send, 408, "The request did not arrive whole in time. Send it again.", close=True
-            )
+            await send_plain(send, 408, CUT_SHORT, close=True)
         except ClientGone:
             log.debug("client went away: %s", scope["path"])
-        except BodyTooLarge:
-            await send_plain(send, 413, f"The body is larger than {self.max_body} bytes.", close=True)
+        except SignalboxError as refusal:
+            close = refusal.status in {408, 413}  # the rest of the body is not read
+            await send_plain(
+                send, refusal.status, str(refusal.detail), retry_after=refusal.retry_after, close=close
+            )
+
+    async def _queued(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
+        with self.places.place(CALLER.get()):
+            await self._answer(scope, body, receive, send)
+
+    async def _answer(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
+        exchange = Exchange(self.application, environ_of(scope, body))
+        watcher = asyncio.ensure_future(exchange.watch(receive))
+        try:
+            await self.pool.run(exchange.run, CALLER.get())
+            if exchange.streaming:
+                await self._stream(scope, exchange, send)
+            else:
+                await exchange.send_whole(send)
         finally:
-            self.queued -= 1
+            watcher.cancel()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with await read_body(scope, receive, self.max_body) as body:
-            exchange = Exchange(self.application, environ_of(scope, body))
-            watcher = asyncio.ensure_future(exchange.watch(receive))
-            try:
-                await asyncio.get_running_loop().run_in_executor(self.pool, exchange.run)
-                if exchange.streaming:
-                    await self._stream(exchange, send)
-                else:
-                    await exchange.send_whole(send)
-            finally:
-                watcher.cancel()
-
-    async def _stream(self, exchange: Exchange, send: Send) -> None:
+    async def _stream(self, scope: Scope, exchange: Exchange, send: Send) -> None:
         """Send a streamed answer from a lane, chunk by chunk, as fast as the client takes it."""
         loop = asyncio.get_running_loop()
-        if self.streaming >= LANES + QUEUED_STREAMS:
-            await loop.run_in_executor(self.pool, exchange.close)
-            await send_plain(send, 503, "Too many downloads at once. Try again soon.", retry_after=5)
-            return
-        self.streaming += 1
         try:
-            await loop.run_in_executor(self.lanes, exchange.stream, loop, send)
-        finally:
-            self.streaming -= 1
+            await self.downloads.run(partial(self.who, scope), partial(exchange.stream, loop, send))
+        except (SignalboxError, asyncio.CancelledError):
+            if not exchange.begun:
+                self.pool.submit(exchange.close, CALLER.get())
+            raise
 
     def close(self) -> None:
         """Let the threads end; requests that run are not waited for (the server's grace did that)."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        self.lanes.shutdown(wait=False, cancel_futures=True)
+        self.pool.close()
+        self.downloads.close()
 
 
 class Exchange:
@@ -131,6 +124,7 @@ class Exchange:
         self.result: Iterable[bytes] = ()
         self.body = b""
         self.streaming = False
+        self.begun = False  # to be sent from a lane, which closes it
 
     async def watch(self, receive: Receive) -> None:
         """Notice that the client went away, until cancelled."""
@@ -168,7 +162,6 @@ class Exchange:
 
     @property
     def start(self) -> Message:
-        """The ASGI message that opens the answer."""
         return {"type": "http.response.start", "status": self.status, "headers": self.headers}
 
     async def send_whole(self, send: Send) -> None:
@@ -182,15 +175,22 @@ class Exchange:
     def stream(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         """Send the answer from this thread; end early, and always close it, when the client is gone."""
 
+        pace, self.begun = Pace(), True
+
         def push(message: Message) -> None:
             if self.gone.is_set():
                 raise ClientGone
+            began = time.monotonic()
             future = asyncio.run_coroutine_threadsafe(_awaited(send(message)), loop)
             try:
-                future.result(SEND_TIMEOUT)
+                future.result(GRACE)
             except (TimeoutError, OSError) as problem:
                 future.cancel()
                 raise ClientGone from problem
+            pace.note(time.monotonic() - began, len(message.get("body", b"")))
+            if pace.is_too_slow:
+                log.info("A reader of %s is cut off: it reads too slowly.", self.environ["PATH_INFO"])
+                raise ClientGone
 
         try:
             push(self.start)
@@ -210,40 +210,6 @@ class Exchange:
 
 async def _awaited(sending: Awaitable[None]) -> None:
     await sending
-
-
-async def read_body(scope: Scope, receive: Receive, limit: int) -> IO[bytes]:
-    """Read the whole body into a spooled file, positioned at its start.
-
-    Raises BodyTooLarge (also on a Content-Length that says so, unread) and BodyCutShort.
-    """
-    if _content_length(scope) > limit:
-        raise BodyTooLarge
-    body = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115 - the caller closes it
-    try:
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise BodyCutShort
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > limit:
-                raise BodyTooLarge
-            body.write(chunk)
-            more = message.get("more_body", False)
-    except BaseException:
-        body.close()
-        raise
-    body.seek(0)
-    return body
-
-
-def _content_length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name.lower() == b"content-length" and value.isdigit():
-            return int(value)
-    return 0
 
 
 def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:

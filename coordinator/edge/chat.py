@@ -8,22 +8,20 @@ from urllib.parse import parse_qs
 
 from django.utils import timezone
 
-from coordinator import chat
 from coordinator.actions import agent_power
-from coordinator.actions.keys import KeyIdentity
 from coordinator.api.chat import READERS, begin, require_own
-from coordinator.chat import Place
+from coordinator.chat import reading as chat
+from coordinator.chat.reading import MessagePlace
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import headers_of, send_json
 from coordinator.edge.polls import seconds
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Busy
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
 
 TIMEOUT = 30.0  # seconds a wait is held where the caller does not say
 LONGEST = 600.0
-MOST_WAITING = 2_000
 
 
 class ChatDoor:
@@ -45,11 +43,9 @@ class ChatDoor:
         timeout = seconds(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
         place = await self._threads.run(_begin, admission.caller, agent_id, query.get("after", [None])[-1])
-        if len(self._waits) >= MOST_WAITING:
-            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
-        with Disconnect(receive) as gone:
+        with self._waits.places.place(admission.caller.name), Disconnect(receive) as gone:
             answer: dict[str, Any] | None = await self._waits.wait_until(
-                functools.partial(chat.told, agent_id, place),
+                functools.partial(chat.unanswered_messages, agent_id, place),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.still_allowed,
@@ -60,7 +56,7 @@ class ChatDoor:
             await send_json(send, 200, answer or {"messages": [], "after": str(place)})
 
 
-def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> Place:
+def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePlace:
     place = begin(agent_id, after)
     if caller.agent_id == agent_id and "agent" in caller.scopes:
         agent_power.noticed(agent_id, timezone.now())

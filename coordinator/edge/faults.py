@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pydantic
 
-from coordinator.actions.events import Int64, NewEvent
 from coordinator.errors import Invalid
+from coordinator.lib.json_bounds import DEEPEST
+from coordinator.sessions.events import NewEvent
 
-DEEPEST = 100  # levels of arrays and objects in one event
 BRACKETS_WORTH_A_LOOK = DEEPEST
 
 Fault = dict[str, Any]
@@ -24,32 +24,18 @@ Place = tuple[str | int, ...]
 _decode = msgspec.json.Decoder(NewEvent).decode
 
 
-class _Event(pydantic.BaseModel):
-    """The wire form once more, for its messages."""
+def _wire_form() -> type[pydantic.BaseModel]:
+    """Return the event's wire form for pydantic, for its messages. The source is not the caller's to say."""
+    types = get_type_hints(NewEvent, include_extras=True)
+    fields: dict[str, Any] = {
+        field.name: (types[field.name], ... if field.required else field.default)
+        for field in msgspec.structs.fields(NewEvent)
+        if field.name != "source"
+    }
+    return pydantic.create_model("Event", **fields)
 
-    event_type: str
-    session_id: str
-    timestamp: str
-    tool_name: str | None = None
-    tool_input: dict[str, Any] | None = None
-    tool_output: Any = None
-    error: str | None = None
-    exit_code: Int64 | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
-    reason: str | None = None
-    role: str | None = None
-    content: list[dict[str, Any]] | None = None
-    result_text: str | None = None
-    result_data: Any = None
-    run_id: str | None = None
-    tool_use_id: str | None = None
-    subagent: str | None = None
-    prompt_id: str | None = None
-    duration_ms: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
-    model: str | None = None
-    input_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
-    output_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
-    cache_read_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
-    cache_write_tokens: int | None = pydantic.Field(default=None, ge=-(2**63), le=2**63 - 1)
+
+_Event = _wire_form()
 
 
 def event_of(text: bytes | msgspec.Raw, place: Place = ("body",)) -> NewEvent:
@@ -119,7 +105,7 @@ def json_of(raw: bytes, place: Place = ("body",)) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _not_json(place: Place, position: int, message: str) -> Fault:

@@ -1,16 +1,14 @@
-"""Reading requests and writing answers where there is no Django between: bodies, headers, JSON, errors."""
+"""Reading headers and writing answers where there is no Django between: JSON, errors."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import zlib
 from typing import Any
 
 import msgspec
 
-from coordinator.edge.bridge import Receive, Scope, Send
-from coordinator.errors import BadRequest, SignalboxError, TooLarge, Unsupported
+from coordinator.errors import SignalboxError
+from coordinator.lib.asgi import Scope, Send
 
 Headers = dict[bytes, bytes]
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -25,57 +23,8 @@ def headers_of(scope: Scope) -> Headers:
     return dict(scope["headers"])
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
-    """Return the whole body as it was sent. Raises TooLarge over `limit` bytes (unread if it says so), Gone."""
-    declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"The body is larger than {limit} bytes.")
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Gone
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return _within(body, limit)
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
-            raise TooLarge(f"The body is larger than {limit} bytes.")
-    return b"".join(chunks)
-
-
-def _within(body: bytes, limit: int) -> bytes:
-    if len(body) > limit:
-        raise TooLarge(f"The body is larger than {limit} bytes.")
-    return body
-
-
-async def plain_body(body: bytes, headers: Headers, limit: int) -> bytes:
-    """Return `body` without its Content-Encoding. Raises TooLarge beyond `limit` bytes, before it is unpacked."""
-    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-    if encoding in {b"identity", b""}:
-        return body
-    if encoding not in {b"gzip", b"x-gzip"}:
-        raise Unsupported("Send the body plain or with Content-Encoding: gzip.")
-    return await asyncio.to_thread(gunzip, body, limit)
-
-
-def gunzip(body: bytes, limit: int) -> bytes:
-    """Unpack gzip; raises TooLarge as soon as it passes `limit` bytes, BadRequest where it is no gzip."""
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacker.decompress(body, limit + 1)
-    except zlib.error:
-        raise BadRequest("The body says gzip but is none.") from None
-    if len(plain) > limit:
-        raise TooLarge(f"The body unpacks to more than {limit} bytes.")
-    if not unpacker.eof or unpacker.unused_data:
-        raise BadRequest("The gzip body is cut short, or something follows it.")
-    return plain
+def plain(headers: Headers) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
 async def send_json(send: Send, status: int, value: Any, *extra: tuple[bytes, bytes]) -> None:
@@ -91,7 +40,6 @@ async def send_json(send: Send, status: int, value: Any, *extra: tuple[bytes, by
 
 
 async def send_empty(send: Send, status: int = 204) -> None:
-    """Answer without a body."""
     await send({"type": "http.response.start", "status": status, "headers": []})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from coordinator import meters
 from coordinator.actions import idempotency
-from coordinator.actions.events import NewEvent, Outcome, Recorded
-from coordinator.actions.keys import KeyIdentity
+from coordinator.actions.events import Outcome
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
+from coordinator.edge.bodies import Bodies
 from coordinator.edge.faults import event_of, json_of
-from coordinator.edge.http import headers_of, plain_body, read_body, send_json
+from coordinator.edge.http import headers_of, send_json
+from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.ownership import WriteRights
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Busy, Invalid, SignalboxError, TooLarge
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import json_bounds, meters
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.sessions.events import NewEvent, Recorded
 
 SCOPES = ("runner", "agent", "operator")
 ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
-MOST_BYTES = 20 * 1024 * 1024
+LIMIT = LIMITS["events"][KEY]
+TELL_BATCH_WITHIN = (
+    20.0  # seconds after that for a batch that is being written; 10,000 events take their time
+)
 MOST_EVENTS = 10_000
-IN_HAND = 256 * 1024 * 1024  # bytes of bodies that one process holds at a time
-SLOW_TO_READ = 64 * 1024  # bytes from which a body is decoded in a thread
 
 NDJSON = frozenset(
     {b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/jsonlines"}
@@ -41,20 +46,20 @@ Parsed = list[NewEvent | SignalboxError]
 class Ingest:
     """The doors through which events come in. One a process."""
 
-    def __init__(self, auth: Authenticator, rights: WriteRights, writer: GroupWriter) -> None:
+    def __init__(self, auth: Authenticator, rights: WriteRights, writer: GroupWriter, bodies: Bodies) -> None:
         self._auth = auth
         self._rights = rights
         self._writer = writer
-        self._in_hand = 0
+        self._bodies = bodies
 
     async def one(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one event of a session; answers when it is committed."""
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = headers_of(scope)
         caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
-        with self._holding(headers):
-            body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
-            event = event_of(body) if len(body) < SLOW_TO_READ else await asyncio.to_thread(event_of, body)
+        with self._bodies.hold(f"key:{caller.id}") as held:
+            body = await held.read(receive, headers, LIMIT)
+            event = await held.decoded(event_of, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
             await in_time(self._rights.require(caller, session_id), deadline)
@@ -77,9 +82,10 @@ class Ingest:
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = headers_of(scope)
         caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
-        with self._holding(headers):
-            body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
-            parsed = await asyncio.to_thread(parse_batch, body, headers.get(b"content-type", b""))
+        with self._bodies.hold(f"key:{caller.id}") as held:
+            body = await held.read(receive, headers, LIMIT)
+            kind = headers.get(b"content-type", b"")
+            parsed = await held.decoded(partial(parse_batch, content_type=kind), body)
             parsed = await in_time(self._allowed(caller, parsed), max(deadline, time.monotonic() + 1))
 
             def make_answer(outcomes: Sequence[Outcome]) -> bytes:
@@ -92,6 +98,7 @@ class Ingest:
                 size=len(body),
                 once=self._once(headers.get(b"idempotency-key"), caller.name, "/api/events", body),
                 make_answer=make_answer,
+                tell_within=TELL_BATCH_WITHIN,
             )
         await send_json(send, 200, answer)
 
@@ -101,31 +108,12 @@ class Ingest:
         refused = await self._rights.refusals(caller, named)
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
-    def _holding(self, headers: dict[bytes, bytes]) -> _Held:
-        return _Held(self, int(headers.get(b"content-length") or 0))
-
     def _once(self, key: bytes | None, caller: str, door: str, body: bytes) -> idempotency.Claim | None:
         if key is None:
             return None
         if not 0 < len(key) <= 255:
             raise BadRequest("Idempotency-Key must have 1 to 255 characters.")
         return idempotency.claim(caller=caller, door=door, key=key.decode("latin-1"), content=body)
-
-
-class _Held:
-    """Counts a body's bytes while it is in hand; refuses it where too many are."""
-
-    def __init__(self, ingest: Ingest, size: int) -> None:
-        self._ingest = ingest
-        self._size = min(size, MOST_BYTES)
-
-    def __enter__(self) -> None:
-        if self._ingest._in_hand + self._size > IN_HAND:
-            raise Busy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
-        self._ingest._in_hand += self._size
-
-    def __exit__(self, *_: object) -> None:
-        self._ingest._in_hand -= self._size
 
 
 async def in_time(answer: Awaitable[T], deadline: float) -> T:
@@ -144,7 +132,7 @@ def parse_batch(body: bytes, content_type: bytes) -> Parsed:
     """
     texts = _items(body, content_type)
     if len(texts) > MOST_EVENTS:
-        raise TooLarge(f"A batch holds at most {MOST_EVENTS} events.")
+        raise TooLarge(f"A batch may hold at most {MOST_EVENTS} events.")
     return [_event_or_fault(text, index) for index, text in enumerate(texts)]
 
 
@@ -157,6 +145,11 @@ def _items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
         return [line for line in body.split(b"\n") if line.strip()]
     try:
         return msgspec.json.decode(body, type=list[msgspec.Raw])
+    except RecursionError:  # one of them nests too deep, which is told of that one alone
+        try:
+            return json_bounds.items_of(body)
+        except ValueError as problem:
+            raise Invalid(str(problem)) from None
     except msgspec.MsgspecError:
         json_of(body)
         raise Invalid("Send a JSON array of events, or one event a line as application/x-ndjson.") from None

@@ -24,18 +24,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator import figures, meters
 from coordinator.api.auth import offered_key, refuse_others
-from coordinator.database_size import size_in_bytes
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
-from coordinator.edge.http import headers_of
+from coordinator.edge.http import headers_of, plain
 from coordinator.edge.peers import is_forwarded, is_trusted_proxy
-from coordinator.edge.threads import EdgeThreads
+from coordinator.engine.size import size_in_bytes
 from coordinator.errors import SignalboxError
-from coordinator.figures import Figures
+from coordinator.lib import figures, meters
+from coordinator.lib.addresses import is_loopback
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.figures import Figures
+from coordinator.lib.threads import EdgeThreads
 from coordinator.models import PermissionRequest, Run, Runner, Session
-from coordinator.settings import is_loopback
+from coordinator.transparency import state as transparency
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,6 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -133,12 +133,8 @@ def is_local(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     ):
         return False
     try:
-        origin = headers.get(b"origin")
-        refuse_others(
-            headers.get(b"host", b"").decode("latin-1"),
-            origin.decode("latin-1") if origin else None,
-            is_forwarded(scope),
-        )
+        plain_headers = plain(headers)
+        refuse_others(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
     except SignalboxError:
         return False
     return True
@@ -161,7 +157,7 @@ class _Figures(Collector):
 
 def _of_workers(found: Sequence[Figures]) -> Iterator[Metric]:
     for counter in meters.COUNTERS:
-        counted = CounterMetricFamily(counter.name, counter.says, labels=counter.labels)
+        counted = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
         total: dict[tuple[str, ...], float] = {} if counter.labels else {(): 0.0}
         for labels, value in _rows(found, "counters", counter.name):
             total[labels] = total.get(labels, 0) + value
@@ -170,8 +166,8 @@ def _of_workers(found: Sequence[Figures]) -> Iterator[Metric]:
         yield counted
     for histogram in meters.HISTOGRAMS:
         yield _histogram(histogram, found)
-    for name, says in GAUGES.items():
-        yield GaugeMetricFamily(name, says, value=figures.held(list(found), name))
+    for name, description in GAUGES.items():
+        yield GaugeMetricFamily(name, description, value=figures.held(list(found), name))
     resident = GaugeMetricFamily(MEMORY, "Resident memory of each worker", labels=("worker",))
     alive = [one for one in found if one["gauges"]]
     for one in alive:
@@ -181,7 +177,7 @@ def _of_workers(found: Sequence[Figures]) -> Iterator[Metric]:
 
 
 def _histogram(histogram: meters.Histogram, found: Sequence[Figures]) -> Metric:
-    family = HistogramMetricFamily(histogram.name, histogram.says, labels=histogram.labels)
+    family = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
     total: dict[tuple[str, ...], list[float]] = {}
     for labels, row in _rows(found, "histograms", histogram.name):
         total[labels] = [a + b for a, b in zip(total[labels], row, strict=True)] if labels in total else row
@@ -201,31 +197,42 @@ def _rows(found: Sequence[Figures], kind: str, name: str) -> Iterator[tuple[tupl
 def _of_database_if_it_answers() -> list[Metric]:
     """Return what the tables tell, and whether they could be asked: then of all times the rest is wanted."""
     try:
-        told = list(_of_database())
+        families = list(_of_database())
     except DatabaseError as problem:
-        log.warning("The database tells no figures: %s", str(problem).strip())
-        told = []
+        log.warning("The database's figures cannot be read: %s", str(problem).strip())
+        families = []
     return [
-        GaugeMetricFamily("signalbox_database_up", "Whether the database answered", value=bool(told)),
-        *told,
+        GaugeMetricFamily(
+            "signalbox_database_up", "1 if the database answered, else 0", value=bool(families)
+        ),
+        *families,
     ]
 
 
 def _of_database() -> Iterator[Metric]:
     """Yield what the tables themselves tell; a few small queries, none of which reads the events."""
     waiting = PermissionRequest.objects.waiting(timezone.now()).count()
-    yield GaugeMetricFamily("signalbox_approvals_pending", "Requests that wait for a person", value=waiting)
+    yield GaugeMetricFamily(
+        "signalbox_approvals_pending", "Permission requests that wait for a person", value=waiting
+    )
     yield _by_status(
         "signalbox_permission_requests", "Permission requests kept, by status", PermissionRequest
     )
     yield _by_status("signalbox_sessions", "Sessions kept, by status", Session)
     yield _by_status("signalbox_runs", "Runs kept, by status", Run)
+    log_state = transparency.now_at(timezone.now())
+    yield GaugeMetricFamily(
+        "signalbox_audit_entries", "Entries in the audit log's tree", value=log_state.size
+    )
+    yield GaugeMetricFamily(
+        "signalbox_audit_sealed_entries", "Entries that a signed checkpoint covers", value=log_state.sealed
+    )
     yield GaugeMetricFamily("signalbox_runners", "Runners registered", value=Runner.objects.count())
     yield GaugeMetricFamily("signalbox_database_bytes", "Size of the database", value=size_in_bytes())
 
 
-def _by_status(name: str, says: str, model: Any) -> Metric:
-    family = GaugeMetricFamily(name, says, labels=("status",))
+def _by_status(name: str, description: str, model: Any) -> Metric:
+    family = GaugeMetricFamily(name, description, labels=("status",))
     for status, count in model.objects.order_by("status").values_list("status").annotate(Count("pk")):
         family.add_metric((str(status),), count)
     return family

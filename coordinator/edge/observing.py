@@ -12,9 +12,9 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator import meters, trace
-from coordinator.edge.bridge import Message, Scope, Send
 from coordinator.edge.peers import is_trusted_proxy, peer_of
+from coordinator.lib import meters, trace
+from coordinator.lib.asgi import Message, Scope, Send
 
 log = logging.getLogger("signalbox.access")
 

@@ -7,43 +7,48 @@ and costs come with its log records, one by one and with their session.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
 
-from coordinator.actions import claude_code as sessions
-from coordinator.actions.events import NewEvent
-from coordinator.actions.keys import KeyIdentity
-from coordinator.dialects import otlp, protobuf
-from coordinator.dialects.otlp import Told
+from coordinator.actions import reported_sessions as sessions
+from coordinator.dialects import otlp, otlp_wire
+from coordinator.dialects.otlp import SessionReport
 from coordinator.edge.auth import Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
-from coordinator.edge.http import Headers, headers_of, plain_body, read_body
-from coordinator.edge.threads import EdgeThreads
+from coordinator.edge.bodies import Bodies, BodyShare
+from coordinator.edge.http import Headers, headers_of
+from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, NotFound, SignalboxError, Unsupported
+from coordinator.errors import BadRequest, NotFound, SignalboxError, TooLarge, Unsupported
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import json_bounds
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.sessions.events import NewEvent
 
 SCOPES = ("agent", "runner", "operator")
-MOST_BYTES = 20 * 1024 * 1024
+LIMIT = LIMITS["telemetry"][KEY]
+MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
-READERS: dict[str, Callable[[Any, datetime], list[Told]]] = {
+READERS: dict[str, Callable[[Any, datetime], list[SessionReport]]] = {
     "logs": otlp.from_logs,
     "traces": otlp.from_traces,
 }
 
 
 class TelemetryDoor:
-    """The three doors. One a process."""
-
-    def __init__(self, auth: Authenticator, writer: GroupWriter, threads: EdgeThreads) -> None:
+    def __init__(
+        self, auth: Authenticator, writer: GroupWriter, threads: EdgeThreads, bodies: Bodies
+    ) -> None:
         self._auth = auth
+        self._bodies = bodies
         self._writer = writer
         self._threads = threads
 
@@ -53,25 +58,30 @@ class TelemetryDoor:
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         try:
             caller = await self._auth.program(scope, headers, *SCOPES)
-            rejected, why = await self._taken(kind, form, headers, receive, caller)
+            with self._bodies.hold(f"key:{caller.id}") as held:
+                reports = await self._reports(kind, form, headers, receive, held)
+                rejected, why = await self._written(reports, caller, held.size)
         except SignalboxError as refusal:
             await _send_status(send, form, refusal)
             return
         await _send(send, 200, form, _partial(kind, form, rejected, why))
 
-    async def _taken(
-        self, kind: str, form: bytes, headers: Headers, receive: Receive, caller: KeyIdentity
-    ) -> tuple[int, str]:
+    async def _reports(
+        self, kind: str, form: bytes, headers: Headers, receive: Receive, held: BodyShare
+    ) -> list[SessionReport]:
+        """Read the request. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
             raise Unsupported("Send application/json or application/x-protobuf.")
-        body = await plain_body(await read_body(receive, headers, MOST_BYTES), headers, MOST_BYTES)
-        told = await asyncio.to_thread(_read, kind, form, body, timezone.now())
-        events = await self._threads.run(_placed, told, caller, timezone.now()) if told else []
+        weigh = json_bounds.weight if form == JSON else partial(otlp_wire.weight, kind)
+        body = await held.read(receive, headers, LIMIT, weigh)
+        return await held.decoded(partial(_read, kind, form, now=timezone.now()), body)
+
+    async def _written(self, reports: list[SessionReport], caller: KeyIdentity, size: int) -> tuple[int, str]:
+        """Write what they say; return how many events were refused, and why the first."""
+        events = await self._threads.run(_placed, reports, caller, timezone.now()) if reports else []
         if not events:
             return 0, ""
-        outcomes = await self._writer.submit(
-            events, deadline=time.monotonic() + ANSWER_WITHIN, size=len(body)
-        )
+        outcomes = await self._writer.submit(events, deadline=time.monotonic() + ANSWER_WITHIN, size=size)
         assert not isinstance(outcomes, bytes)
         refusals = [one for one in outcomes if isinstance(one, SignalboxError)]
         if any(isinstance(one, NotFound) for one in refusals):
@@ -81,33 +91,40 @@ class TelemetryDoor:
 
 def sessions_changed() -> SignalboxError:
     """Return the refusal for records whose session was deleted while they were written: sent again, they fit."""
-    problem = SignalboxError("A session was deleted meanwhile. Send it again.", retry_after=1)
+    problem = SignalboxError("A session was deleted while this was written. Send it again.", retry_after=1)
     problem.status = 503
     return problem
 
 
-def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[Told]:
+def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionReport]:
     if form == PROTOBUF:
-        request: Any = protobuf.decode(kind, body)
+        request: Any = otlp_wire.decode(kind, body) if kind in READERS else {}
     else:
         try:
-            request = json.loads(body or b"{}")
+            request = json_bounds.loads(body or b"{}", most=LIMIT.becomes)
+        except json_bounds.TooDeep as problem:
+            raise BadRequest(f"{problem}.") from None
         except (ValueError, RecursionError):
-            raise BadRequest("The body is no JSON.") from None
+            raise BadRequest("The body is not JSON.") from None
         if not isinstance(request, dict):
             raise BadRequest("The body must be a JSON object.")
     reader = READERS.get(kind)
-    return reader(request, now) if reader else []
+    reports = reader(request, now) if reader else []
+    if sum(len(report.events) for report in reports) > MOST_EVENTS:
+        raise TooLarge(f"An export may hold at most {MOST_EVENTS} records.")
+    if len({report.session for report in reports}) > MOST_SESSIONS:
+        raise TooLarge(f"An export may name at most {MOST_SESSIONS} sessions.")
+    return reports
 
 
-def _placed(told: list[Told], by: KeyIdentity, now: datetime) -> list[NewEvent]:
+def _placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
     known: dict[str, str] = {}
     events: list[NewEvent] = []
-    for one in told:
+    for one in reports:
         if one.session not in known:
             where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
-            known[one.session] = sessions.heard(one.session, where, now).session_id
+            known[one.session] = sessions.active_session_for(one.session, where, now).session_id
         for event in one.events:
             event.session_id = known[one.session]
             events.append(event)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from coordinator import ownership
-from coordinator.actions.keys import KeyIdentity
-from coordinator.edge.threads import EdgeThreads
 from coordinator.errors import SignalboxError
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.threads import EdgeThreads
 
 KEPT_FOR = 5.0  # seconds
 MOST_KEPT = 50_000
 
 
 class WriteRights:
-    """The answers of one process (rules: coordinator.ownership). Refusals are looked up each time."""
+    """The answers of one process (rules: coordinator.identity.ownership). Refusals are looked up each time."""
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
         self._until: dict[tuple[KeyIdentity, str], float] = {}
 
     async def require(self, caller: KeyIdentity, session_id: str) -> None:
-        """Raise what speaks against it."""
         for refusal in (await self.refusals(caller, [session_id])).values():
             raise refusal
 

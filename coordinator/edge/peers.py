@@ -65,3 +65,15 @@ def peer_of(scope: dict[str, Any]) -> Peer:
         if not is_trusted_proxy(hop):
             break
     return Peer(address, scheme)
+
+
+@lru_cache(maxsize=1024)
+def network_of(address: str) -> str:
+    """Return the client that an address stands for: an IPv6 address stands for its /64, which one machine owns."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if ip.version == 4:
+        return address
+    return str(ipaddress.ip_network((ip, 64), strict=False))

@@ -1,7 +1,6 @@
-"""What decides access, kept in memory by agent and server, and dropped as soon as the feed tells of an edit.
+"""The rows that decide access, cached by agent and server and dropped as soon as the feed reports an edit.
 
-Rows are kept, not verdicts: a verdict is worked out anew for every call, so a grant ends by the clock although
-nobody edits anything.
+Rows are cached, not verdicts: each call gets a new verdict, so grants end on time without an edit.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from collections.abc import Collection, Sequence
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
-from coordinator import access
-from coordinator.access import Policy
-from coordinator.edge.hub import Hub
-from coordinator.edge.threads import EdgeThreads
 from coordinator.errors import Busy
-from coordinator.feed import Change
+from coordinator.feed.reader import Change
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import for_all
+from coordinator.live.hub import Hub
+from coordinator.policy import access
+from coordinator.policy.access import Policy
 
 Pair = tuple[str, str]
 
@@ -42,7 +42,7 @@ class Policies:
         self._dropped: set[str] = set()
         self._reading: asyncio.Task[None] | None = None
         self._calming: asyncio.TimerHandle | None = None
-        hub.hearers.append(self.heard)
+        hub.listeners.append(self.on_changes)
 
     async def of(self, pairs: Collection[Pair]) -> dict[Pair, Policy]:
         """Return the policy that decides for each agent and server. Raises Busy where it cannot be read."""
@@ -59,8 +59,7 @@ class Policies:
             found[pair] = await asyncio.shield(future)
         return found
 
-    def heard(self, batch: Sequence[Change]) -> None:
-        """Drop what the changes speak of."""
+    def on_changes(self, batch: Sequence[Change]) -> None:
         for change in batch:
             if change.topic in {"grants", "mcp_tools"} and change.parent is not None:
                 self._drop(change.parent)
@@ -82,6 +81,7 @@ class Policies:
         return future
 
     async def _read(self) -> None:
+        for_all()
         while self._wanted:
             wanted, self._wanted = self._wanted, {}
             self._dropped = set()

@@ -11,19 +11,18 @@ from urllib.parse import parse_qs
 from django.conf import settings
 from django.utils import timezone
 
-from coordinator import approvals
 from coordinator.actions import runners
-from coordinator.actions.keys import KeyIdentity
 from coordinator.edge.auth import Admission, Authenticator
-from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import headers_of, send_empty, send_json
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Busy, Invalid
+from coordinator.errors import Invalid
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.policy import approvals
 
 VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
 LONGEST_VERDICT_WAIT = 600.0
-MOST_POLLS = 2_000  # held at a time per process
 
 Check = Callable[[], dict[str, Any] | None]
 
@@ -89,11 +88,10 @@ class Polls:
         timeout: float,
     ) -> dict[str, Any] | None:
         """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
-        if len(self._waits) >= MOST_POLLS:
-            raise Busy("Too many requests wait here already. Try again soon.", retry_after=2)
-        return await self._waits.wait_until(
-            check, topics=topics, timeout=timeout, still_allowed=admission.still_allowed, gone=gone
-        )
+        with self._waits.places.place(admission.caller.name):
+            return await self._waits.wait_until(
+                check, topics=topics, timeout=timeout, still_allowed=admission.still_allowed, gone=gone
+            )
 
 
 def required(scope: Scope, name: str) -> str:

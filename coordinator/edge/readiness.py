@@ -12,12 +12,12 @@ import time
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from coordinator import startup
-from coordinator.edge.bridge import Receive, Scope, Send
 from coordinator.edge.http import send_json
-from coordinator.edge.threads import EdgeThreads
 from coordinator.edge.writer import GroupWriter
-from coordinator.feed import Feed
+from coordinator.feed.reader import Feed
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.operations import startup
 
 KEPT_FOR = 1.0  # seconds an answer holds
 DATABASE_WITHIN = 2.0
@@ -66,7 +66,7 @@ class Readiness:
         if self._writer.stuck_for() > WRITER_STUCK:
             reasons.append("The writer of events is stuck.")
         if self._feed.silent_for() > FEED_SILENT:
-            reasons.append("The feed has stopped: open pages hear of nothing.")
+            reasons.append("The feed has stopped: open pages are not updated.")
         return reasons
 
     def _ask_database(self) -> list[str]:
@@ -82,6 +82,6 @@ class Readiness:
             self._migrated = not lacking
             if lacking:
                 reasons.append(
-                    f"The database lacks {len(lacking)} migrations: run `python manage.py migrate`."
+                    f"The database lacks {len(lacking)} migrations. Run `python manage.py migrate`."
                 )
         return reasons

@@ -1,22 +1,45 @@
-"""What policy says of each tool call, answered from memory: rules and grants, both dropped when the feed tells."""
+"""What policy says of each tool call, answered from memory: a copy of the rules that follows the feed.
+
+It answers whatever becomes of the database. While the rules are not read yet, or are known to have changed and
+cannot be read again, every call is asked at least, and a call of an MCP tool whose grants cannot be read is denied.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from django.db import Error as DatabaseError
 from django.utils import timezone
 
-from coordinator import tool_rules
-from coordinator.edge.hub import Hub
 from coordinator.edge.policies import Policies
-from coordinator.edge.threads import EdgeThreads
-from coordinator.errors import Busy
-from coordinator.feed import Change
-from coordinator.tool_rules import NO_OPINION, Rule, Ruling
+from coordinator.feed.reader import Change
+from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import for_all
+from coordinator.live.hub import Hub
+from coordinator.mcp.names import PREFIX, Place
+from coordinator.policy import managed, tool_rules
+from coordinator.policy.access import Policy
+from coordinator.policy.managed import ManagedServers
+from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, PartialCall, Rule, Ruling
 
+log = logging.getLogger(__name__)
+
+TOPICS = frozenset({"tool_rules", "mcp_servers", "grants"})
 KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
+TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
+UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
+GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySnapshot:
+    """What people have set: the rules in their order, and the managed MCP servers."""
+
+    rules: tuple[Rule, ...]
+    managed: ManagedServers
 
 
 class Rulings:
@@ -25,41 +48,92 @@ class Rulings:
     def __init__(self, hub: Hub, policies: Policies, threads: EdgeThreads) -> None:
         self._policies = policies
         self._threads = threads
-        self._rules: asyncio.Future[tuple[Rule, ...]] | None = None
+        self._snapshot: PolicySnapshot | None = None
+        self._edits = 1  # how often the feed has told of an edit
+        self._edits_read = 0  # … of which this many are in `_snapshot`
         self._until = 0.0
-        hub.hearers.append(self.heard)
+        self._reading: asyncio.Task[None] | None = None
+        hub.listeners.append(self.on_changes)
 
-    def heard(self, batch: Sequence[Change]) -> None:
-        """Forget the rules when one has changed."""
-        if any(change.topic == "tool_rules" for change in batch):
-            self._rules = None
+    def on_changes(self, batch: Sequence[Change]) -> None:
+        """Take note that a rule, a server or a grant has changed, and read them again."""
+        if any(change.topic in TOPICS for change in batch):
+            self._edits += 1
+            self._until = 0.0
+            self._start_reading()
+
+    @property
+    def _is_certain(self) -> bool:
+        return self._snapshot is not None and self._edits == self._edits_read
 
     async def on(self, tool: str, about: str, agent_id: str | None) -> Ruling:
         """Return the stricter of what the rules and, for an MCP tool, the grants say."""
-        ruling = tool_rules.by_rules(await self._current(), tool, about, agent_id)
+        await self.refresh()
+        snapshot = self._snapshot
+        ruling = tool_rules.by_rules(snapshot.rules, tool, about, agent_id) if snapshot else NO_OPINION
+        if not self._is_certain:
+            ruling = tool_rules.stricter(ruling, UNREAD)
         return tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
 
+    def strictest_possible(self, call: PartialCall) -> Ruling:
+        """Return the strictest that policy may say of a call, without the database and without waiting."""
+        if self._snapshot is None:
+            return UNREAD
+        ruling = tool_rules.strictest_possible(self._snapshot.rules, call)
+        if not self._is_certain:
+            ruling = tool_rules.stricter(ruling, UNREAD)
+        if self._snapshot.managed.may_deny(call.tool):
+            ruling = tool_rules.stricter(ruling, GRANTS_UNREAD)
+        return ruling
+
     async def _by_grants(self, tool: str, agent_id: str) -> Ruling:
-        named = tool_rules.mcp_tool(tool)
-        if named is None:
+        if not tool.startswith(PREFIX):
             return NO_OPINION
-        server, name = named
-        names = tool_rules.server_names(server)
-        policies = await self._policies.of([(agent_id, one) for one in names])
-        now = timezone.now()
-        verdicts = {one: policies[agent_id, one].verdict(agent_id, one, name, now) for one in names}
-        found = tool_rules.known_verdict(verdicts, server)
-        return tool_rules.by_access(found) if found else NO_OPINION
-
-    async def _current(self) -> tuple[Rule, ...]:
-        now = asyncio.get_running_loop().time()
-        if self._rules is None or self._until < now or (self._rules.done() and self._rules.exception()):
-            self._until = now + KEPT_FOR
-            self._rules = asyncio.ensure_future(self._read())
-        return await asyncio.shield(self._rules)
-
-    async def _read(self) -> tuple[Rule, ...]:
+        if self._snapshot is None:
+            return GRANTS_UNREAD
+        known = self._snapshot.managed
         try:
-            return await self._threads.run(tool_rules.saved)
-        except DatabaseError:
-            raise Busy("The rules cannot be read just now. Try again.", retry_after=1) from None
+            async with asyncio.timeout(READ_WITHIN):
+                policy = await self._policy(known.places(tool), agent_id)
+        except Exception as problem:
+            log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
+            return GRANTS_UNREAD
+        verdict = known.verdict(policy, tool, agent_id, timezone.now())
+        return tool_rules.by_access(verdict) if verdict else NO_OPINION
+
+    async def _policy(self, places: Sequence[Place], agent_id: str) -> Policy:
+        """Return the rows of all servers that a call may mean."""
+        pairs = {(agent_id, server_id) for server_id, _ in places}
+        together = Policy()
+        for policy in (await self._policies.of(pairs)).values():
+            together.servers |= policy.servers
+            together.slots |= policy.slots
+            together.changed |= policy.changed
+        return together
+
+    async def refresh(self) -> None:
+        """Read the rules where they are old or were edited; return when that is done, failed or takes too long."""
+        if self._until <= asyncio.get_running_loop().time():
+            await asyncio.wait([self._start_reading()], timeout=READ_WITHIN)
+
+    def _start_reading(self) -> asyncio.Task[None]:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._read())
+        return self._reading
+
+    async def _read(self) -> None:
+        for_all()
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._is_certain or self._until <= loop.time():
+                edits = self._edits
+                self._snapshot = await self._threads.run(_load)
+                self._edits_read = edits
+                self._until = loop.time() + (KEPT_FOR if edits == self._edits else 0.0)
+        except Exception as problem:
+            log.warning("The rules cannot be read just now: %s", str(problem).strip())
+            self._until = loop.time() + TRY_AGAIN
+
+
+def _load() -> PolicySnapshot:
+    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from coordinator.edge.bridge import Message, Send
+from coordinator.lib.asgi import Message, Send
 
 # An answer that is no page: nothing may be run or loaded, whatever a browser takes it for.
 NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
@@ -17,6 +17,7 @@ def with_safe_headers(send: Send) -> Send:
     """Return `send` with what an answer lacks of the headers added."""
     headers = [
         (b"content-security-policy", NO_PAGE),
+        (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", settings.X_FRAME_OPTIONS.encode()),
         (b"referrer-policy", settings.SECURE_REFERRER_POLICY.encode()),

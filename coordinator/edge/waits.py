@@ -8,12 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import OperationalError
 
-from coordinator.edge.bridge import Receive
-from coordinator.edge.hub import Hub, Topics
-from coordinator.edge.threads import EdgeThreads
-from coordinator.feed import Change
+from coordinator.edge.shares import Shares
+from coordinator.feed.reader import Change
+from coordinator.lib.asgi import Receive
+from coordinator.lib.threads import EdgeThreads
+from coordinator.live.hub import Hub, TopicIndex, Topics
 
 T = TypeVar("T")
 
@@ -60,14 +62,15 @@ class Disconnect:
 
 
 class Waits:
-    """All waiters of one process."""
+    """All waiters of one process. Whoever holds a poll takes one of `places` for it."""
 
     def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._hub = hub
-        self._waiting: dict[asyncio.Event, Topics] = {}
+        self._waiting = TopicIndex[asyncio.Event]()
+        self.places = Shares(settings.MAX_POLLS, "polls")
         self._closing = False
-        hub.hearers.append(self._heard)
+        hub.listeners.append(self._on_changes)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -122,7 +125,9 @@ class Waits:
             await still_allowed()
             return await self._threads.run(check), LOOK_ANYWAY
         except OperationalError as problem:
-            log.warning("One who waits finds the database busy and waits on: %s", str(problem).strip())
+            log.warning(
+                "A waiting request found the database busy and keeps waiting: %s", str(problem).strip()
+            )
             return None, LOOK_AGAIN
 
     def close(self) -> None:
@@ -135,7 +140,6 @@ class Waits:
         for changed in self._waiting:
             changed.set()
 
-    def _heard(self, batch: Sequence[Change]) -> None:
-        for changed, topics in self._waiting.items():
-            if not changed.is_set() and any(topics.want(change) for change in batch):
-                changed.set()
+    def _on_changes(self, batch: Sequence[Change]) -> None:
+        for changed in self._waiting.wanted(batch):
+            changed.set()

@@ -9,24 +9,55 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import weakref
 from typing import Any
 
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
+from coordinator.lib import supervisor
+from coordinator.lib.addresses import BACKLOG
+
+HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
+
 
 class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
-    """A connection that its worker knows of, so that it can be closed while it is idle."""
+    """A connection that its worker knows of, so that it can be closed while it is idle.
+
+    gunicorn ends one that is silent between two requests, but waits for the first one's headers for ever.
+    """
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
         worker.connections.add(self)
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, and end again where no request comes."""
+        super().connection_made(transport)
+        self.worker.loop.call_later(HEADERS_WITHIN, self._close_if_no_request_came)
+
+    def _close_if_no_request_came(self) -> None:
+        if self.req_count <= 1:
+            self.close_if_idle()
+
     def close_if_idle(self) -> None:
         """Close the connection if it waits for a next request."""
         if self._awaiting_request:
             self._keepalive_timeout()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that takes connections one by one from the queue that all workers share.
+
+    asyncio's own takes a hundred at a time, so that a few keep-alive clients may all sit on one worker.
+    """
+
+    async def create_server(self, *args: Any, **kwargs: Any) -> asyncio.Server:
+        """Serve as asked, and put the queue's length back, which is the same number to asyncio."""
+        server = await super().create_server(*args, **{**kwargs, "backlog": 1})
+        kwargs["sock"].listen(BACKLOG)
+        return server
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
@@ -36,6 +67,23 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.connections: weakref.WeakSet[Protocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
+        self.is_ready = False
+
+    def _setup_event_loop(self) -> None:
+        self.loop = Loop()
+        asyncio.set_event_loop(self.loop)
+
+    def notify(self) -> None:
+        """Tell the master every second that this worker lives; the first time, that it serves."""
+        super().notify()
+        if not self.is_ready:
+            self.is_ready = True
+            supervisor.tell_ready()
+
+    def init_signals(self) -> None:
+        """Leave SIGHUP to the supervisor: a terminal that closes sends it to everybody."""
+        super().init_signals()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def run(self) -> None:
         """Serve until told to stop, and then be gone: without the collector's last walk through all that lives."""
@@ -57,7 +105,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.serving = None
         for server in self.servers:
             server.close()
-        self.asgi.let_go()
+        self.asgi.release_held_requests()
         for connection in list(self.connections):
             connection.close_if_idle()
         await super()._shutdown()

@@ -1,6 +1,8 @@
 """Group commit: one thread per process writes whatever waits, in one transaction, then answers each caller.
 
-An answer means committed. A refusal comes in time: whoever waited too long gets 503 and was not written.
+An answer means committed. A refusal comes in time: whoever waited too long gets 503 and was not written. What has
+been handed to the database when the time is up is waited for a little longer; where even then nobody knows, the 503
+says so, and that sending it again with the same Idempotency-Key writes it once.
 """
 
 from __future__ import annotations
@@ -9,31 +11,34 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, DataError, OperationalError, connection, connections, transaction
+from django.db import DatabaseError, DataError, OperationalError, connections, transaction
 from django.utils import timezone
 
-from coordinator import meters
 from coordinator.actions import idempotency
-from coordinator.actions.events import NewEvent, Outcome, Prepared, Recorded, prepare_events, write_events
-from coordinator.edge.threads import refresh_connections
+from coordinator.actions.events import Outcome, PreparedEvent, prepare_events, write_events
+from coordinator.engine import locks
 from coordinator.errors import Busy, Invalid, SignalboxError
+from coordinator.lib import meters
+from coordinator.lib.threads import refresh_connections
+from coordinator.lib.turns import CALLER, Turns
+from coordinator.sessions.events import NewEvent, Recorded
 
 log = logging.getLogger(__name__)
 
 GROUP_EVENTS = 1_000  # events in one transaction, unless one batch alone is larger
-QUEUE_EVENTS = 50_000  # beyond this a caller is told to come back
+QUEUE_EVENTS = (
+    50_000  # a caller who would have more of these waiting than it leaves free is told to come back
+)
 QUEUE_BYTES = 128 * 1024 * 1024
 SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared beside the writer, not by it
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
-# PostgreSQL's words for a deadlock and for a lock that was not had while the most pressed caller could wait: the
-# transaction is undone as a whole, and whoever has time left tries again.
-DEADLOCK, NO_LOCK = "40P01", "55P03"
+# Seconds after a caller's deadline for which we wait to hear what became of events that are being written.
+TELL_WITHIN = 1.0
 GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its events are not begun any more
 
 T = TypeVar("T")
@@ -43,7 +48,7 @@ Result = list[Outcome] | bytes | SignalboxError
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class WriteJob:
     """One caller's events, or its `work`. `deadline` is on time.monotonic's clock, `size` in bytes."""
 
     items: list[NewEvent]
@@ -54,9 +59,34 @@ class Job:
     once: idempotency.Claim | None = None
     make_answer: MakeAnswer | None = None
     work: Callable[[], Any] | None = None
-    prepared: list[Prepared] = field(default_factory=list)
+    prepared: list[PreparedEvent] = field(default_factory=list)
     given_up: bool = False
+    begun: bool = False  # in the hands of the database: committed or not, nobody knows yet
+    tell_within: float = TELL_WITHIN
+    alarm: asyncio.TimerHandle | None = None
     written: int = 0  # events, as the transaction that is committed wrote them
+    caller: str = field(default_factory=CALLER.get)
+
+
+@dataclass(slots=True)
+class Load:
+    """How much waits to be written, of one caller or of all. `size` in bytes."""
+
+    jobs: int = 0
+    events: int = 0
+    size: int = 0
+
+    def add(self, job: WriteJob) -> None:
+        """Count a job."""
+        self.jobs += 1
+        self.events += len(job.items)
+        self.size += job.size
+
+    def remove(self, job: WriteJob) -> None:
+        """Count a job no more."""
+        self.jobs -= 1
+        self.events -= len(job.items)
+        self.size -= job.size
 
 
 class GroupWriter:
@@ -65,17 +95,17 @@ class GroupWriter:
     def __init__(self, wake: Callable[[], None], *, clock: Callable[[], datetime] = timezone.now) -> None:
         self._wake = wake
         self._clock = clock
-        self._queue: deque[Job] = deque()
-        self._events = 0
-        self._bytes = 0
+        self._queue: Turns[WriteJob] = Turns()
+        self._all = Load()
+        self._by_caller: dict[str, Load] = {}
         self._stopping = False
+        self._committing = False  # all is written; whether it is committed is not known until COMMIT returns
         self._prepared: object = None
         self._began: float | None = None  # when the group at hand was begun, on time.monotonic's clock
         self._some = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, within: float = 3.0) -> None:
@@ -87,8 +117,7 @@ class GroupWriter:
 
     @property
     def waiting(self) -> int:
-        """How many events wait to be written."""
-        return self._events
+        return self._all.events
 
     def stuck_for(self) -> float:
         """Return how many seconds the group at hand has been worked on; infinity where the thread is gone."""
@@ -105,16 +134,18 @@ class GroupWriter:
         size: int,
         once: idempotency.Claim | None = None,
         make_answer: MakeAnswer | None = None,
+        tell_within: float = TELL_WITHIN,
     ) -> list[Outcome] | bytes:
         """Have the events written; return their outcomes, or with `make_answer` the answer it made.
 
         With `once`, a resend gets the kept answer and writes nothing. Raises Busy where the events were not
-        written in time (by `deadline`, on time.monotonic's clock), and what `once` refuses.
+        written in time (by `deadline`, on time.monotonic's clock), or where `tell_within` seconds later it is not
+        known whether they were (its words say which), and what `once` refuses.
         """
         loop = asyncio.get_running_loop()
-        result: list[Outcome] | bytes = await self._done(
-            Job(items, deadline, size, loop, loop.create_future(), once, make_answer)
-        )
+        job = WriteJob(items, deadline, size, loop, loop.create_future(), once, make_answer)
+        job.tell_within = tell_within
+        result: list[Outcome] | bytes = await self._done(job)
         return result
 
     async def perform(self, work: Callable[[], T], *, deadline: float) -> T:
@@ -124,35 +155,75 @@ class GroupWriter:
         What it raises is raised here, but for the database's errors: those are refused as `submit` refuses them.
         """
         loop = asyncio.get_running_loop()
-        result: T = await self._done(Job([], deadline, 0, loop, loop.create_future(), work=work))
+        result: T = await self._done(WriteJob([], deadline, 0, loop, loop.create_future(), work=work))
         return result
 
-    async def _done(self, job: Job) -> Any:
+    async def _done(self, job: WriteJob) -> Any:
         """Hand the job to the thread and return its result. Raises what it was refused for."""
         if job.size >= SLOW_TO_PREPARE:
             job.prepared = await asyncio.to_thread(prepare_events, job.items, self._clock())
         self._enqueue(job)
-        # The thread keeps to the deadline by itself; this is for a thread that hangs in the database.
-        alarm = job.loop.call_later(max(job.deadline - time.monotonic(), 0.01), _give_up, job)
+        job.alarm = job.loop.call_later(max(job.deadline - time.monotonic(), 0.01), self._give_up, job)
         try:
             result = await job.answer
         finally:
-            alarm.cancel()
+            if job.alarm is not None:
+                job.alarm.cancel()
             job.given_up = True
         if isinstance(result, Exception):
             raise result
         return result
 
-    def _enqueue(self, job: Job) -> None:
+    def _give_up(self, job: WriteJob) -> None:
+        """The time is up: what is not begun is not written any more; what is begun has a little longer."""
+        with self._some:
+            job.given_up = not job.begun
+        if job.given_up:
+            _answer(job, not_written)
+        else:
+            job.alarm = job.loop.call_later(job.tell_within, _answer, job, not_known)
+
+    def _begin(self, group: list[WriteJob]) -> list[WriteJob]:
+        """Mark as begun, and return, the jobs that somebody still waits for and that have time left."""
+        latest = time.monotonic() + GIVE_UP_BEFORE
+        with self._some:
+            for job in group:
+                job.begun = job.deadline > latest and not job.given_up
+        _settle((job, not_written()) for job in group if not job.begun)
+        return [job for job in group if job.begun]
+
+    def _undone(self, group: list[WriteJob]) -> None:
+        """Mark jobs whose transaction was undone as not begun."""
+        with self._some:
+            for job in group:
+                job.begun = False
+
+    def _enqueue(self, job: WriteJob) -> None:
         with self._some:
             if self._stopping:
                 raise Busy("The server is stopping. Try again in a moment.", retry_after=1)
-            if self._events + len(job.items) > QUEUE_EVENTS or self._bytes + job.size > QUEUE_BYTES:
-                raise Busy("Too many events wait to be written. Nothing was; try again.", retry_after=1)
-            self._queue.append(job)
-            self._events += len(job.items)
-            self._bytes += job.size
+            self._count(job)
+            self._queue.put(job.caller, job)
             self._some.notify()
+
+    def _count(self, job: WriteJob) -> None:
+        """Count the job as waiting. Raises Busy where its caller would have more waiting than it leaves free."""
+        mine = self._by_caller.get(job.caller) or Load()
+        events = self._all.events + mine.events + 2 * len(job.items)
+        size = self._all.size + mine.size + 2 * job.size
+        if events > QUEUE_EVENTS or size > QUEUE_BYTES:
+            raise Busy("Too many events wait to be written. Nothing was written; try again.", retry_after=1)
+        self._by_caller[job.caller] = mine
+        for load in (mine, self._all):
+            load.add(job)
+
+    def _count_off(self, job: WriteJob) -> None:
+        """Count the job as waiting no more."""
+        mine = self._by_caller[job.caller]
+        for load in (mine, self._all):
+            load.remove(job)
+        if not mine.jobs:
+            del self._by_caller[job.caller]
 
     def _run(self) -> None:
         while group := self._next_group():
@@ -161,39 +232,39 @@ class GroupWriter:
                 self._write(group)
             except Exception:  # the writer must never die: whoever waits is told to try again
                 log.exception("The writer failed on a group of %d", len(group))
-                _settle((job, not_written()) for job in group)
+                refusal = not_known if self._committing else not_written
+                _settle((job, refusal()) for job in group)
             finally:
                 self._began = None
         connections.close_all()
 
-    def _next_group(self) -> list[Job]:
+    def _next_group(self) -> list[WriteJob]:
         with self._some:
             while not self._queue and not self._stopping:
                 self._some.wait()
-            group: list[Job] = []
-            events = 0
-            while self._queue and (not group or events + len(self._queue[0].items) <= GROUP_EVENTS):
-                job = self._queue.popleft()
-                group.append(job)
-                events += len(job.items)
-                self._events -= len(job.items)
-                self._bytes -= job.size
+            group = self._queue.take_together(GROUP_EVENTS, lambda job: len(job.items))
+            for job in group:
+                self._count_off(job)
             return group
 
-    def _write(self, group: list[Job]) -> None:
+    def _write(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         refresh_connections()
-        while group := _refuse_late(group):
+        while group := self._begin(group):
+            self._committing = False
             try:
                 results = self._commit(group)
             except OperationalError as problem:
-                if _may_come_free(problem):
+                if locks.may_come_free(problem):
+                    self._undone(group)
                     time.sleep(LOCK_RETRY)
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
-                results = [not_written() for _ in group]
+                refusal = not_known if self._committing and locks.lost_the_line(problem) else not_written
+                results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
+                    self._undone(group)
                     for job in group:
                         self._write([job])
                     return
@@ -205,23 +276,25 @@ class GroupWriter:
             _settle(zip(group, results, strict=True))
             return
 
-    def _commit(self, group: Sequence[Job]) -> list[Any]:
+    def _commit(self, group: Sequence[WriteJob]) -> list[Any]:
         now = self._clock()
         for job in group:
             if not job.prepared:
                 job.prepared = prepare_events(job.items, now)
-        self._prepared = _fail_fast_on_locks(self._prepared)
+        self._prepared = locks.fail_fast_on_locks(self._prepared)
         with transaction.atomic():
-            _bound_lock_waits(group)
+            locks.bound_lock_waits(_time_left(group))
             plain = [job for job in group if job.make_answer is None and job.work is None]
             found = iter(write_events([one for job in plain for one in job.prepared], now) if plain else ())
             by_job = {id(job): [next(found) for _ in job.prepared] for job in plain}
             for job in plain:
                 job.written = _written(by_job[id(job)])
-            return [by_job[id(job)] if id(job) in by_job else _other(job, now) for job in group]
+            results = [by_job[id(job)] if id(job) in by_job else _other(job, now) for job in group]
+            self._committing = True
+        return results
 
 
-def _other(job: Job, now: datetime) -> Any:
+def _other(job: WriteJob, now: datetime) -> Any:
     """Write a batch, or do a job's work: what goes wrong with that, the database apart, is its caller's alone."""
     if job.work is None:
         return _batch(job, now)
@@ -234,7 +307,7 @@ def _other(job: Job, now: datetime) -> Any:
         return problem
 
 
-def _batch(job: Job, now: datetime) -> Result:
+def _batch(job: WriteJob, now: datetime) -> Result:
     """Write one batch, or find that it was written before."""
     job.written = 0
     if job.once is not None:
@@ -252,38 +325,9 @@ def _batch(job: Job, now: datetime) -> Result:
     return result
 
 
-def _fail_fast_on_locks(prepared: object) -> object:
-    """On SQLite, do not sleep for the write lock inside the library: we retry, and watch deadlines meanwhile.
-
-    Return the raw connection that is set up so; `prepared` is the one that was.
-    """
-    if connection.vendor == "sqlite":
-        connection.ensure_connection()
-        if connection.connection is not prepared:
-            connection.connection.execute("PRAGMA busy_timeout = 0")
-    return connection.connection
-
-
-def _bound_lock_waits(group: Sequence[Job]) -> None:
-    """On PostgreSQL, wait for locks, at commit too, no longer than the most pressed caller can."""
-    if connection.vendor == "postgresql":
-        left = min(job.deadline for job in group) - time.monotonic() - GIVE_UP_BEFORE / 2
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL lock_timeout = {max(int(left * 1000), 1)}")
-
-
-def _may_come_free(problem: OperationalError) -> bool:
-    """Say whether the next try may go through: a lock was taken, or PostgreSQL ended a deadlock with us."""
-    if connection.vendor == "sqlite":
-        return "locked" in str(problem) or "busy" in str(problem)
-    return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
-
-
-def _refuse_late(group: Sequence[Job]) -> list[Job]:
-    """Answer those whose time is up and return the others."""
-    latest = time.monotonic() + GIVE_UP_BEFORE
-    _settle((job, not_written()) for job in group if job.deadline <= latest or job.given_up)
-    return [job for job in group if job.deadline > latest and not job.given_up]
+def _time_left(group: Sequence[WriteJob]) -> float:
+    """Return for how many seconds the most pressed caller can wait."""
+    return min(job.deadline for job in group) - time.monotonic() - GIVE_UP_BEFORE / 2
 
 
 def _written(outcomes: Sequence[Outcome]) -> int:
@@ -297,6 +341,16 @@ def not_written() -> Busy:
     return Busy("The database is busy or cannot be written. Nothing was written; try again.", retry_after=1)
 
 
+def not_known() -> Busy:
+    """The refusal of events that may have been written."""
+    meters.BUSY.add()
+    return Busy(
+        "The database did not confirm in time whether this was written. Send it again with the same "
+        "Idempotency-Key; without one it may be written twice.",
+        retry_after=1,
+    )
+
+
 def _refusal(problem: DatabaseError) -> SignalboxError:
     if isinstance(problem, DataError):
         return Invalid(f"The database cannot hold this event: {str(problem).strip().splitlines()[0]}")
@@ -304,13 +358,12 @@ def _refusal(problem: DatabaseError) -> SignalboxError:
     return not_written()
 
 
-def _give_up(job: Job) -> None:
-    job.given_up = True
+def _answer(job: WriteJob, refusal: Callable[[], Busy]) -> None:
     if not job.answer.done():
-        job.answer.set_result(not_written())
+        job.answer.set_result(refusal())
 
 
-def _settle(results: Iterator[tuple[Job, Any]] | zip[tuple[Job, Any]]) -> None:
+def _settle(results: Iterator[tuple[WriteJob, Any]] | zip[tuple[WriteJob, Any]]) -> None:
     """Hand results over to the event loop, all in one go."""
     pairs = list(results)
     if not pairs:
@@ -324,4 +377,4 @@ def _settle(results: Iterator[tuple[Job, Any]] | zip[tuple[Job, Any]]) -> None:
     try:
         pairs[0][0].loop.call_soon_threadsafe(answer)
     except RuntimeError:
-        log.debug("the event loop is gone; nobody is left to be answered")
+        log.debug("the event loop has ended; nobody waits for an answer")

@@ -2,7 +2,7 @@
 
 Ages are those of instants, not of texts: `2026-02-23T…` sorts after `2026-02-23 …`, and an offset moves the
 clock by hours. An index on the text finds the few rows that may be old, then each is parsed; a row that cannot
-be read stays (coordinator.instants). Two deletions, because texts with a positive offset run ahead of UTC: the
+be read stays (coordinator.lib.instants). Two deletions, because texts with a positive offset run ahead of UTC: the
 first takes every row whose text lies before the limit, the second the few that run ahead (the partial index
 of step 25 holds only those, so that neither reads the rows that are young).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from coordinator import instants
+from coordinator.lib import instants
 from coordinator.migrations._sql import step
 
 SQLITE_TRIGGER = f"""

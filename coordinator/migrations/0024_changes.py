@@ -1,4 +1,4 @@
-"""The feed's table. Its triggers are kept by coordinator.triggers, which puts them up after every migrate."""
+"""The feed's table. Its triggers are kept by coordinator.feed.triggers, which puts them up after every migrate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-from coordinator import triggers
+from coordinator.feed import triggers
 from coordinator.migrations._sql import step
 from coordinator.models.fields import MsField
 

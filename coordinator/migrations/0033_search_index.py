@@ -1,4 +1,4 @@
-"""The search index over events: FTS5 on SQLite, a GIN index on PostgreSQL (coordinator.search, actions.search).
+"""The search index over events: FTS5 on SQLite, a GIN index on PostgreSQL (coordinator.search.events, actions.search).
 
 It keeps no text of its own on SQLite (`content=''`): snippets come from the events themselves. No foreign key
 binds it to them, for FTS5 knows none; ids are never given twice, so what is left of deleted events finds nothing.

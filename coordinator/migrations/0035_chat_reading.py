@@ -1,4 +1,4 @@
-"""How far people have read, the order of threads, and the words of messages (coordinator.chat_search)."""
+"""How far people have read, the order of threads, and the words of messages (coordinator.chat.search)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The words of the search index by themselves, so that `beginn*` becomes the words that begin so.
 
-The index also holds new words now (agent, day, month, year and block: coordinator.search_text), so it is emptied
+The index also holds new words now (agent, day, month, year and block: coordinator.search.text), so it is emptied
 here; housekeeping fills it again, oldest events first, which takes minutes for a million.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import django.db.models.deletion
 from django.db import migrations, models
 
-from coordinator import triggers
+from coordinator.feed import triggers
 from coordinator.migrations._sql import step
 from coordinator.models import fields
 

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+from coordinator.lib.unreadable import UnreadableText
 from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
-from coordinator.models.chat import ChatAttachment, ChatMessage, ReadMark
+from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
 from coordinator.models.feed import Change
-from coordinator.models.fields import OddText
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, RevokedKey, SetupToken
-from coordinator.models.mcp import Grant, McpServer, McpTool
+from coordinator.models.mcp import Grant, McpServer, McpServerVariable, McpTool
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
 from coordinator.models.prices import ModelPrice
 from coordinator.models.rules import ToolRule
 from coordinator.models.runners import Blueprint, Callback, Capability, Runner, StopCommand
-from coordinator.models.sessions import Event, EventContext, HeldRun, Run, Session, SessionWriter
+from coordinator.models.sessions import (
+    Event,
+    EventContext,
+    HeldRun,
+    LivingExecutor,
+    Run,
+    RunParameters,
+    Session,
+    SessionTitle,
+    SessionWriter,
+)
+from coordinator.models.transparency import (
+    AuditCheckpoint,
+    AuditDelivery,
+    AuditKey,
+    AuditLeaf,
+    AuditNode,
+)
 
 __all__ = [
     "Agent",
     "AgentPlugin",
     "ApiKey",
+    "AuditCheckpoint",
+    "AuditDelivery",
+    "AuditKey",
+    "AuditLeaf",
     "AuditLog",
+    "AuditNode",
     "Blueprint",
     "Callback",
     "Capability",
     "Change",
     "ChatAttachment",
+    "ChatBranch",
     "ChatMessage",
     "Event",
     "EventContext",
@@ -37,13 +60,14 @@ __all__ = [
     "HeldRun",
     "IdempotencyKey",
     "Lease",
+    "LivingExecutor",
     "McpServer",
+    "McpServerVariable",
     "McpTool",
     "MessagePart",
     "ModelPrice",
     "Notification",
     "NotificationTarget",
-    "OddText",
     "PermissionContext",
     "PermissionRequest",
     "PermissionVote",
@@ -53,11 +77,14 @@ __all__ = [
     "ReadMark",
     "RevokedKey",
     "Run",
+    "RunParameters",
     "Runner",
     "RuntimePlugin",
     "Session",
+    "SessionTitle",
     "SessionWriter",
     "SetupToken",
     "StopCommand",
     "ToolRule",
+    "UnreadableText",
 ]

@@ -41,7 +41,30 @@ class ChatMessage(models.Model):
         db_table = "chat_messages"
 
     def __str__(self) -> str:
-        return self.id
+        return str(self.id)
+
+
+class ChatBranch(models.Model):
+    """Where a message stands among branches: which one it answers, and as which of the answers, from 0.
+
+    Only of messages that came with another program's database: here a thread has no branches.
+    """
+
+    message = models.OneToOneField(
+        ChatMessage,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="message_id",
+        related_name="branch",
+    )
+    parent_id = models.TextField(null=True, blank=True)
+    branch_index = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        db_table = "chat_branches"
+
+    def __str__(self) -> str:
+        return f"branch {self.branch_index} of {self.parent_id}"
 
 
 class ChatAttachment(models.Model):

@@ -2,12 +2,12 @@
 
 Times are aware UTC datetimes in Python, whatever the column holds: ISO-8601 text, milliseconds, seconds, or
 SQL's own DATETIME. JSON columns are text holding JSON, decoded in Python. Reading never fails: what cannot be
-read comes back as `OddText`, the column's own text, which templates show and saving puts back unchanged.
+read comes back as `UnreadableText`, the column's own text, which templates show and saving puts back unchanged.
 Writing is strict: a naive datetime, or a text that names no instant, is a ValueError.
 
 Comparing: rows of other programs hold instants in other forms than ours, so `IsoTextField` never compares
 texts. A lookup with a datetime becomes an indexable text bound (the UTC date, a day to either side, because no
-offset reaches further) and, on the rows within, an exact comparison in microseconds (coordinator.instants).
+offset reaches further) and, on the rows within, an exact comparison in microseconds (coordinator.lib.instants).
 An unreadable row satisfies no comparison. Two transforms go further:
 
 - `created_at__instant` is the microseconds: `order_by("created_at__instant")` is exact for rows of any form,
@@ -18,6 +18,8 @@ An unreadable row satisfies no comparison. Two transforms go further:
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,16 +33,13 @@ from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from coordinator import instants
+from coordinator.engine import is_sqlite
+from coordinator.engine.values import instant_us
+from coordinator.lib import instants
+from coordinator.lib.unreadable import UnreadableText
 
 SqlAndParams = tuple[str, Any]
 DAY = timedelta(days=1)
-
-
-class OddText(str):
-    """A column's text that is not what the column is for: no instant, or no JSON. Shown as it stands."""
-
-    __slots__ = ()
 
 
 def aware(value: Any) -> datetime:
@@ -79,11 +78,11 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         if value is None:
             return None
         found = self.decode(value)
-        return OddText(value) if found is None else found
+        return UnreadableText(value) if found is None else found
 
     def to_python(self, value: Any) -> Any:
         """Return an aware datetime from what a form or a fixture gives."""
-        if value is None or isinstance(value, OddText):
+        if value is None or isinstance(value, UnreadableText):
             return value
         if isinstance(value, datetime) and timezone.is_naive(value):
             value = timezone.make_aware(value)
@@ -94,7 +93,7 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
 
     def get_prep_value(self, value: Any) -> Any:
         """Return the column's form; what was unreadable goes back as it came."""
-        if value is None or isinstance(value, OddText) or hasattr(value, "resolve_expression"):
+        if value is None or isinstance(value, UnreadableText) or hasattr(value, "resolve_expression"):
             return value
         return self.encode(aware(value))
 
@@ -108,18 +107,16 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
         return found if found in (Instant, AsText) else None
 
     def value_to_string(self, obj: models.Model) -> str:
-        """Return the canonical text for serializers."""
         value = self.value_from_object(obj)
         return instants.canonical(value) if isinstance(value, datetime) else str(value or "")
 
 
 class IsoTextField(TimeField):
-    """ISO-8601 text. Written as `2026-02-23T12:00:00.000000+00:00`, read in every form of coordinator.instants."""
+    """ISO-8601 text. Written as `2026-02-23T12:00:00.000000+00:00`, read in every form of coordinator.lib.instants."""
 
     description = "Instant as ISO-8601 text"
 
     def encode(self, instant: datetime) -> str:
-        """Return the canonical text."""
         return instants.canonical(instant)
 
     def decode(self, value: Any) -> datetime | None:
@@ -139,10 +136,12 @@ class MsField(TimeField):
         return instants.to_us(instant) // self.unit_us
 
     def decode(self, value: Any) -> datetime | None:
-        """Return the instant so many units after 1970."""
+        """Return the instant so many units after 1970; another program's number may have a fraction."""
         try:
-            return instants.from_us(value * self.unit_us) if isinstance(value, int) else None
-        except OverflowError:
+            # A fraction is rounded up: then nothing stands after its own instant, and pages go on.
+            units = value if isinstance(value, int) else math.ceil(float(value))
+            return instants.from_us(units * self.unit_us)
+        except (OverflowError, ValueError):
             return None
 
     def get_prep_value(self, value: Any) -> Any:
@@ -153,7 +152,7 @@ class MsField(TimeField):
         """Return an aware datetime; an int is units."""
         if isinstance(value, int):
             found = self.decode(value)
-            return OddText(value) if found is None else found
+            return UnreadableText(value) if found is None else found
         return super().to_python(value)
 
 
@@ -175,7 +174,7 @@ class SqlDateTimeField(TimeField):
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:
         """Return the document's word, or PostgreSQL's for it."""
-        return "timestamptz" if connection.vendor == "postgresql" else "DATETIME"
+        return "DATETIME" if is_sqlite(connection) else "timestamptz"
 
     def encode(self, instant: datetime) -> datetime:
         """Leave the datetime to the database driver, see get_db_prep_value."""
@@ -189,20 +188,20 @@ class SqlDateTimeField(TimeField):
 
     def select_format(self, compiler: SQLCompiler, sql: str, params: Any) -> SqlAndParams:
         """Read SQLite's text: of a bare DATETIME column its driver makes a datetime, or nothing of odd text."""
-        if compiler.connection.vendor == "sqlite":
+        if is_sqlite(compiler.connection):
             return f"CAST({sql} AS TEXT)", params
         return sql, params
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         """Return a datetime on PostgreSQL; on SQLite the text that CURRENT_TIMESTAMP writes, µs added if any."""
         value = value if prepared else self.get_prep_value(value)
-        if isinstance(value, datetime) and connection.vendor == "sqlite":
+        if isinstance(value, datetime) and is_sqlite(connection):
             return str(value.astimezone(UTC).replace(tzinfo=None))
         return value
 
 
 class JsonTextField(models.TextField):  # type: ignore[type-arg]
-    """Text holding JSON, decoded in Python. What is no JSON is an `OddText`; every other str is a JSON string.
+    """Text holding JSON, decoded in Python. What is no JSON is an `UnreadableText`; every other str is a JSON string.
 
     `contains` and its kin search the text itself; `exact` compares with the compact form that we write.
     """
@@ -213,12 +212,7 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 
     def from_db_value(self, value: Any, expression: Expression, connection: BaseDatabaseWrapper) -> Any:
         """Return the decoded JSON, or the column's own text."""
-        if value is None:
-            return None
-        try:
-            return json.loads(value)
-        except (ValueError, TypeError, RecursionError):
-            return OddText(value)
+        return None if value is None else decoded(value)
 
     def to_python(self, value: Any) -> Any:
         """Leave decoded values as they are: forms decode their own text."""
@@ -226,13 +220,40 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 
     def get_prep_value(self, value: Any) -> Any:
         """Return compact JSON; what was unreadable goes back as it came."""
-        if value is None or isinstance(value, OddText) or hasattr(value, "resolve_expression"):
+        if value is None or isinstance(value, UnreadableText) or hasattr(value, "resolve_expression"):
             return value
         return dump(value)
 
     def value_to_string(self, obj: models.Model) -> str:
-        """Return the text for serializers."""
         return str(self.get_prep_value(self.value_from_object(obj)) or "")
+
+
+def decoded(text: str) -> Any:
+    """Return the value of stored JSON, or the text itself where it is none. A lone surrogate stands as its escape."""
+    try:
+        found = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        return _without_lone_surrogates(found) if _SURROGATE.search(text) else found
+    except (ValueError, TypeError, RecursionError):
+        return UnreadableText(text)
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _without_lone_surrogates(value: Any) -> Any:
+    """Return a JSON value that UTF-8 has a form for: no answer and no page could hold the other."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_without_lone_surrogates(key): _without_lone_surrogates(one) for key, one in value.items()}
+    return [_without_lone_surrogates(one) for one in value] if isinstance(value, list) else value
+
+
+def _finite(digits: str) -> float:
+    """Return a JSON number. Raises ValueError for infinity and NaN, which no answer of ours can hold."""
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{digits} is no number of JSON.")
+    return number
 
 
 def dump(value: Any) -> str:
@@ -245,9 +266,6 @@ def dump(value: Any) -> str:
     return text
 
 
-# --- comparing --------------------------------------------------------------------------------------------
-
-
 class Instant(models.Transform):
     """`__instant`: the microseconds since 1970 that an ISO text names, NULL where it names none."""
 
@@ -257,16 +275,14 @@ class Instant(models.Transform):
     def as_sql(  # type: ignore[override]
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **kwargs: Any
     ) -> SqlAndParams:
-        """Return SQL by the grammar of coordinator.instants."""
+        """Return SQL by the grammar of coordinator.lib.instants."""
         column, params = compiler.compile(self.lhs)
-        if connection.vendor == "postgresql":
-            return f"sbx_instant_us({column})", params
         # The column is named many times; a parameter inside it would have to be repeated in step.
-        if params:
+        if params and is_sqlite(connection):
             raise NotImplementedError(
                 "An instant is taken of a column, not of an expression with parameters."
             )
-        return instants.sqlite_us(column).replace("%", "%%"), params
+        return instant_us(column, connection), params
 
 
 class AsText(models.Transform):
@@ -278,7 +294,6 @@ class AsText(models.Transform):
     def as_sql(  # type: ignore[override]
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **kwargs: Any
     ) -> SqlAndParams:
-        """Return the column itself."""
         return compiler.compile(self.lhs)
 
 
@@ -292,7 +307,11 @@ class InstantLookup(lookups.Lookup):
     def get_prep_lookup(self) -> Any:
         """Return the other side: an expression, odd text to be found as it stands, or an aware datetime."""
         # Django turns `exact` None into IS NULL after this.
-        if self.rhs is None or hasattr(self.rhs, "resolve_expression") or isinstance(self.rhs, OddText):
+        if (
+            self.rhs is None
+            or hasattr(self.rhs, "resolve_expression")
+            or isinstance(self.rhs, UnreadableText)
+        ):
             return self.rhs
         return aware(self.rhs)
 
@@ -300,7 +319,7 @@ class InstantLookup(lookups.Lookup):
         """Return bounds on the text and the exact comparison; for an expression, the comparison alone."""
         column, params = compiler.compile(self.lhs)
         exact, exact_params = compiler.compile(Instant(self.lhs))
-        if isinstance(self.rhs, OddText):
+        if isinstance(self.rhs, UnreadableText):
             return f"{column} {self.operator} %s", [*params, str(self.rhs)]
         if not isinstance(self.rhs, datetime):
             other, other_params = compiler.compile(Instant(self.rhs))
@@ -320,15 +339,11 @@ class InstantLookup(lookups.Lookup):
 
 @IsoTextField.register_lookup
 class InstantExact(InstantLookup):
-    """The same instant, in whatever form."""
-
     lookup_name = "exact"
 
 
 @IsoTextField.register_lookup
 class InstantAfter(InstantLookup):
-    """A later instant."""
-
     lookup_name = "gt"
     operator = ">"
     bounds = (">=",)
@@ -336,8 +351,6 @@ class InstantAfter(InstantLookup):
 
 @IsoTextField.register_lookup
 class InstantFrom(InstantLookup):
-    """The same or a later instant."""
-
     lookup_name = "gte"
     operator = ">="
     bounds = (">=",)
@@ -345,8 +358,6 @@ class InstantFrom(InstantLookup):
 
 @IsoTextField.register_lookup
 class InstantBefore(InstantLookup):
-    """An earlier instant."""
-
     lookup_name = "lt"
     operator = "<"
     bounds = ("<",)
@@ -354,8 +365,6 @@ class InstantBefore(InstantLookup):
 
 @IsoTextField.register_lookup
 class InstantUntil(InstantLookup):
-    """The same or an earlier instant."""
-
     lookup_name = "lte"
     operator = "<="
     bounds = ("<",)
@@ -390,7 +399,6 @@ class InstantRange(lookups.Lookup):
     prepare_rhs = False
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> SqlAndParams:
-        """Return the two comparisons."""
         first, last = self.rhs
         low, low_params = compiler.compile(InstantFrom(self.lhs, first))
         high, high_params = compiler.compile(InstantUntil(self.lhs, last))

@@ -1,4 +1,4 @@
-"""What Signalbox keeps of programs that tell things more than once, or in pieces, such as Claude Code's hooks."""
+"""What Signalbox keeps of programs that tell things more than once, or in pieces, such as agents' hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coordinator.models.sessions import Session
 class EventOrigin(models.Model):
     """What an event was made of, so that the same hook, log record or transcript line is written once.
 
-    `until` is when the same text may be told anew and mean something new; NULL for what has an id of its own.
+    After `until` the same text counts as a new event; NULL for what has an id of its own.
     """
 
     key = models.TextField(primary_key=True)

@@ -52,7 +52,7 @@ class RevokedKey(models.Model):
         db_table = "revoked_keys"
 
     def __str__(self) -> str:
-        return self.key_hash
+        return str(self.key_hash)
 
 
 class SetupToken(models.Model):

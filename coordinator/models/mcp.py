@@ -50,7 +50,30 @@ class McpServer(models.Model):
         verbose_name = "MCP server"
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
+
+
+class McpServerVariable(models.Model):
+    """A variable that a server is started with elsewhere: it came with another program's database.
+
+    Signalbox starts no server with it. A value that looks secret is never shown.
+    """
+
+    pk = models.CompositePrimaryKey("server_id", "name")
+    server = models.ForeignKey(
+        McpServer,
+        models.DO_NOTHING,  # the database cascades
+        db_index=False,
+        related_name="variables",
+    )
+    name = models.TextField()
+    value = models.TextField()
+
+    class Meta:
+        db_table = "mcp_server_variables"
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.server_id}"
 
 
 class GrantQuerySet(models.QuerySet["Grant"]):

@@ -1,4 +1,4 @@
-"""Where a person wants to hear that a request waits, and what became of each message."""
+"""Where a person is notified of waiting requests, and the outcome of each message."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ class NotificationTarget(models.Model):
     """One address of one person. A webhook's secret signs what is sent there; it is shown once, to its owner."""
 
     class Kind(models.TextChoices):
-        """How a message gets there."""
-
         WEBHOOK = "webhook"
         EMAIL = "email"
 
@@ -36,8 +34,6 @@ class NotificationTarget(models.Model):
 
 
 class NotificationQuerySet(models.QuerySet["Notification"]):
-    """The questions of the sender."""
-
     def due(self, now: datetime) -> NotificationQuerySet:
         """Keep those whose time to be tried has come."""
         return self.filter(state=Notification.State.WAITING, next_at__lte=now)

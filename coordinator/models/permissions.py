@@ -21,11 +21,11 @@ class RequestStatus(models.TextChoices):
     DENIED = "denied"
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
-    AUTO_APPROVED = "auto-approved"
+    AUTO_APPROVED = "auto-approved", "Auto-approved"
 
 
 class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
-    """The questions that pages and doors ask of many requests; coordinator.approvals.standing reads one."""
+    """The questions that pages and doors ask of many requests; coordinator.policy.approvals.standing reads one."""
 
     def with_context(self) -> PermissionRequestQuerySet:
         """Load each request together with its context (None for rows of other programs)."""
@@ -35,18 +35,24 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Keep those that a person may decide at `now`: pending, and not past a readable deadline."""
         return self.filter(Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status="pending")
 
-    def lapsed(self, now: datetime) -> PermissionRequestQuerySet:
+    def expired(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those whose deadline passed, whether or not housekeeping has written that down."""
         return self.filter(Q(status="expired") | Q(status="pending", expires_at__lte=now))
 
     def in_force(self, now: datetime) -> PermissionRequestQuerySet:
-        """Keep the approvals that stand for later requests: a person's, not for once, not over, not revoked."""
+        """Keep the approvals that stand for later requests: not for once, not over, not revoked.
+
+        One that nobody decided stands only where another program's row says so: ours are for their own call alone.
+        """
         return self.filter(
             Q(expires_at__isnull=True) | Q(expires_at__gt=now),
             Q(context__isnull=True)
-            | Q(context__validity__isnull=True, context__revoked_at__isnull=True)
-            | (~Q(context__validity="once") & Q(context__revoked_at__isnull=True)),
-            status="approved",
+            | Q(
+                Q(context__validity__isnull=True) | ~Q(context__validity="once"),
+                Q(context__scope__isnull=True) | ~Q(context__scope="call"),
+                context__revoked_at__isnull=True,
+            ),
+            Q(status="approved") | Q(status="auto-approved", context__isnull=True),
         )
 
 
@@ -84,8 +90,11 @@ class PermissionContext(models.Model):
     """What the documents' table has no column for: who asked in which session with which input, and how it ended.
 
     `pending_key` is set while the request waits and unique, so that one asker's same question is one row
-    however concurrently it is asked. `subject_key` is the same for all who ask for the same thing. `deadline`
-    keeps what `expires_at` was before a decision. Rows of other programs have no context until they are decided.
+    however concurrently it is asked. `subject_key` is the digest of the call (policy.approvals.call_digest), the
+    same for all who ask for the same thing. `scope` is what an approval covers (policy.approvals.Scope), of the
+    call alone until a person says more; NULL in rows from before scopes. `cover_key` finds a lasting approval
+    (policy.coverage). `deadline` keeps what `expires_at` was before a decision. Rows of other programs have no
+    context until they are decided.
     """
 
     request = models.OneToOneField(
@@ -103,12 +112,16 @@ class PermissionContext(models.Model):
     event_id = models.BigIntegerField(null=True, blank=True)
     tool_name = models.TextField(null=True, blank=True)
     tool_input = JsonTextField(null=True, blank=True)
+    folder = models.TextField(null=True, blank=True)
+    host = models.TextField(null=True, blank=True)
     subject_key = models.TextField()
     pending_key = models.TextField(null=True, blank=True, unique=True)
     idempotency_key = models.TextField(null=True, blank=True, unique=True)
     deadline = IsoTextField(null=True, blank=True)
     needed = models.IntegerField(default=1, db_default=1)
     validity = models.TextField(null=True, blank=True)
+    scope = models.TextField(null=True, blank=True)
+    cover_key = models.TextField(null=True, blank=True)
     reason = models.TextField(null=True, blank=True)
     granted = models.BooleanField(default=False, db_default=False)
     closed_at = IsoTextField(null=True, blank=True)
@@ -142,6 +155,9 @@ class PermissionVote(models.Model):
     )
     voter = models.TextField()
     validity = models.TextField()
+    # What it covers and which bytes were judged (policy.approvals.judged_digest); NULL in votes from before scopes.
+    scope = models.TextField(null=True, blank=True)
+    judged = models.TextField(null=True, blank=True)
     reason = models.TextField(null=True, blank=True)
     wants_grant = models.BooleanField(default=False, db_default=False)
     at = IsoTextField()

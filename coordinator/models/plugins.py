@@ -33,7 +33,7 @@ class PluginSetting(models.Model):
         db_table = "plugin_settings"
 
     def __str__(self) -> str:
-        return self.plugin_id
+        return str(self.plugin_id)
 
 
 class PluginConfig(models.Model):
@@ -84,4 +84,4 @@ class RuntimePlugin(models.Model):
         db_table = "runtime_plugins"
 
     def __str__(self) -> str:
-        return self.plugin_id
+        return str(self.plugin_id)

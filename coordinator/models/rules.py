@@ -1,4 +1,4 @@
-"""What a person has laid down about the tools of coding agents."""
+"""The rules that people set for the tools of coding agents."""
 
 from __future__ import annotations
 

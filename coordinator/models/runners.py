@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 from coordinator.models.sessions import Run
 
+AUTONOMOUS, PROCEDURAL = "autonomous", "procedural"
+
 
 class RunnerQuerySet(models.QuerySet["Runner"]):
-    """Words for runners."""
-
     def with_news(self) -> Self:
         """Add `has_stops` (some stop command stands for it) and `has_work` (some run is pending for anybody)."""
         stops = StopCommand.objects.filter(runner_id=models.OuterRef("pk"))
@@ -53,8 +53,37 @@ class Runner(models.Model):
     def __str__(self) -> str:
         return self.runner_id
 
+    @property
+    def command(self) -> str | None:
+        """What it starts its executors with; None where it does not say."""
+        return self._of_executor("command")
+
+    @property
+    def executor_type(self) -> str:
+        """What its executors run: `procedural` scripts, or `autonomous` agents.
+
+        Runners from before the two types said other words here, and all of them ran agents.
+        """
+        return PROCEDURAL if self._of_executor("type") == PROCEDURAL else AUTONOMOUS
+
+    @property
+    def lifecycle(self) -> str | None:
+        """Whether its executors outlive a run (`persistent`) or not (`one_shot`); None: an older runner."""
+        return self._of_executor("lifecycle")
+
+    def _of_executor(self, name: str) -> str | None:
+        value = self.executor.get(name) if isinstance(self.executor, dict) else None
+        return value if isinstance(value, str) else None
+
+    @property
+    def agents(self) -> list[dict[str, Any]]:
+        """The procedural agents that it brings, each with a name."""
+        told = self.extra.get("agents") if isinstance(self.extra, dict) else None
+        brought = told if isinstance(told, list) else []
+        return [one for one in brought if isinstance(one, dict) and isinstance(one.get("name"), str)]
+
     def silence(self, now: datetime) -> timedelta:
-        """Return for how long nothing was heard of it; for ever where its last sign cannot be read."""
+        """Return the time since its last sign of life; timedelta.max if that cannot be read."""
         heard = self.last_heartbeat
         return now - heard if isinstance(heard, datetime) else timedelta.max
 
@@ -70,6 +99,8 @@ class Blueprint(models.Model):
     tags = JsonTextField(default=list)
     capabilities = JsonTextField(default=list)
     demands = JsonTextField(null=True)
+    type = models.TextField(null=True, help_text="`autonomous` where it does not say.")
+    parameters_schema = JsonTextField(null=True, help_text="JSON Schema of a run's parameters.")
     status = models.TextField(default="active", db_default="active")
     created_at = IsoTextField()
     modified_at = IsoTextField()
@@ -83,11 +114,15 @@ class Blueprint(models.Model):
 
 
 class Capability(models.Model):
-    """A piece that blueprints share: text for their prompt and MCP servers."""
+    """A piece that blueprints share: text for their prompt, MCP servers, a script that the runner has."""
 
     name = models.TextField(primary_key=True)
     description = models.TextField()
+    type = models.TextField(
+        null=True, help_text="`text`, `mcp` or `script`; told by what it has if not said."
+    )
     text = models.TextField(null=True)
+    script = models.TextField(null=True, help_text="The script's name, as its runner knows it.")
     mcp_servers = JsonTextField(null=True)
     created_at = IsoTextField()
     modified_at = IsoTextField()

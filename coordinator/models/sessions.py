@@ -8,10 +8,14 @@ from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 
 
 class SessionStatus(models.TextChoices):
-    """Where a session stands. `error` is the document's sixth word, found in its text only."""
+    """Where a session stands. `error` is the document's sixth word, found in its text only.
+
+    `idle` is the newest coordinator's: no run is at work, and the process that ran the last one waits for the next.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
+    IDLE = "idle"
     STOPPING = "stopping"
     STOPPED = "stopped"
     FINISHED = "finished"
@@ -19,8 +23,6 @@ class SessionStatus(models.TextChoices):
 
 
 class RunStatus(models.TextChoices):
-    """Where a run stands."""
-
     PENDING = "pending"
     CLAIMED = "claimed"
     RUNNING = "running"
@@ -58,7 +60,7 @@ class Session(models.Model):
         db_table = "sessions"
 
     def __str__(self) -> str:
-        return self.session_id
+        return str(self.session_id)
 
 
 class Event(models.Model):
@@ -144,6 +146,37 @@ class SessionWriter(models.Model):
         return f"{self.writer} of {self.session_id}"
 
 
+class SessionTitle(models.Model):
+    """What a session is about, in a few words, and who said so: a person's words stand, the agent's go before a guess.
+
+    What was made of the first prompt (`settled` once a person had spoken) gives way to both.
+    """
+
+    class Source(models.TextChoices):
+        PERSON = "person"
+        AGENT = "agent"
+        PROMPT = "prompt"
+
+    session = models.OneToOneField(
+        Session,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="session_id",
+        related_name="own_title",
+    )
+    title = models.TextField()
+    source = models.TextField()
+    settled = models.BooleanField(default=False, db_default=False)
+    set_by = models.TextField(null=True, blank=True)
+    set_at = IsoTextField()
+
+    class Meta:
+        db_table = "session_titles"
+
+    def __str__(self) -> str:
+        return self.title
+
+
 class Run(models.Model):
     """One order to an agent: start this session, or resume it, with this prompt; a runner claims it."""
 
@@ -171,7 +204,50 @@ class Run(models.Model):
         db_table = "runs"
 
     def __str__(self) -> str:
-        return self.run_id
+        return str(self.run_id)
+
+
+class RunParameters(models.Model):
+    """What a run was ordered with where that is more than a prompt: the arguments of a procedural agent."""
+
+    run = models.OneToOneField(
+        Run,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="run_id",
+        related_name="ordered_with",
+    )
+    parameters = JsonTextField()
+
+    class Meta:
+        db_table = "run_parameters"
+
+    def __str__(self) -> str:
+        return f"parameters of {self.pk}"
+
+
+class LivingExecutor(models.Model):
+    """A session's executor that outlives its runs: whose process it is, and since which run it waits.
+
+    Only that runner can resume the session. The row goes when the process ends or its runner is gone.
+    """
+
+    session = models.OneToOneField(
+        Session,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="session_id",
+        related_name="living_executor",
+    )
+    runner_id = models.TextField()
+    run_id = models.TextField()
+    since = IsoTextField()
+
+    class Meta:
+        db_table = "living_executors"
+
+    def __str__(self) -> str:
+        return f"executor of {self.pk} on {self.runner_id}"
 
 
 class HeldRun(models.Model):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 MASK = "***"
 
@@ -72,17 +73,40 @@ def is_kept(key: str, stored: str | None, submitted: str) -> bool:
     return submitted == MASK and masked(key, stored) == MASK
 
 
+def masked_servers(servers: Any) -> Any:
+    """Return an agent's MCP servers as they may be told: names of variables and headers, and none of their values."""
+    if not isinstance(servers, dict):
+        return servers
+    return {name: _masked_server(server) for name, server in servers.items()}
+
+
+def _masked_server(server: Any) -> Any:
+    if not isinstance(server, dict):
+        return MASK
+    shown: dict[str, Any] = {}
+    for name, value in server.items():
+        if name in {"env", "headers"}:
+            shown[name] = dict.fromkeys(value, MASK) if isinstance(value, dict) else MASK
+        elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+            shown[name] = masked_arguments(value)
+        elif isinstance(value, str):
+            shown[name] = masked(name, value)
+        else:
+            shown[name] = value if isinstance(value, bool | int | float | None) else MASK
+    return shown
+
+
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
     """Return a command's arguments as they may be told: `--token=***`, and `***` for what follows `--token`."""
-    told: list[str] = []
+    shown: list[str] = []
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next:
-            told.append(MASK)
+            shown.append(MASK)
         elif equals:
-            told.append(f"{name}={masked(name, value)}")
+            shown.append(f"{name}={masked(name, value)}")
         else:
-            told.append(MASK if looks_secret("", argument) else argument)
+            shown.append(MASK if looks_secret("", argument) else argument)
         hide_next = not equals and not hide_next and argument.startswith("-") and looks_secret(argument)
-    return told
+    return shown

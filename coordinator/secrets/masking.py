@@ -1,12 +1,14 @@
-"""Secrets in what machines write, put out of sight: `[masked: GitHub token 3f9a1c2e]` stands where one stood.
+"""Secrets in what machines write, put out of sight: `[masked: GitHub token 3f9a1c2e…]` stands where one stood.
 
-The eight digits are a keyed digest of the secret: the same secret is recognised wherever it comes again, and nobody
-who reads them, or has the database, can try out guesses. A masked text holds nothing that would be masked anew.
+The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as can be
+met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and nobody who
+reads a mask, or has the database, can try out guesses. People read the first eight (`short`). What decides compares
+digests of unmasked values all the same (coordinator.secrets.digests). A masked text holds nothing to mask anew.
 """
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,9 +21,11 @@ import re2
 from django.conf import settings
 
 from coordinator.errors import TooLarge
-from coordinator.secrets import shapes
+from coordinator.secrets import shapes, vendors
+from coordinator.secrets.digests import keyed
 
-MASK = re2.compile(r"\[masked: [A-Za-z ]{1,40} [0-9a-f]{8}\]")
+MASK = re2.compile(r"\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8}(?:[0-9a-f]{24})?\]")
+_LONG_MASK = re.compile(r"(\[masked: [A-Za-z0-9 ]{1,40} [0-9a-f]{8})[0-9a-f]{24}\]")
 SHORTEST = 6  # characters of text in which a secret and what gives it away can stand
 LONGEST_NAME = 100
 # Places of one event that are looked at closely (about 10 µs each); what stands behind them is left out whole.
@@ -36,20 +40,15 @@ _WHICH = re2.Set.MatchSet()
 for _shape in _SHAPES:
     _WHICH.Add(_shape.pattern)
 _WHICH.Compile()
+_KEY_BEGINS = re2.compile(vendors.BEGINNINGS.encode())
 
 
 Found = tuple[int, int, str]  # where a secret stands in a text, and its kind
 _start = itemgetter(0)
 
 
-@lru_cache(maxsize=4)
-def _key(secret_key: str) -> bytes:
-    return hashlib.blake2b(secret_key.encode(), person=b"sbx-masking").digest()
-
-
 def _digest(secret: str) -> str:
-    raw = secret.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(raw, digest_size=4, key=_key(settings.SECRET_KEY)).hexdigest()
+    return keyed(secret.encode("utf-8", "surrogatepass"))[:16].hex()
 
 
 @dataclass(slots=True)
@@ -82,11 +81,10 @@ class Masker:
             return value
         if isinstance(value, str):
             return self.text(value)
-        raw = msgspec.json.encode(value)
+        raw = msgspec.json.encode(value, enc_hook=str)
         return value if shapes.MARKS.search(raw) is None else self._walked(msgspec.json.decode(raw))
 
     def text(self, text: str | None) -> str | None:
-        """Return a text, masked."""
         if text is None or len(text) < SHORTEST:
             return text
         raw = text.encode("utf-8", "surrogatepass")
@@ -121,7 +119,7 @@ class Masker:
         end = 0
         named = _named(raw, judged=self.judged)
         after_commands = _after_commands(raw, judged=self.judged)
-        for start, stop, kind in merge(_shaped(raw), named, after_commands, key=_start):
+        for start, stop, kind in merge(_keys(raw), _shaped(raw), named, after_commands, key=_start):
             self._room -= 1
             if self._room < 0:
                 self.cut = True
@@ -130,8 +128,6 @@ class Masker:
                 found.append((start, stop, kind))
                 end = stop
         return found, len(raw)
-
-    # --- structures: without recursion, for they may be as deep as JSON can be read -----------------------------
 
     def _walked(self, root: Any) -> Any:
         """Mask a freshly decoded value in place and return it."""
@@ -213,8 +209,11 @@ def _strength(name: str) -> str:
 
 
 def _kind(name: str, secret: str) -> str:
-    if len(secret) >= 16 and (shaped := _WHICH.Match(secret)):
-        return _SHAPES[min(shaped)].kind
+    if len(secret) >= 16:
+        if key := vendors.KEY.match(secret.encode("utf-8", "surrogatepass"), 0, vendors.LONGEST):
+            return vendors.KEYS[(key.lastindex or 1) - 1].kind
+        if shaped := _WHICH.Match(secret):
+            return _SHAPES[min(shaped)].kind
     lowered = name.lower()
     for word, kind in (
         ("pass", "password"), ("pwd", "password"), ("token", "token"), ("cookie", "cookie"), ("key", "key"),
@@ -235,7 +234,9 @@ def _is_secret(value: str, *, strong: bool) -> bool:
 def _is_hollow(value: str) -> bool:
     """Say whether a value only stands for a secret: a variable, a template, a mask, a word."""
     stripped = value.strip()
-    if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("/", "./", "~/", "process.env")):
+    if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("./", "~/", "process.env")):
+        return True
+    if stripped[0] == "/" and not (shapes.AWS_SECRET.search(stripped) and _is_mixed(stripped)):
         return True
     return stripped.lower() in shapes.PLACEHOLDERS or shapes.HOLLOW.search(stripped) is not None
 
@@ -301,22 +302,37 @@ LONGEST_BARE = 1_000
 EQUALS = ord("=")
 
 
+def _keys(raw: bytes) -> Iterator[Found]:
+    """Yield the keys of known makers; no kind where one only begins like it."""
+    match = _KEY_BEGINS.search(raw)
+    while match:
+        start = match.start()
+        found = vendors.KEY.match(raw, start, start + vendors.LONGEST)
+        yield (
+            start,
+            found.end() if found else start,
+            vendors.KEYS[(found.lastindex or 1) - 1].kind if found else "",
+        )
+        match = _KEY_BEGINS.search(raw, found.end() if found else start + 1)
+
+
 def _shaped(raw: bytes) -> Iterator[Found]:
-    """Yield keys that give themselves away, and headers; no kind where one only looks like it."""
+    """Yield what else gives itself away, and headers; no kind where one only looks like it."""
     for match in _ANY.finditer(raw):
-        number = _which(raw[match.start() : match.end()])
-        start, stop = match.span()
-        if _ONE[number].groups:
-            start, stop = _ONE[number].match(raw, start, stop).span(1)
+        number, (start, stop) = _which(raw, *match.span())
         kind = _SHAPES[number].kind
-        text = _text(raw, start, stop) if kind != "private key" else ""
-        fits = not text or not _is_hollow(text)
+        text = "" if kind in {"private key", "signature"} else _text(raw, start, stop)
+        fits = not text or not _is_hollow(text.lstrip("/"))  # base64 may begin with one
         yield start, stop, kind if fits and (kind != "bearer token" or looks_random(text)) else ""
 
 
-def _which(secret: bytes) -> int:
-    """Return the number of the first shape that fits."""
-    return int(min(_WHICH.Match(secret)))
+def _which(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
+    """Return the number of the first shape that fits what stands there, and where its secret does."""
+    for number in sorted(_WHICH.Match(raw[start:stop])):
+        match = _ONE[number].match(raw, start, stop)
+        if match is not None:
+            return number, match.span(min(1, _ONE[number].groups))
+    return 0, (start, start)
 
 
 def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
@@ -415,9 +431,17 @@ def without_secrets(value: Any, *, judged: bool = False) -> Any:
     shown = found.value(value)
     if judged and found.cut:
         raise TooLarge(
-            "This holds so much that looks like secrets that nobody can judge it. Name a file instead."
+            "This holds too much that looks like secrets for a person to judge it. Name a file instead."
         )
     return shown
+
+
+def for_logs(text: str) -> str:
+    """Return a line of our own log without secrets, whatever the settings are."""
+    text = short(Masker().text(text) or "")
+    for pattern in shapes.IN_LOGS:
+        text = pattern.sub(lambda match: match.group()[: match.start(1) - match.start()] + "***", text)
+    return text
 
 
 def originals_of(*values: Any) -> dict[str, str]:
@@ -437,7 +461,12 @@ def restored(value: Any, originals: dict[str, str]) -> Any:
     return [restored(item, originals) for item in value] if isinstance(value, list) else value
 
 
+def short(text: str) -> str:
+    """Return a text for people, with the first eight digits of each mask."""
+    return _LONG_MASK.sub(r"\1]", text) if "[masked: " in text else text
+
+
 def masks_in(value: Any) -> set[str]:
     """Return the masks that a value holds."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return {mask.group() for mask in MASK.finditer(text)}

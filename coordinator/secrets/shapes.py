@@ -1,4 +1,4 @@
-"""What secrets look like in text that machines write: the keys of known makers, and values beside telling names.
+"""What secrets look like in text that machines write, beside the keys of known makers: values beside telling names.
 
 Everything that reads a whole text is an RE2 expression over UTF-8, linear in its length whatever it holds; `re` is
 for single values, by expressions that cannot backtrack, because calling it is cheaper. Texts may themselves be
@@ -14,50 +14,62 @@ from typing import NamedTuple
 
 import re2
 
+from coordinator.secrets.vendors import BEGINNINGS
+
 
 class Shape(NamedTuple):
-    """One kind of secret: what people call it, and where it stands (the whole match, else its one group)."""
+    """One kind of secret: what people call it, where it stands (the whole match, else its one group), and its mark.
+
+    The mark is found in the JSON of every text that holds one, or the text is not looked at closely.
+    """
 
     kind: str
     pattern: str
+    mark: str
 
 
-# --- keys that give themselves away ---------------------------------------------------------------------------
-
+# A word begins; in JSON within a text, what stands before it may be the letter of an escape.
+_BEGIN = r"(?:\b|\\[nrt])"
 _LINE = r"(?:\s|\\+[nrt]|[0-9]{1,6}(?:→|\\+u2192|[|:\t])|[\"',+>|-])"  # between a key's lines: breaks, numbers, quotes
 _KEY_TYPE = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-_KEY_HEAD = r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*)?"
+_KEY_HEAD = r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\\\"']*"
 _ADDRESS = r"://[^\s/?#:@\"'<>\\`]*:"
+_GAP = r"(?:\s|\\+[nrt])+"
+_WORD = r"[^\s\\\"']+"
 
 KNOWN = (
-    Shape("private key", rf"-----BEGIN {_KEY_TYPE}{_LINE}*{_KEY_HEAD}(?:{_LINE}*[A-Za-z0-9+/=]{{16,}})+"
-          rf"(?:{_LINE}*[A-Za-z0-9+/=]{{0,64}}{_LINE}*-----END {_KEY_TYPE})?"),
-    Shape("AWS access key", r"(?:\b|\\[nrt])((?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})\b"),
-    Shape("GitHub token", r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}"),
-    Shape("GitLab token", r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat)-[A-Za-z0-9_.-]{20,}"),
-    Shape("Slack token", r"xox[abeoprs](?:\.xox[a-z])?-[A-Za-z0-9-]{20,}|xapp-[0-9]-[A-Za-z0-9-]{30,}"),
-    Shape("Slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,})"),
-    Shape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,25}/([A-Za-z0-9_-]{40,100})"),
-    Shape("Stripe key", r"(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}"),
-    Shape("webhook secret", r"whsec_[A-Za-z0-9+/=_-]{24,}"),
-    Shape("Anthropic key", r"sk-ant-[A-Za-z0-9_-]{20,}"),
-    Shape("OpenAI key", r"sk-(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|\bsk-[A-Za-z0-9]{32,}"),
-    Shape("Google key", r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_.-]{20,}|GOCSPX-[A-Za-z0-9_-]{28}"),
-    Shape("npm token", r"npm_[A-Za-z0-9]{36}"),
-    Shape("PyPI token", r"pypi-Ag[A-Za-z0-9_-]{50,}"),
-    Shape("Hugging Face token", r"\bhf_[A-Za-z0-9]{34}"),
-    Shape("SendGrid key", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
-    Shape("DigitalOcean token", r"do[opr]_v1_[a-f0-9]{64}"),
-    Shape("Vault token", r"hv[sbr]\.[A-Za-z0-9_-]{24,}"),
-    Shape("Telegram token", r"(?:\b|\\[nrt])([0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b"),
-    Shape("age key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    Shape("Signalbox key", r"sbx_[A-Za-z0-9_-]{43}"),
-    Shape("JSON Web Token", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-    Shape("password", rf"{_ADDRESS}([^\s/?#@\"'<>\\`]+)@"),
-    Shape("signature", r"(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)([A-Za-z0-9%+/=_-]{30,})"),
+    Shape("private key", rf"-----BEGIN {_KEY_TYPE}(?:{_LINE}*{_KEY_HEAD})*(?:{_LINE}*[A-Za-z0-9+/=]{{16,}})+"
+          rf"(?:{_LINE}*[A-Za-z0-9+/=]{{0,64}}{_LINE}*-----END {_KEY_TYPE})?", "-----BEGIN "),
+    Shape("private key", rf"Private-Lines: ?[0-9]{{1,4}}((?:{_LINE}+[A-Za-z0-9+/=]{{16,}})+)", "Private-Lines:"),
+    Shape("Slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9][A-Za-z0-9/_-]{19,})",
+          r"hooks\.slack"),
+    Shape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,25}/([A-Za-z0-9_-]{40,100})",
+          r"discord(?:app)?\.com/api"),
+    Shape("Discord token", rf"{_BEGIN}([MNO][A-Za-z0-9_-]{{23,27}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,40}})",
+          r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}"),
+    Shape("Telegram token", rf"{_BEGIN}([0-9]{{8,10}}:AA[A-Za-z0-9_-]{{33}})", r":AA[A-Za-z0-9_-]{33}"),
+    Shape("JSON Web Token", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+          r"eyJ[A-Za-z0-9_-]{8,}\.eyJ"),
+    Shape("Azure client secret", r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}", r"[0-9]Q~[A-Za-z0-9_~.-]{8}"),
+    Shape("Azure key", r"[A-Za-z0-9]{52}JQQJ9[9D][A-Za-z0-9]{10,30}[A-Za-z0-9+/=]{0,8}", r"JQQJ9[9D]"),
+    Shape("Azure DevOps token", r"[A-Za-z0-9]{60,80}AZDO[A-Za-z0-9]{4}", "AZDO[A-Za-z0-9]{4}"),
+    Shape("Terraform token", r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}", r"\.atlasv1\."),
+    Shape("New Relic key", r"[a-f0-9]{36}NRAL", r"[a-f0-9]{8}NRAL"),
+    Shape("Mailgun key", rf"{_BEGIN}([a-f0-9]{{32}}-[a-f0-9]{{8}}-[a-f0-9]{{8}})\b",
+          r"[a-f0-9]{9}-[a-f0-9]{8}-[a-f0-9]{8}"),
+    Shape("Mailchimp key", rf"{_BEGIN}([a-f0-9]{{32}}-us[0-9]{{1,2}})\b", r"[a-f0-9]{16}-us[0-9]"),
+    Shape("password", rf"{_ADDRESS}([^\s/?#@\"'<>\\`]+)@", rf"{_ADDRESS}[^\s/?#@\"'<>\\`]+@"),
+    Shape("signature", r"(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)([A-Za-z0-9%+/=_-]{30,})",
+          "(?i:[?&](?:sig|x-amz-signature|x-goog-signature)=)"),
+    # .netrc, .pgpass
+    Shape(
+        "password",
+        rf"{_BEGIN}(?:(?:machine{_GAP}{_WORD}|default){_GAP}(?:login|account){_GAP}{_WORD}(?:{_GAP}account{_GAP}{_WORD})?"
+        rf"|machine{_GAP}{_WORD}\.{_WORD}){_GAP}password{_GAP}({_WORD})",
+        r"(?:machine|default)(?:\s|\\)[^\"]*password(?:\s|\\)",
+    ),
+    Shape("password", rf":5432:[^\s:]{{1,64}}:[^\s:]{{1,64}}:({_WORD})", ":5432:"),
 )  # fmt: skip
-
-# --- names of secrets -----------------------------------------------------------------------------------------
 
 # A value beside one of these is a secret unless it is a placeholder.
 _STRONG = (
@@ -101,17 +113,22 @@ HEADERS = (
     Shape(
         "credentials",
         r"(?i:authorization)\\*[\"'`]?\s{0,8}[:=]\s{0,8}\\*[\"'`]?"
-        r"(?i:basic|bearer|token|digest|negotiate|apikey|bot)\s{1,8}([^\s\"'`,;&|<>(){}\[\]$\\]{6,})",
+        r"(?i:basic|bearer|token|digest|negotiate|apikey|bot|ssws|flyv1)\s{1,8}([^\s\"'`,;&|<>(){}\[\]$\\]{6,})",
+        r"(?i:authorization)\\*[\"'`]?\s{0,8}[:=]",
     ),
-    Shape("bearer token", r"(?i:\bbearer)\s{1,8}([A-Za-z0-9._~+/-]{16,}=*)"),
-    Shape("cookie", r"(?i:cookie)\\*[\"'`]?\s{0,8}:\s{0,8}\\*[\"'`]?([A-Za-z0-9_.-]+=[^\r\n\"'`\\]{8,})"),
+    Shape(
+        "bearer token", rf"(?i:{_BEGIN}bearer)\s{{1,8}}([A-Za-z0-9._~+/-]{{16,}}=*)", r"(?i:bearer)(?:\s|\\)"
+    ),
+    Shape(
+        "cookie",
+        r"(?i:cookie)\\*[\"'`]?\s{0,8}:\s{0,8}\\*[\"'`]?([A-Za-z0-9_.-]+=[^\r\n\"'`\\]{8,})",
+        r"(?i:cookie\W)",
+    ),
 )
 
 FLAG = re2.compile(rf"(?i)^--?[A-Za-z0-9-]{{0,40}}?(?:{_STRONG}|{_WEAK})$")
 
 DIGIT, LETTER, SPACE = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]"), re.compile(r"\s")
-
-# --- placeholders ---------------------------------------------------------------------------------------------
 
 _WORDS = """
 password passwd pass pwd passphrase secret token key apikey api_key string str text bytes number int
@@ -127,8 +144,6 @@ HOLLOW = re.compile(
 )
 # An identifier, a path through objects, a call: code that names a secret and holds none.
 CODE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(?:\??\.[A-Za-z_][A-Za-z0-9_]*)+$")
-
-# --- what a person must see on a card -------------------------------------------------------------------------
 
 # This alone can neither run nor expand, nor name a file to read (`@file`) or who at a host (`who@host`).
 INERT = re.compile(r"^[A-Za-z0-9+=_%:,#!^?][A-Za-z0-9+/=_.%:,#!^?~-]*$")
@@ -154,20 +169,26 @@ KEY = re2.compile(
     rf"((?:[A-Za-z0-9+/=]|{_BREAK})*)(?:-----END {_KEY_TYPE})?"
 )
 KEY_WORD = re.compile(r"\\+[nrt]|([A-Za-z0-9+/=]+)")  # no word for a break
+# What begins like a path and is the base64 of 30 bytes.
+AWS_SECRET = re.compile(r"^/(?=.{39}$)[A-Za-z0-9+]{8,}(?:/[A-Za-z0-9+]*){0,2}$")
 ROOTED = re.compile(r"^/[^/]{0,12}/")
 
-# --- all in one reading ---------------------------------------------------------------------------------------
+IN_LOGS = (
+    re.compile(r"\bsbx_()[A-Za-z0-9_-]{6,}"),
+    re.compile(r"://()[^\s/?#:@]{0,200}:[^\s/?#@]{1,200}(?=@)"),
+    re.compile(r"(?i)\b(?:bearer|basic) ()[A-Za-z0-9._~+/=-]{6,}"),
+    re.compile(
+        r"(?i)\b(?:api_?key|token|password|secret|cookie)['\"]?\s*[=:]\s*['\"]?()(?!\[masked: )[^\s&'\",;]+"
+    ),
+)
 
-# Where this is not found, in an event's JSON as it stands, there is no secret. Bounds of words are not asked for,
+# Where this is not found, in an event's JSON as it stands, there is no secret. It is put together from the marks
+# that stand beside the shapes, so that none can be narrower than what it is for. Bounds of words are not asked for,
 # since before them JSON may have put an escape.
 MARKS = re2.compile(
     (
-        r"-----BEGIN |AKIA|ASIA|ABIA|ACCA|"
-        r"gh[pousr]_[A-Za-z0-9]{8}|github_pat_|gl[a-z]{2,5}-[A-Za-z0-9_.-]{20}|xox[a-z]|"
-        r"xapp-|hooks\.slack|discord(?:app)?\.com/api|[sr]k_(?:live|test)_|whsec_|sk-[A-Za-z0-9-]{8}|AIza|ya29\.|GOCSPX-|"
-        r"npm_[A-Za-z0-9]{8}|pypi-Ag|hf_[A-Za-z0-9]{16}|SG\.[A-Za-z0-9_-]{22}|do[opr]_v1_|hv[sbr]\.|:AA[A-Za-z0-9_-]{33}|"
-        r"AGE-SECRET|sbx_|eyJ[A-Za-z0-9_-]{8,}\.eyJ|://[^\s/?#:@\"'<>\\`]*:[^\s/?#@\"'<>\\`]+@|"
-        r"(?i:bearer\s|curl|mysql|sshpass|cookie\W|[?&](?:sig|x-amz-signature|x-goog-signature)=)|"
-        rf"(?i:{_STRONG}|{_WEAK}){_AFTER}(?:\\*[\"'`])?(?:{_TYPE}\s{{0,8}}[:=,]|[ \t]+[^ \t])"
+        "|".join(dict.fromkeys((BEGINNINGS, *(shape.mark for shape in (*KNOWN, *HEADERS)))))
+        + rf"|(?i:curl|mysql|sshpass)|(?i:{_STRONG}|{_WEAK}){_AFTER}"
+        rf"(?:\\*[\"'`])?(?:{_TYPE}\s{{0,8}}[:=,]|[ \t]+[^ \t])"
     ).encode()
 )

@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from coordinator.actions import agents
-from coordinator.actors import Actor
-from coordinator.instants import EPOCH
+from coordinator.chat.presence import status_of
+from coordinator.identity.actors import Actor
+from coordinator.lib.instants import EPOCH
 from coordinator.models import Agent, AgentPlugin
-from coordinator.presence import status_of
 from dashboard.admin import columns
 from dashboard.admin.filters import period
 from dashboard.admin.forms import TextColumnField
@@ -22,8 +22,6 @@ from dashboard.templatetags.signalbox import status, time
 
 
 class AssignmentForm(RowForm):
-    """One plugin of an agent."""
-
     key = TextColumnField(label="Plugin id", widget=forms.TextInput)
     pos_x = forms.IntegerField(label="Position x", initial=0, min_value=-(2**63), max_value=2**63 - 1)
     pos_y = forms.IntegerField(label="Position y", initial=0, min_value=-(2**63), max_value=2**63 - 1)
@@ -78,7 +76,7 @@ def last_seen_cell(row: Agent) -> Any:
 @admin.display(description="power switch")
 def guard_cell(row: Agent) -> str:
     """Say whether a password guards the switch; the hash itself is never shown."""
-    return "Guarded by a password" if row.power_password_hash else "Not guarded"
+    return "Protected by a password" if row.power_password_hash else "Not guarded"
 
 
 POWER = columns.flag("enabled")
@@ -92,8 +90,6 @@ STANDING = [
 
 @admin.register(Agent)
 class AgentAdmin(WithRows):
-    """An agent and the plugins it uses."""
-
     row_kinds = (AssignmentRows(),)
     list_display = (
         columns.code("id"),
@@ -116,7 +112,7 @@ class AgentAdmin(WithRows):
         fields = [POWER if guarded and name == "enabled" else name for name in agents.EDITABLE]
         return [
             (None, {"fields": [*fields, "version"]}),
-            ("As it stands", {"fields": STANDING}),
+            ("Current state", {"fields": STANDING}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:

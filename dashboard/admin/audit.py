@@ -14,8 +14,6 @@ RESULTS = ("success", "failure", "allowed", "denied", "expired")
 
 @admin.register(AuditLog)
 class AuditLogAdmin(ViewOnlyAdmin):
-    """Who did, or was refused, what."""
-
     list_display = (
         columns.moment("timestamp"),
         columns.text("event_type", label="event"),

@@ -8,9 +8,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from coordinator.actions import chat
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import ChatAttachment, ChatMessage
 from coordinator.models.chat import ChatSource, StorageType
+from coordinator.secrets.masking import without_secrets
 from dashboard.admin import columns
 from dashboard.admin.filters import period, words
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
@@ -22,11 +23,12 @@ SHOWN = 120
 @admin.display(description="content")
 def beginning_cell(row: ChatMessage) -> Any:
     """Draw the first text of a message, or the beginning of what it holds."""
-    blocks = row.content if isinstance(row.content, list) else []
+    content = without_secrets(row.content)
+    blocks = content if isinstance(content, list) else []
     texts = [
         block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
     ]
-    return (texts[0] if texts else pretty_json(row.content))[:SHOWN]
+    return (texts[0] if texts else pretty_json(content))[:SHOWN]
 
 
 @admin.register(ChatMessage)

@@ -66,6 +66,6 @@ class EventOriginAdmin(ViewOnlyAdmin):
     )
     list_filter = (present("until", "end"),)
     search_fields = ("key__exact", "session__session_id__exact")
-    search_help_text = "An origin or a session's id, written out in full."
+    search_help_text = "The complete origin or session id."
     sortable_by = ()
     ordering = ("key",)

@@ -41,7 +41,6 @@ def text(name: str, *, label: str = "", sortable: bool = True, shown: int = SHOW
 
 
 def code(name: str, *, label: str = "", sortable: bool = True) -> Cell:
-    """Draw machine text: ids, paths, keys."""
     return column(
         name,
         lambda value: format_html("<code>{}</code>", Truncator(value).chars(SHOWN)),

@@ -26,8 +26,6 @@ TOPICS = (
 
 @admin.register(Change)
 class ChangeAdmin(ViewOnlyAdmin):
-    """What changed, in the order in which it was committed."""
-
     list_display = (
         columns.column("id", str),
         columns.moment("at", sortable=False),
@@ -38,6 +36,6 @@ class ChangeAdmin(ViewOnlyAdmin):
     )
     list_filter = (words("topic", TOPICS), words("op", ("insert", "update", "delete")))
     search_fields = ("key__exact", "parent__exact")
-    search_help_text = "A row's or its parent's id, written out in full."
+    search_help_text = "The complete id of a row or its parent."
     sortable_by = ("id",)
     ordering = ("-id",)

@@ -23,8 +23,6 @@ def words(
     offered = list(known)
 
     class Words(SimpleListFilter):
-        """The rows whose column holds the chosen word."""
-
         parameter_name = field
 
         def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
@@ -44,8 +42,6 @@ def words(
 
 
 def present(field: str, title: str) -> type[SimpleListFilter]:
-    """Return a filter by whether a column holds anything."""
-
     class Present(SimpleListFilter):
         """The rows that have, or have not, a value in the column."""
 
@@ -101,17 +97,14 @@ class Period(ListFilter):
 
     @property
     def span_name(self) -> str:
-        """The span's name in the query."""
         return f"{self.field}_within"
 
     @property
     def first_name(self) -> str:
-        """The first day's name in the query."""
         return f"{self.field}_first"
 
     @property
     def last_name(self) -> str:
-        """The last day's name in the query."""
         return f"{self.field}_last"
 
     @property

@@ -14,7 +14,9 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from coordinator.models.fields import JsonTextField, OddText
+from coordinator.lib import json_bounds
+from coordinator.models import UnreadableText
+from coordinator.models.fields import JsonTextField
 from coordinator.models.plugins import PluginPermission
 
 
@@ -24,7 +26,8 @@ def one_line_breaks(text: str) -> str:
 
 
 def strict_json(text: str) -> Any:
-    """Return the decoded JSON. Raises ValueError also for NaN and Infinity, which are no JSON."""
+    """Return the decoded JSON. Raises ValueError also for NaN and Infinity, which are no JSON, and for too deep."""
+    json_bounds.check(text.encode("utf-8", "surrogatepass"))
     return json.loads(text, parse_constant=_refuse_constant)
 
 
@@ -67,7 +70,7 @@ class JsonColumnField(forms.CharField):
 
     def prepare_value(self, value: Any) -> Any:
         """Return the text to show: typed text and odd text as they are, decoded JSON indented."""
-        if isinstance(value, OddText | _Typed):
+        if isinstance(value, UnreadableText | _Typed):
             return str(value)
         return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
 
@@ -76,7 +79,7 @@ class JsonColumnField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         text = one_line_breaks(value or "")
-        if isinstance(self.stored, OddText) and text == one_line_breaks(self.stored):
+        if isinstance(self.stored, UnreadableText) and text == one_line_breaks(self.stored):
             return self.stored
         if not text.strip():
             return None

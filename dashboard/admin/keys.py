@@ -16,14 +16,11 @@ SHOWN_OF_HASH = 12
 
 @admin.display(description="scopes")
 def scopes_cell(row: ApiKey) -> Any:
-    """Draw the scopes, or the column as it stands."""
     return ", ".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ViewOnlyAdmin):
-    """Machines' keys."""
-
     list_display = (
         columns.text("name"),
         columns.code("prefix", label="begins with"),
@@ -43,14 +40,11 @@ class ApiKeyAdmin(ViewOnlyAdmin):
 
 @admin.display(description="key")
 def hash_cell(row: RevokedKey) -> str:
-    """Draw the beginning of the hash."""
-    return f"{row.key_hash[:SHOWN_OF_HASH]}…"
+    return f"{(row.key_hash or '')[:SHOWN_OF_HASH]}…"
 
 
 @admin.register(RevokedKey)
 class RevokedKeyAdmin(ViewOnlyAdmin):
-    """Hashes of keys that are refused for ever."""
-
     list_display = (hash_cell, columns.moment("revoked_at"))
     list_filter = (period("revoked_at"),)
     ordering = ("-revoked_at",)
@@ -58,14 +52,11 @@ class RevokedKeyAdmin(ViewOnlyAdmin):
 
 @admin.display(description="token")
 def token_cell(row: SetupToken) -> str:
-    """Draw the beginning of the token's hash."""
     return f"{row.token_hash[:SHOWN_OF_HASH]}…"
 
 
 @admin.register(SetupToken)
 class SetupTokenAdmin(ViewOnlyAdmin):
-    """Links that made, or may make, the first administrator."""
-
     list_display = (token_cell, columns.moment("created_at"), columns.moment("used_at"))
     list_filter = (present("used_at", "used"),)
     ordering = ("-created_at",)

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from coordinator.actions import mcp_servers
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
 from dashboard.admin import columns
@@ -86,8 +86,6 @@ CREATED_AT = columns.moment("created_at")
 
 @admin.register(Grant)
 class GrantAdmin(ViewOnlyAdmin):
-    """Who may use which server or tool, to read."""
-
     list_display = (
         columns.column("id", str),
         columns.text("entry_type"),

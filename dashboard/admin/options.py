@@ -15,13 +15,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, SignalboxError
+from coordinator.identity.actors import Actor, person
+from coordinator.identity.roles import ADMIN, has_role
 from coordinator.models.fields import TimeField
-from coordinator.roles import ADMIN, has_role
 from dashboard.admin import columns
 from dashboard.admin.forms import StoredForm, form_field
-from dashboard.paginator import CappedPaginator
+from dashboard.lists.paginator import CappedPaginator
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -117,13 +117,11 @@ class TableAdmin(ModelAdmin):
         return []
 
     def audit_target(self, object_id: str) -> str:
-        """Return how the audit log names the row."""
         return object_id
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        """Lead to the audit rows about the row."""
         query = urlencode({"target_id": self.audit_target(unquote(object_id))})
         return HttpResponseRedirect(f"{reverse('admin:coordinator_auditlog_changelist')}?{query}")
 
@@ -174,15 +172,12 @@ class ActionAdmin(TableAdmin):
         raise NotImplementedError
 
     def version_of(self, row: Any) -> str:
-        """Return the version of the row that an editor sees."""
         raise NotImplementedError
 
     def consequences(self, rows: list[Any]) -> dict[str, int]:
-        """Return how many rows of what a deletion takes along."""
         return {}
 
     def refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
-        """Return why which of the rows cannot be deleted."""
         return []
 
     def formfield_for_dbfield(
@@ -199,7 +194,6 @@ class ActionAdmin(TableAdmin):
         return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the declared fields, with the version hidden among them."""
         shown = list(super().get_fieldsets(request, obj))
         return [*shown, (None, {"fields": ["version"]})]
 
@@ -254,20 +248,20 @@ class ActionAdmin(TableAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        return self._or_told(
+        return self._or_message(
             request,
             lambda: super(ActionAdmin, self).delete_view(request, object_id, extra_context),
             reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_change", args=[object_id]),
         )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        return self._or_told(
+        return self._or_message(
             request,
             lambda: super(ActionAdmin, self).changelist_view(request, extra_context),
             request.get_full_path(),
         )
 
-    def _or_told(self, request: HttpRequest, view: Callable[[], Any], back: str) -> HttpResponse:
+    def _or_message(self, request: HttpRequest, view: Callable[[], Any], back: str) -> HttpResponse:
         """Return the view's answer; if an action refuses, lead `back` with its reason as a message."""
         try:
             answer: HttpResponse = view()

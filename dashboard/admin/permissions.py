@@ -13,8 +13,6 @@ from dashboard.admin.options import ViewOnlyAdmin
 
 @admin.register(PermissionRequest)
 class PermissionRequestAdmin(ViewOnlyAdmin):
-    """What agents asked for, and who answered."""
-
     list_display = (
         columns.code("request_id", label="request"),
         columns.word("status"),

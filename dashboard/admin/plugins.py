@@ -12,9 +12,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 
 from coordinator.actions import plugin_permissions, plugin_values, plugins
-from coordinator.actors import Actor
-from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin
-from coordinator.models.fields import OddText
+from coordinator.identity.actors import Actor
+from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin, UnreadableText
 from coordinator.models.plugins import PluginPermission
 from coordinator.secrets import MASK, looks_secret, masked
 from dashboard.admin import columns
@@ -34,10 +33,10 @@ class PluginForm(StoredForm):
     is_active = forms.BooleanField(label="Active", required=False, initial=True)
     allowed_permissions = PermissionsField(label="Allowed permissions")
     replace_unreadable = forms.BooleanField(
-        label="Replace what cannot be read by the permissions ticked above", required=False
+        label="Replace the unreadable value with the permissions ticked above", required=False
     )
     reason = forms.CharField(
-        label="Reason", required=False, max_length=500, help_text="Kept in the audit log."
+        label="Reason", required=False, max_length=500, help_text="Recorded in the audit log."
     )
 
     class Meta:
@@ -62,7 +61,7 @@ class PluginForm(StoredForm):
         ):
             self.add_error(
                 "allowed_permissions",
-                "What is stored cannot be read. Tick the box below to replace it, or leave these empty.",
+                "The stored value cannot be read. Tick the box below to replace it, or leave these empty.",
             )
         return cleaned
 
@@ -81,13 +80,14 @@ class ValueRows(Rows):
     form = ValueForm
     owner_name = "plugin_id"
 
-    def __init__(self, values: plugin_values.Values[Any], *, prefix: str, title: str, hint: str = "") -> None:
+    def __init__(
+        self, values: plugin_values.ValueTable[Any], *, prefix: str, title: str, hint: str = ""
+    ) -> None:
         self.values = values
         self.model, self.key_name, self.value_name = values.model, values.key_name, values.value_name
         self.prefix, self.title, self.hint = prefix, title, hint
 
     def value_of(self, row: Any) -> str | None:
-        """Return the stored value."""
         value: str | None = getattr(row, self.value_name)
         return value
 
@@ -140,7 +140,7 @@ DATA_ROWS = ValueRows(
     plugin_values.DATA,
     prefix="data",
     title="Stored values",
-    hint="What the plugin keeps for itself. It may overwrite these at any time.",
+    hint="Values that the plugin stores itself. It may overwrite them at any time.",
 )
 
 
@@ -155,14 +155,13 @@ def permissions_cell(row: PluginSetting) -> Any:
     )
 
 
-@admin.display(description="Also stored, and kept")
+@admin.display(description="Other stored permissions")
 def foreign_permissions(row: PluginSetting) -> Any:
-    """Draw what the column holds beside the known permissions."""
     held = row.allowed_permissions
     if held is None:
         return NOTHING
     if not isinstance(held, list):
-        shown = str(held) if isinstance(held, OddText) else pretty_json(held)
+        shown = str(held) if isinstance(held, UnreadableText) else pretty_json(held)
         return format_html('Not a list of permissions: <pre class="code">{}</pre>', shown)
     foreign = [name for name in held if name not in PluginPermission.values]
     return format_html_join(", ", "<code>{}</code>", ((pretty_json(name),) for name in foreign)) or NOTHING
@@ -170,8 +169,6 @@ def foreign_permissions(row: PluginSetting) -> Any:
 
 @admin.register(PluginSetting)
 class PluginAdmin(WithRows):
-    """A plugin, its permissions, its configuration and what it keeps."""
-
     form = PluginForm
     row_kinds = (CONFIG_ROWS, DATA_ROWS)
     list_display = (columns.code("plugin_id"), columns.flag("is_active", label="state"), permissions_cell)
@@ -233,10 +230,10 @@ class PluginAdmin(WithRows):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if request.method == "GET":
-            self._tell_of_strays(request)
+            self._warn_about_unregistered(request)
         return super().changelist_view(request, extra_context)
 
-    def _tell_of_strays(self, request: HttpRequest) -> None:
+    def _warn_about_unregistered(self, request: HttpRequest) -> None:
         """Name plugins that have a configuration but no row here: it could not be reached otherwise."""
         known = PluginSetting.objects.values("plugin_id")
         strays = PluginConfig.objects.exclude(plugin_id__in=known).values_list("plugin_id", flat=True)
@@ -246,14 +243,15 @@ class PluginAdmin(WithRows):
             links = ((f"{add}?{urlencode({'plugin_id': plugin_id})}", plugin_id) for plugin_id in found)
             names = format_html_join(", ", '<a href="{}">{}</a>', links)
             messages.warning(
-                request, format_html("Configured, but not known as plugins: {}. Add them to edit.", names)
+                request,
+                format_html(
+                    "These have a configuration but are not registered: {}. Add them to edit it.", names
+                ),
             )
 
 
 @admin.register(RuntimePlugin)
 class RuntimePluginAdmin(ViewOnlyAdmin):
-    """Plugins written while the system ran, to read."""
-
     list_display = (
         columns.code("plugin_id"),
         columns.flag("is_active", label="state"),

@@ -19,7 +19,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils.functional import cached_property
 
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from dashboard.admin.forms import TextColumnField
 from dashboard.admin.options import ActionAdmin, actor_of
 
@@ -42,13 +42,12 @@ class RowForm(forms.Form):
 
     @property
     def is_stored(self) -> bool:
-        """Say whether the form shows a row of the database."""
         return self.stored_key is not None
 
     def clean_stored(self) -> str:
         text: str = self.cleaned_data["stored"]
         if text and not self.is_stored:
-            raise ValidationError("This row cannot be read any more. Reload the page.")
+            raise ValidationError("This row can no longer be read. Reload the page.")
         return text
 
     @property
@@ -82,7 +81,6 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
 
     @cached_property
     def current(self) -> dict[str, Any]:
-        """The rows in question as they are now, by key."""
         if not self.is_bound:
             return {self.rows.key_of(row): row for row in self.page.rows}
         sent = (self._sent_key(number) for number in range(self.total_form_count()))
@@ -129,17 +127,15 @@ class RowPage:
 
     @property
     def previous_query(self) -> str:
-        """The query of the page before, or nothing."""
         return self._query(self.number - 1) if self.number > 1 else ""
 
     @property
     def next_query(self) -> str:
-        """The query of the page after, or nothing."""
         return self._query(self.number + 1) if self.more else ""
 
     @property
     def kept(self) -> list[tuple[str, str]]:
-        """What else stands in the query, for the form that filters."""
+        """The other parameters of the query, for the filter form."""
         mine = {f"{self.prefix}-page", f"{self.prefix}-begins"}
         return [(name, str(value)) for name, value in self.query.dict().items() if name not in mine]
 
@@ -169,15 +165,12 @@ class Rows:
         return self.of(owner).filter(**{f"{self.key_name}__in": keys})
 
     def key_of(self, row: Any) -> str:
-        """Return what names the row within its owner."""
         return str(getattr(row, self.key_name))
 
     def version_of(self, row: Any) -> str:
-        """Return the version that the page shows."""
         raise NotImplementedError
 
     def values_of(self, row: Any) -> dict[str, Any]:
-        """Return what the form shows of the row."""
         raise NotImplementedError
 
     def prepare(self, form: Any) -> None:
@@ -188,19 +181,15 @@ class Rows:
         raise NotImplementedError
 
     def add(self, owner: Any, form: Any, by: Actor) -> None:
-        """Add a row through an action."""
         raise NotImplementedError
 
     def change(self, owner: Any, form: Any, by: Actor) -> None:
-        """Change a row through an action."""
         raise NotImplementedError
 
     def delete(self, owner: Any, form: Any, by: Actor) -> None:
-        """Delete a row through an action."""
         raise NotImplementedError
 
     def page(self, request: HttpRequest, owner: Any) -> RowPage:
-        """Return the page of rows that the query asks for."""
         beginning = request.GET.get(f"{self.prefix}-begins", "")
         asked = request.GET.get(f"{self.prefix}-page", "1")
         number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1

@@ -10,6 +10,8 @@ from django.http import HttpRequest
 
 from coordinator.models import Event, EventContext, Run, Session
 from coordinator.models.sessions import RunStatus, SessionStatus
+from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.events import JSON_COLUMNS
 from dashboard.admin import columns
 from dashboard.admin.filters import period, present, words
 from dashboard.admin.options import ViewOnlyAdmin
@@ -28,8 +30,6 @@ LARGEST_ID = 2**63 - 1
 
 @admin.register(Session)
 class SessionAdmin(ViewOnlyAdmin):
-    """Sessions."""
-
     list_display = (
         columns.code("session_id", label="session"),
         columns.word("status"),
@@ -64,10 +64,10 @@ class EventAdmin(ViewOnlyAdmin):
         columns.text("timestamp", sortable=False),
     )
     list_filter = (words("event_type", EVENT_TYPES),)
-    list_without = ("tool_input", "tool_output", "content", "reason")
+    list_without = (*JSON_COLUMNS, "reason")
     sortable_by = ("id",)
     search_fields = ("id",)
-    search_help_text = "An event's id, a session's id, an event type or a tool's name, written out in full."
+    search_help_text = "The complete id of an event or session, an event type, or a tool's name."
     ordering = ("-id",)
 
     def get_search_results(
@@ -97,17 +97,15 @@ class EventContextAdmin(ViewOnlyAdmin):
         columns.text("source", sortable=False),
         columns.moment("received_at", sortable=False),
     )
-    list_filter = (words("source", ("executor", "claude-code", "telemetry", "transcript", "other")),)
+    list_filter = (words("source", ("executor", *AGENTS, "telemetry", "transcript", "other")),)
     search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
-    search_help_text = "A session's, tool use's, run's or prompt's id, written out in full."
+    search_help_text = "The complete id of a session, tool use, run or prompt."
     sortable_by = ("event_id",)
     ordering = ("-event_id",)
 
 
 @admin.register(Run)
 class RunAdmin(ViewOnlyAdmin):
-    """Runs."""
-
     list_display = (
         columns.code("run_id", label="run"),
         columns.word("status"),

@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils.http import urlencode
 
-from coordinator.roles import ADMIN, has_role
-from dashboard.guards import refuse
+from coordinator.identity.roles import ADMIN, has_role
+from dashboard.frame.guards import refuse
 from dashboard.views.accounts import next_url
 
 

@@ -18,9 +18,9 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from coordinator.actions import accounts, users
-from coordinator.actors import Actor, person
 from coordinator.errors import SignalboxError
-from coordinator.roles import ADMIN, APPROVER, ROLES, VIEWER
+from coordinator.identity.actors import Actor, person
+from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
 from dashboard.admin import columns
 from dashboard.admin.filters import period
 from dashboard.admin.forms import StoredForm
@@ -36,22 +36,18 @@ ROLE_CHOICES = [
 
 
 class RoleField(forms.ChoiceField):
-    """The person's role."""
-
     def __init__(self) -> None:
         super().__init__(choices=ROLE_CHOICES, required=False, widget=forms.RadioSelect, label="Role")
 
 
 class PersonForm(StoredForm):
-    """A person as they are."""
-
     role = RoleField()
 
     class Meta:
         model = User
         fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
         help_texts = {
-            "is_active": "Somebody who left is switched off rather than deleted.",
+            "is_active": "Deactivate people who left instead of deleting them.",
             "is_superuser": "An admin, whatever the role says.",
         }
 
@@ -61,8 +57,6 @@ class PersonForm(StoredForm):
 
 
 class NewPersonForm(BaseUserCreationForm, StoredForm):  # type: ignore[type-arg]
-    """A new person, with a first password."""
-
     role = RoleField()
 
     class Meta:
@@ -72,7 +66,6 @@ class NewPersonForm(BaseUserCreationForm, StoredForm):  # type: ignore[type-arg]
 
 @admin.display(description="role")
 def role_cell(row: User) -> str:
-    """Draw the role; the groups were read with the list."""
     names = {group.name for group in row.groups.all()}
     role = next((role for role in reversed(ROLES) if role in names), "none")
     return "admin (superuser)" if row.is_superuser else role
@@ -80,9 +73,10 @@ def role_cell(row: User) -> str:
 
 @admin.display(description="password")
 def password_cell(row: User) -> Any:
-    """Lead to the page that sets a new password."""
     url = reverse("admin:auth_user_password_change", args=[row.pk])
-    words = "Set a new password" if row.has_usable_password() else "None: cannot sign in. Set one"
+    words = (
+        "Set a new password" if row.has_usable_password() else "No password: cannot sign in. Set a password"
+    )
     return format_html('<a href="{}">{}</a>', url, words)
 
 
@@ -95,8 +89,6 @@ for _model in (User, Group):  # django.contrib.auth registers its own, which wri
 
 @admin.register(User)
 class PersonAdmin(ActionAdmin):
-    """People."""
-
     form = PersonForm
     list_display = (
         columns.text("username", label="name"),
@@ -135,7 +127,7 @@ class PersonAdmin(ActionAdmin):
         return [
             (None, {"fields": ["username", password_cell, "first_name", "last_name", "email", "version"]}),
             ("May", {"fields": ["role", "is_active", "is_superuser"]}),
-            ("As it stands", {"fields": list(SEEN)}),
+            ("Current state", {"fields": list(SEEN)}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -192,7 +184,6 @@ class PersonAdmin(ActionAdmin):
 
 @admin.display(description="members")
 def members_cell(row: Group) -> Any:
-    """Draw links to the members' pages."""
     links = (
         (reverse("admin:auth_user_change", args=[user.pk]), user.get_username())
         for user in row.user_set.all()

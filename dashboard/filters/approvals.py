@@ -7,17 +7,15 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from coordinator.models import PermissionRequest
+from coordinator.models.permissions import RequestStatus as Status
 from dashboard.filters.days import DaysFilter
 
 STANDINGS = (
     ("waiting", "Waiting"),
-    ("approved", "Approved"),
+    (Status.APPROVED.value, Status.APPROVED.label),
     ("in-force", "Approved, in force"),
-    ("over", "Approved, over or revoked"),
-    ("denied", "Denied"),
-    ("expired", "Expired"),
-    ("withdrawn", "Withdrawn"),
-    ("auto-approved", "Auto-approved"),
+    ("over", "Approved, ended or revoked"),
+    *((one.value, one.label) for one in Status if one not in (Status.PENDING, Status.APPROVED)),
 )
 Rows = QuerySet[PermissionRequest]
 
@@ -52,12 +50,14 @@ class RequestFilter(DaysFilter):
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if standing == "waiting":
             kept = everything.waiting(now)
-        elif standing == "expired":
-            kept = everything.lapsed(now)
+        elif standing == Status.EXPIRED:
+            kept = everything.expired(now)
         elif standing == "in-force":
             kept = everything.in_force(now)
         elif standing == "over":
-            kept = everything.filter(status="approved").exclude(pk__in=everything.in_force(now).values("pk"))
+            kept = everything.filter(status=Status.APPROVED).exclude(
+                pk__in=everything.in_force(now).values("pk")
+            )
         else:
             kept = everything.filter(status=standing)
         return rows.filter(pk__in=kept.values("pk"))

@@ -12,8 +12,6 @@ Rows = QuerySet[AuditLog]
 
 
 class AuditFilter(DaysFilter):
-    """Event, actor, target, permission, result, trace, dates and words."""
-
     moment = "timestamp"
 
     q = django_filters.CharFilter(method="with_words", label="Search")

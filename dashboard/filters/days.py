@@ -31,7 +31,7 @@ class Days:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """Read `since`, `until` and `zone` of a query string; what cannot be read is as if it were not there."""
+        """Read `since`, `until` and `zone` of a query string; unreadable values are ignored."""
         zone = str(data.get("zone") or "UTC")
         return cls(_day(data.get("since")), _day(data.get("until")), zone if _zone(zone) else "UTC")
 
@@ -76,15 +76,12 @@ class DaysFilter(django_filters.FilterSet):  # type: ignore[misc] # the library 
 
     @cached_property
     def days(self) -> Days:
-        """The days that are asked for."""
         return Days.of(self.data or {})
 
     def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
-        """Keep what happened on the first day or later."""
         start = self.days.start
         return rows if start is None else rows.filter(**{f"{self.moment}__gte": start})
 
     def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
-        """Keep what happened on the last day or earlier."""
         end = self.days.end
         return rows if end is None else rows.filter(**{f"{self.moment}__lt": end})

@@ -8,7 +8,7 @@ import django_filters
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from coordinator import calls
+from coordinator.mcp import calls
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import EntryType, GrantPermission
 
@@ -25,8 +25,6 @@ Rows = QuerySet[Grant]
 
 
 class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library has no types
-    """Words, standing, server, kind, permission, and how long unused."""
-
     q = django_filters.CharFilter(method="with_words")
     standing = django_filters.ChoiceFilter(choices=STANDINGS, method="with_standing")
     server = django_filters.CharFilter(field_name="server_id")
@@ -36,7 +34,6 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
     unused = django_filters.ChoiceFilter(choices=UNUSED, method="unused_for")
 
     def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
-        """Keep rows that hold every word."""
         for word in words.replace("\0", "").split():
             rows = rows.filter(
                 Q(agent_id__icontains=word)
@@ -48,7 +45,6 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows
 
     def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
-        """Keep rows by where they stand now."""
         return by_standing(rows, standing, timezone.now())
 
     def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:

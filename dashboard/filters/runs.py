@@ -8,8 +8,6 @@ from dashboard.filters.days import DaysFilter
 
 
 class RunFilter(DaysFilter):
-    """Status, runner, session and days."""
-
     status = django_filters.CharFilter(field_name="status")
     runner = django_filters.CharFilter(field_name="runner_id")
     session = django_filters.CharFilter(field_name="session_id")

@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
+from coordinator.search import files
 from dashboard.filters.days import DaysFilter
 
 Rows = QuerySet[Session]
@@ -22,7 +23,7 @@ IN_UTC = Q(created_at__text__endswith="+00:00", created_at__text__contains="T")
 
 
 class SessionFilter(DaysFilter):
-    """Words, status, agent, host, directory, parent, dates, errors, pending approvals.
+    """Words, status, agent, host, directory, tool, file, parent, dates, errors, pending approvals.
 
     Without any of them only the sessions that nobody's session started are listed; their children unfold.
     """
@@ -32,6 +33,8 @@ class SessionFilter(DaysFilter):
     agent = django_filters.CharFilter(field_name="agent_name", label="Agent")
     host = django_filters.CharFilter(field_name="hostname", label="Host")
     dir = django_filters.CharFilter(field_name="project_dir", lookup_expr="icontains", label="Directory")
+    tool = django_filters.CharFilter(method="with_tool", label="Tool")
+    file = django_filters.CharFilter(method="with_file", label="File touched")
     parent = django_filters.CharFilter(field_name="parent_session_id", label="Parent")
     errors = django_filters.BooleanFilter(
         method="with_errors", widget=forms.CheckboxInput, label="With errors"
@@ -42,7 +45,6 @@ class SessionFilter(DaysFilter):
 
     @property
     def is_on(self) -> bool:
-        """Say whether anything is asked for."""
         data: QueryDict = self.data
         return any(data.get(name) for name in self.filters)
 
@@ -54,12 +56,11 @@ class SessionFilter(DaysFilter):
 
     @property
     def qs(self) -> Rows:
-        """The sessions that match."""
         rows: Rows = super().qs
         return rows if self.is_on else rows.filter(parent_session__isnull=True)
 
     def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
-        """Keep sessions that hold every word in one of their columns."""
+        """Keep sessions that hold every word in their title or one of their columns."""
         for word in words.split():
             rows = rows.filter(
                 Q(session_id__icontains=word)
@@ -67,25 +68,29 @@ class SessionFilter(DaysFilter):
                 | Q(hostname__icontains=word)
                 | Q(project_dir__icontains=word)
                 | Q(executor_session_id__icontains=word)
+                | Q(own_title__title__icontains=word)
             )
         return rows
 
+    def with_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
+        return rows.filter(pk__in=files.sessions_calling(tool))
+
+    def with_file(self, rows: Rows, _name: str, path: str) -> Rows:
+        return rows.filter(pk__in=files.sessions_touching(path))
+
     def with_errors(self, rows: Rows, _name: str, wanted: bool) -> Rows:
-        """Keep sessions in which a call failed."""
         if not wanted:
             return rows
         # Reads sbx_events_errors once; a look into it per session costs 100,000 sessions four times as long.
         return rows.filter(pk__in=Event.objects.filter(error__isnull=False).order_by().values("session_id"))
 
     def with_waiting(self, rows: Rows, _name: str, wanted: bool) -> Rows:
-        """Keep sessions whose agent waits for a person."""
         if not wanted:
             return rows
         asked = PermissionContext.objects.filter(request__status="pending", session_id__isnull=False)
         return rows.filter(pk__in=asked.values("session_id"))
 
     def from_start(self, rows: Rows, _name: str, _day: str) -> Rows:
-        """Keep what was started on the first day or later."""
         start = self.days.start
         if start is None:
             return rows
@@ -95,7 +100,6 @@ class SessionFilter(DaysFilter):
         return rows.filter(stretch & (clearly | in_utc | (~IN_UTC & Q(created_at__gte=start))))
 
     def to_end(self, rows: Rows, _name: str, _day: str) -> Rows:
-        """Keep what was started on the last day or earlier."""
         end = self.days.end
         if end is None:
             return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordinator.timeline import Stored
+from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import agents, files, mcp, shell, web
 from dashboard.looks.parts import Look, Part, error_part, output_parts, value_parts
 
@@ -19,7 +19,7 @@ FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **agents.TOOLS}
 
 
 def look_of(
-    tool_name: str | None, tool_input: Stored | None, tool_output: Stored | None, error: str | None
+    tool_name: str | None, tool_input: StoredValue | None, tool_output: StoredValue | None, error: str | None
 ) -> Look:
     """Return how a call looks, whatever its values are; nothing in them is trusted to have a shape."""
     name = tool_name or "tool"

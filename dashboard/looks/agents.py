@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.parts import Look, Part, output_parts, rest, string, text_of, text_part
+from dashboard.looks.inputs import Fields
+from dashboard.looks.parts import MOST_FACTS, Look, Part, output_parts, string, text_of, text_part
 
 
 def task(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """Work given to another agent, and its report."""
-    prompt = string(given, "prompt", "task", "message")
+    fields = Fields(given)
+    prompt = fields.take("prompt", "task", "message")
     if not prompt:
         return None
+    fields.leave_out("description", "subagent_type")
     kind = string(given, "subagent_type", "agent", "agent_name")
     report = text_of(came.get("content")) if isinstance(came, dict) else text_of(came)
     outputs = [text_part(report, kind="markdown", label="Report")] if report else output_parts(came)
@@ -20,10 +22,7 @@ def task(name: str, given: dict[str, Any], came: Any) -> Look | None:
         f"{name} · {kind}" if kind else name,
         title=string(given, "description") or prompt.strip().partition("\n")[0],
         note=_effort(came),
-        inputs=[
-            text_part(prompt, kind="markdown", label="Prompt"),
-            *rest(given, "prompt", "task", "message", "description", "subagent_type"),
-        ],
+        inputs=[*fields.text(prompt, kind="markdown", label="Prompt"), *fields.others()],
         outputs=outputs,
     )
 
@@ -40,14 +39,14 @@ def _effort(came: Any) -> str:
 
 
 def plan(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """A plan laid before a person."""
-    text = string(given, "plan")
+    fields = Fields(given)
+    text = fields.take("plan")
     return (
         Look(
             "audit",
             name,
             title=text.strip().partition("\n")[0].lstrip("# "),
-            inputs=[text_part(text, kind="markdown", label="Plan")],
+            inputs=[*fields.text(text, kind="markdown", label="Plan"), *fields.others()],
             outputs=output_parts(came, "Answer"),
         )
         if text
@@ -56,16 +55,19 @@ def plan(name: str, given: dict[str, Any], came: Any) -> Look | None:
 
 
 def question(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """Questions to a person, with the choices given."""
     questions = given.get("questions")
-    if not isinstance(questions, list) or not all(isinstance(one, dict) for one in questions):
+    if not isinstance(questions, list) or len(questions) > MOST_FACTS:
         return None
+    if not all(isinstance(one, dict) for one in questions):
+        return None
+    fields = Fields(given)
+    fields.leave_out("questions")
     asked = [(string(one, "question"), " · ".join(_choices(one))) for one in questions]
     return Look(
         "chat",
         name,
         title=asked[0][0] if asked else "",
-        inputs=[Part("facts", asked, label="Asked"), *rest(given, "questions")],
+        inputs=[Part("facts", asked, label="Asked"), *fields.others()],
         outputs=output_parts(came, "Answer"),
     )
 
@@ -80,15 +82,15 @@ def _choices(question: dict[str, Any]) -> list[str]:
 
 
 def skill(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """A skill or a command called by name."""
-    called = string(given, "skill", "command", "name")
+    fields = Fields(given)
+    called = fields.take("skill", "command", "name")
     return (
         Look(
             "tool",
             name,
             title=called,
             mono=True,
-            inputs=rest(given, "skill", "command", "name"),
+            inputs=fields.others(),
             outputs=output_parts(came),
         )
         if called

@@ -25,7 +25,7 @@ TELLING = (
 
 
 def look(name: str, given: Any, came: Any) -> Look:
-    """Return the look of an MCP tool: its server as a tag, its most telling argument as the title."""
+    """Return the look of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
     text = text_of(came)
     return Look(

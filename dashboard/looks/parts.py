@@ -6,16 +6,25 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from coordinator.models import OddText
+from coordinator.models import UnreadableText
+from dashboard.text import diffs, json_text
 
 # What a row shows at once; the rest is fetched on demand, so that a page stays light whatever an agent reads.
 SHOW_LINES = 40
 SHOW_CHARACTERS = 4_000
+MOST_LINES = 5_000  # of a diff that are drawn one by one
+MOST_FACTS = 100  # rows, or blocks, that are drawn one by one; more is shown as JSON
 
 Kind = Literal["text", "code", "diff", "json", "markdown", "facts", "error", "todos", "image"]
+
+
+TALL = 24  # lines that fit a card without scrolling inside it
+WIDE = 120  # characters of a line in a card
+
+Line = diffs.Marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,8 @@ class Part:
     """One piece of an input or output.
 
     `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
-    diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code.
+    diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code. An `exact` part
+    is drawn for somebody who judges it: not formatted, and with marks for what an eye misses.
     """
 
     kind: Kind
@@ -32,6 +42,25 @@ class Part:
     language: str = ""
     filename: str = ""
     cut: bool = False
+    exact: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """Return every text that is drawn of it."""
+        held = [self.value] if isinstance(self.value, str) else [text for pair in self.value for text in pair]
+        return [self.label, *held]
+
+    @property
+    def height(self) -> int:
+        """Return how many lines it has."""
+        return len(self.value) if self.kind == "diff" else self.value.count("\n") + 1
+
+    @property
+    def tall(self) -> bool:
+        """Say whether the block scrolls, so that a card must tell how much there is to read."""
+        if not self.exact or self.kind == "facts":
+            return False
+        return self.height > TALL or (self.kind != "diff" and len(self.value) > TALL * WIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +73,7 @@ class Look:
     note: str = ""
     server: str = ""
     mono: bool = False
+    path: str = ""  # the file that it is about
     added: int | None = None
     removed: int | None = None
     inputs: list[Part] = field(default_factory=list)
@@ -64,7 +94,6 @@ def whole() -> Iterator[None]:
 
 
 def is_whole() -> bool:
-    """Say whether nothing is to be shortened."""
     return _whole.get()
 
 
@@ -78,13 +107,28 @@ def shortened(text: str) -> tuple[str, bool]:
 
 
 def text_part(text: str, **options: Any) -> Part:
-    """Return plain machine text, shortened."""
     short, cut = shortened(text)
     return Part(options.pop("kind", "text"), short, cut=cut, **options)
 
 
+def diff_part(lines: list[Line], label: str = "Change") -> Part:
+    """Return a diff, shortened to what a row shows. Of a very long one all is shown, but as one text."""
+    if len(lines) > MOST_LINES and is_whole():
+        return Part("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
+    if is_whole():
+        return Part("diff", lines, label=label)
+    shown: list[Line] = []
+    room = SHOW_CHARACTERS
+    for sign, line in lines[:SHOW_LINES]:
+        if room <= 0:
+            break
+        shown.append((sign, line[:room]))
+        room -= len(line)
+    cut = len(shown) < len(lines) or room < 0
+    return Part("diff", shown, label=label, cut=cut)
+
+
 def error_part(text: str) -> Part:
-    """Return what went wrong."""
     return text_part(text, kind="error", label="Error")
 
 
@@ -112,7 +156,6 @@ def _is_text_block(block: Any) -> bool:
 
 
 def output_parts(value: Any, label: str = "Output", **options: Any) -> list[Part]:
-    """Return an output of any shape as parts."""
     if value is None:
         return []
     text = text_of(value)
@@ -138,13 +181,16 @@ def blocks_of(value: Any) -> list[Any]:
 
 
 def _block_parts(blocks: Iterable[Any], label: str) -> Iterator[Part]:
-    for number, block in enumerate(blocks):
+    blocks = list(blocks)
+    for number, block in enumerate(blocks[:MOST_FACTS]):
         if _is_text_block(block):
             yield text_part(block["text"], label=label)
         elif is_image(block):
             yield Part("image", number, label=label)
         else:
-            yield json_part(without_base64(block), label)
+            yield json_part(block, label)
+    if len(blocks) > MOST_FACTS:
+        yield json_part(blocks[MOST_FACTS:], f"{label}: further blocks")
 
 
 def is_image(block: Any) -> bool:
@@ -159,14 +205,7 @@ def is_image(block: Any) -> bool:
 
 def without_base64(value: Any) -> Any:
     """Return a JSON value whose long base64 texts are replaced by their size: nobody reads those."""
-    if isinstance(value, dict):
-        return {
-            key: f"({len(inner):,} characters)"
-            if key in {"data", "blob", "base64", "signature"} and isinstance(inner, str) and len(inner) > 200
-            else without_base64(inner)
-            for key, inner in value.items()
-        }
-    return [without_base64(inner) for inner in value] if isinstance(value, list) else value
+    return json_text.without_base64(value)
 
 
 def value_parts(value: Any, label: str = "Input") -> list[Part]:
@@ -174,8 +213,8 @@ def value_parts(value: Any, label: str = "Input") -> list[Part]:
     if value is None or value in ({}, []):
         return []
     if isinstance(value, str):
-        return [text_part(value, label="Not valid JSON" if isinstance(value, OddText) else label)]
-    if not isinstance(value, dict) or not all(_is_flat(inner) for inner in value.values()):
+        return [text_part(value, label="Not valid JSON" if isinstance(value, UnreadableText) else label)]
+    if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(_is_flat, value.values())):
         return [json_part(value, label)]
     value = without_base64(value)
     long = {
@@ -197,9 +236,12 @@ def _shown(value: Any) -> str:
 
 
 def json_part(value: Any, label: str = "") -> Part:
-    """Return a value as indented JSON, shortened."""
-    text = json.dumps(without_base64(value), indent=2, ensure_ascii=False, default=str)
-    return text_part(text, kind="code", label=label, language="json")
+    if is_whole():
+        text, complete = json_text.as_text(without_base64(value)), True
+    else:
+        text, complete = json_text.for_reading(value, most=SHOW_CHARACTERS)
+    part = text_part(text, kind="code", label=label, language="json")
+    return part if complete else replace(part, cut=True)
 
 
 def string(given: dict[str, Any], *names: str) -> str:
@@ -208,7 +250,6 @@ def string(given: dict[str, Any], *names: str) -> str:
 
 
 def rest(given: dict[str, Any], *shown: str) -> list[Part]:
-    """Return what an input holds besides what is shown already."""
     return value_parts(
         {key: value for key, value in given.items() if key not in shown and value not in (None, False)},
         "Also",

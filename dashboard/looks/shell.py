@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboard.looks.inputs import COMMANDS, Fields
 from dashboard.looks.parts import Look, Part, lines_of, output_parts, rest, string, text_of, text_part
 
 
 def look(name: str, given: dict[str, Any], came: Any) -> Look | None:
     """A command: itself as the title (never silently cut in the parts), output and errors apart."""
-    command = string(given, "command", "cmd", "script")
+    command, fields = string(given, *COMMANDS), Fields(given)
     if not command:
         return None
-    outputs = _outputs(came)
+    fields.leave_out("description")
     return Look(
         icon="terminal",
         name=name,
         title=string(given, "description") or command,
         mono=not string(given, "description"),
         note=_note(came),
-        inputs=[
-            text_part(command, kind="code", language="bash", label="Command"),
-            *rest(given, "command", "cmd", "script", "description"),
-        ],
-        outputs=outputs,
+        inputs=[*fields.command(), *fields.others()],
+        outputs=_outputs(came),
     )
 
 
@@ -59,13 +57,14 @@ def _note(came: Any) -> str:
 
 def background(name: str, given: dict[str, Any], came: Any) -> Look | None:
     """A look at, or the end of, a command in the background."""
-    shell_id = string(given, "bash_id", "shell_id", "task_id")
+    fields = Fields(given)
+    shell_id = fields.take("bash_id", "shell_id", "task_id")
     return Look(
         "terminal",
         name,
         title=shell_id,
         mono=True,
-        inputs=rest(given, "bash_id", "shell_id", "task_id"),
+        inputs=fields.others(),
         outputs=_outputs(came),
     )
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.looks.parts import Look, Part, output_parts, rest, string, text_part
+from dashboard.looks.inputs import Fields
+from dashboard.looks.parts import MOST_FACTS, Look, Part, output_parts, string, text_part
 
 
 def fetch(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """A page fetched, and what was asked of it."""
-    url = string(given, "url", "uri")
+    fields = Fields(given)
+    url, question = fields.take("url", "uri"), fields.take("prompt")
     if not url:
         return None
-    question = string(given, "prompt")
-    inputs = [text_part(question, label="Asked")] if question else []
     answer = came.get("result") if isinstance(came, dict) and isinstance(came.get("result"), str) else None
     outputs = [text_part(answer, kind="markdown", label="Answer")] if answer else output_parts(came)
     note = (
@@ -27,24 +26,22 @@ def fetch(name: str, given: dict[str, Any], came: Any) -> Look | None:
         title=url,
         mono=True,
         note=note,
-        inputs=inputs + rest(given, "url", "uri", "prompt"),
+        inputs=[*fields.text(question, label="Asked"), *fields.others()],
         outputs=outputs,
     )
 
 
 def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
-    """A search of the web."""
-    query = string(given, "query", "q", "search_query")
+    fields = Fields(given)
+    query = fields.take("query", "q", "search_query")
     if not query:
         return None
-    return Look(
-        "search", name, title=query, inputs=rest(given, "query", "q", "search_query"), outputs=_results(came)
-    )
+    return Look("search", name, title=query, inputs=fields.others(), outputs=_results(came))
 
 
 def _results(came: Any) -> list[Part]:
     results = came.get("results") if isinstance(came, dict) else None
-    if not isinstance(results, list):
+    if not isinstance(results, list) or len(results) > MOST_FACTS:
         return output_parts(came)
     pairs: list[tuple[str, str]] = []
     texts: list[Part] = []
@@ -56,6 +53,8 @@ def _results(came: Any) -> list[Part]:
         pairs += [
             (string(hit, "title") or "link", string(hit, "url")) for hit in hits if isinstance(hit, dict)
         ]
+    if len(pairs) > MOST_FACTS:
+        return output_parts(came)
     return ([Part("facts", pairs, label="Found")] if pairs else []) + texts
 
 

@@ -9,8 +9,8 @@ import django_tables2 as tables
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from coordinator import access
 from coordinator.models import Grant
+from coordinator.policy import access
 
 
 class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
@@ -18,7 +18,7 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
 
     permission = tables.Column(verbose_name="Says", attrs={"td": {"class": "tight"}})
     what = tables.Column(
-        verbose_name="Who on what",
+        verbose_name="Agent and target",
         empty_values=(),
         order_by=("agent_id", "server_id", "tool_name"),
         attrs={"td": {"class": "wide"}},
@@ -49,15 +49,14 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         self.back = back
 
     def is_over(self, row: Grant) -> bool:
-        """Say whether the grant has ended."""
         return isinstance(row.expires_at, datetime) and row.expires_at <= self.now
 
     def _cell(self, name: str, row: Grant) -> SafeString:
         faults = access.faults_of(row)
         if row.server_id not in self.servers:
-            faults.append("denies: there is no such server")
+            faults.append("denies: this server does not exist")
         if row.agent_id not in self.agents:
-            faults.append("no agent of this id is known")
+            faults.append("there is no agent with this id")
         context = {"cell": name, "row": row, "over": self.is_over(row), "faults": faults, "back": self.back}
         return render_to_string("mcp/_grant_cell.html", context)
 

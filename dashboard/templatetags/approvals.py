@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from django.template import Library
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.approvals import Validity
+from coordinator.policy.approvals import Validity
+from coordinator.secrets.masking import short
+from dashboard.text.invisible import is_invisible
 
 register = Library()
-
-# Control, format (bidi, zero width), surrogate, private and odd-space characters: what an eye misses.
-HIDING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
 
 _UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 @register.filter
 def reveal(text: object) -> SafeString:
-    """Draw text with every invisible or direction-changing character as a visible mark, so that none deceives."""
-    return SafeString(_UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(str(text)))))
+    """Draw text with every invisible or direction-changing character as a visible mark, so that none deceives.
+
+    Masks of secrets are drawn with the first eight of their digits.
+    """
+    return SafeString(_UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(short(str(text))))))
 
 
+@lru_cache(maxsize=4096)  # a text may hold nothing but such characters
 def _mark(char: str) -> str:
-    if not _hides(char):
+    if not is_invisible(char):
         return char
     name = unicodedata.name(char, "control character")
     return format_html('<span class="revealed" title="{}">U+{}</span>', name, f"{ord(char):04X}")
 
 
-def _hides(char: str) -> bool:
-    return unicodedata.category(char) in HIDING or char.isspace()
-
-
 @register.filter
 def reveals(text: object) -> bool:
     """Say whether the text has characters that `reveal` marks: worth a warning above it."""
-    return any(_hides(match) for match in _UNUSUAL.findall(str(text)))
+    return any(is_invisible(match) for match in _UNUSUAL.findall(str(text)))
 
 
 @register.filter

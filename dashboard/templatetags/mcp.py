@@ -9,18 +9,18 @@ from django.template import Library
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordinator.access_preview import Turn
-from coordinator.actions.grants import Slot
-from dashboard.access_sheet import Line
+from coordinator.policy.access_preview import VerdictChange
+from coordinator.policy.edits import Slot
+from dashboard.mcp.access_sheet import SheetLine
 
 register = Library()
 NAMED = 8
 
 
 @register.filter
-def slot_field(line: Line) -> str:
+def slot_field(line: SheetLine) -> str:
     """Return a sheet's line as the form field that says which slot it is, what it said and in which version."""
-    return json.dumps([*line.slot, line.says, line.version])
+    return json.dumps([*line.slot, line.choice, line.version])
 
 
 @register.simple_tag
@@ -31,10 +31,10 @@ def why_url(slot: Slot) -> str:
 
 
 @register.filter
-def tool_names(turns: Sequence[Turn]) -> str:
+def tool_names(turns: Sequence[VerdictChange]) -> str:
     """Return the first few tools by name and how many more there are."""
-    told = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in turns[:NAMED])
-    return told if len(turns) <= NAMED else f"{told} and {len(turns) - NAMED} more"
+    names = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in turns[:NAMED])
+    return names if len(turns) <= NAMED else f"{names} and {len(turns) - NAMED} more"
 
 
 @register.filter

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.core.paginator import Page
 from django.template import Library, Node, NodeList, TemplateSyntaxError
 from django.template.base import Parser, Token
 from django.template.context import Context
+from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django_tables2.columns import BoundColumn
 
-from dashboard.states import state_of
-from dashboard.times import exact, length, relative
+from coordinator.lib.times import clock, exact, length, relative
+from coordinator.secrets.masking import short, without_secrets
+from dashboard.text import json_text
+from dashboard.text.states import state_of
 
 register = Library()
 
 DASH = "\N{EN DASH}"
 NOTHING = format_html('<span class="nothing">{}</span>', DASH)
-ODD_TITLE = "Shown as stored: not a time that can be read"
+ODD_TITLE = "Shown as stored: not a readable time"
+CAN = {  # what a class on the body says: the roles that may
+    "view": ("viewer", "approver", "admin"),
+    "approve": ("approver", "admin"),
+    "admin": ("admin",),
+}
+DIFF_CLASSES = {"+": "added", "-": "removed", "@": "hunk"}
 FOLD_OVER = 120  # characters of JSON that still read well on one line
 
 
@@ -40,8 +51,56 @@ def icon(name: str, classes: str = "") -> SafeString:
 
 
 @register.simple_tag
+def sort_icon(column: BoundColumn) -> SafeString | str:
+    """Draw which way a table is sorted by the column; nothing where it is not."""
+    if not column.is_ordered:
+        return ""
+    return icon("sort-down" if column.order_by_alias.is_descending else "sort-up")
+
+
+@register.simple_tag
+def column_heads(*names: str) -> SafeString:
+    """Draw the heads of a table's columns; one that begins with `#` is a column of numbers."""
+    return format_html_join(
+        "\n",
+        '<th scope="col"{}>{}</th>',
+        ((SafeString(' class="num"') if name[:1] == "#" else "", name.removeprefix("#")) for name in names),
+    )
+
+
+@register.simple_block_tag
+def empty_state(content: str, icon: str, title: str, href: str = "", action: str = "") -> SafeString:
+    """Say why a list is empty: what stands between the tags; `href` and `action` are the one thing to do next."""
+    context = {"icon": icon, "title": title, "text": content.strip(), "href": href, "action": action}
+    return render_to_string("components/_empty.html", context)
+
+
+@register.simple_block_tag
+def filters(content: str, list: str, search: str, words: str, *, filtered: bool = False) -> SafeString:
+    """Draw a list's filters: a search box for `words` and the fields between the tags.
+
+    They narrow #results as one types and chooses. `list` is the list's address, `search` says what is searched.
+    """
+    context = {"list": list, "search": search, "words": words, "fields": content, "filtered": filtered}
+    return render_to_string("components/_filters.html", context)
+
+
+@register.inclusion_tag("components/_choice.html")
+def choice(name: str, label: str, any: str, choices: Iterable[Any], chosen: str) -> dict[str, Any]:
+    """Draw a filter's select. `any` says that nothing is chosen; choices are texts, or pairs of value and label."""
+    pairs = [(one, one) if isinstance(one, str) else one for one in choices]
+    return {"name": name, "label": label, "any": any, "pairs": pairs, "chosen": chosen}
+
+
+@register.filter
+def role_classes(role: str | None) -> str:
+    """Return the body's classes for a person's role; what others may do is hidden by them (components.css)."""
+    return " ".join(f"can-{can}" for can, least in CAN.items() if role in least)
+
+
+@register.simple_tag
 def status(word: object) -> SafeString:
-    """Draw a state as a chip: tone, shape and word (dashboard/states.py)."""
+    """Draw a state as a chip: tone, shape and word (dashboard/text/states.py)."""
     state = state_of(word)
     return format_html(
         '<span class="chip {}"><svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>{}</span>',
@@ -69,7 +128,7 @@ def status_icon(word: object) -> SafeString:
 
 @register.simple_tag
 def time(value: object, empty: str = "") -> SafeString:
-    """Draw an instant: relative, exact on hover; text that is no time (OddText) as it stands."""
+    """Draw an instant: relative, exact on hover; text that is no time (UnreadableText) as it stands."""
     if value is None or value == "":
         return format_html('<span class="nothing">{}</span>', empty) if empty else NOTHING
     if not isinstance(value, datetime):
@@ -93,7 +152,15 @@ def elapsed(start: object, end: object = None) -> SafeString:
         '<time class="num" datetime="{}" data-clock="since" title="since {}">{}</time>',
         start.isoformat(),
         exact(start),
-        length(max(timezone.now() - start, timedelta(0))),
+        clock(timezone.now() - start),
+    )
+
+
+@register.simple_tag
+def title_of(session_id: str, title: str | None = "", otherwise: str | None = "") -> SafeString:
+    """Draw a session's title, or what to call it without one; the stream brings it anew where it changes."""
+    return format_html(
+        '<span data-session-title="{}">{}</span>', session_id, title or otherwise or session_id
     )
 
 
@@ -107,8 +174,20 @@ def countdown(end: object) -> SafeString:
         '<time class="num" datetime="{}" data-clock="until" title="until {}">{}</time>',
         end.isoformat(),
         exact(end),
-        length(left) if left > timedelta(0) else "passed",
+        clock(left) if left > timedelta(0) else "passed",
     )
+
+
+@register.filter
+def diff_class(sign: str) -> str:
+    """Return the class of a diff's line."""
+    return DIFF_CLASSES.get(sign, "")
+
+
+@register.filter(name="without_secrets")
+def without_secrets_of(text: str | None) -> str:
+    """Return a text that is stored as somebody else needs it, as it may be shown: its secrets masked."""
+    return short(without_secrets(text or ""))
 
 
 @register.filter
@@ -137,6 +216,12 @@ def filesize(value: int | None) -> str:
 
 
 @register.filter
+def at(held: Mapping[str, Any], key: str) -> Any:
+    """Return what a dictionary holds under a key; empty where it holds nothing there."""
+    return held.get(key, "")
+
+
+@register.filter
 def count_of(number: int, words: str) -> str:
     """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`, with thousands apart."""
     one, _, many = words.partition(",")
@@ -145,10 +230,8 @@ def count_of(number: int, words: str) -> str:
 
 @register.filter
 def pretty_json(value: object) -> str:
-    """Return a decoded JSON value indented; text that is no JSON (OddText) as it stands."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    """Return a decoded JSON value indented; text that is no JSON (UnreadableText) as it stands."""
+    return json_text.as_text(value)
 
 
 @register.simple_tag
@@ -156,7 +239,7 @@ def fold(value: object, label: str = "") -> SafeString:
     """Draw a JSON value: short ones on one line, longer ones folded behind their beginning or `label`."""
     if value is None or value in ("", {}, []):
         return NOTHING
-    line = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    line = json_text.in_one_line(value)
     if len(line) <= FOLD_OVER and "\n" not in line and not label:
         return format_html("<code>{}</code>", line)
     summary = format_html("{}", label) if label else format_html("<code>{}…</code>", line[:80])
@@ -216,6 +299,13 @@ def with_query(context: Context, **changes: Any) -> str:
         if value is not None and value != "":
             query[name] = str(value)
     return f"?{query.urlencode()}" if query else "?"
+
+
+@register.simple_tag(takes_context=True)
+def page_query(context: Context, page: Page[Any], step: int) -> str:
+    """Return the query string of the page so many further on than `page`, or nothing where there is none."""
+    number = page.number + step
+    return with_query(context, page=number) if 1 <= number <= page.paginator.num_pages else ""
 
 
 @register.simple_tag(takes_context=True)

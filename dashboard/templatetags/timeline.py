@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from django.http import QueryDict
 from django.template import Library
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 
-from dashboard import markdown
 from dashboard.looks import Part
+from dashboard.templatetags.approvals import reveal
+from dashboard.text import markdown
+from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.spans import Span, span_of
 
 register = Library()
 
 
 @register.filter
 def coloured(part: Part) -> SafeString:
-    """Draw a code part with its words coloured by class."""
     return markdown.colour(part.value, language=part.language, filename=part.filename)
 
 
 @register.filter
 def as_markdown(part: Part) -> SafeString:
-    """Draw a Markdown part."""
     return markdown.render(part.value)
+
+
+@register.simple_tag
+def part_text(part: Part, text: str) -> SafeString:
+    """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
+    return reveal(text) if part.exact else conditional_escape(text)
+
+
+@register.filter
+def span(shown: ShownRow) -> Span:
+    return span_of(shown)
 
 
 @register.filter
@@ -32,15 +43,3 @@ def urlize_plain(text: object) -> SafeString | str:
     if words.startswith(("https://", "http://")) and not any(character.isspace() for character in words):
         return format_html('<a href="{}" rel="noopener noreferrer nofollow">{}</a>', words, words)
     return words
-
-
-@register.filter
-def words(text: str) -> list[str]:
-    """Return a text's words, to loop over."""
-    return text.split()
-
-
-@register.simple_tag
-def with_value(query: QueryDict, name: str) -> str:
-    """Return what a query string says of `name`, or nothing."""
-    return query.get(name, "")

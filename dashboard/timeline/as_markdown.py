@@ -6,28 +6,36 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
+from coordinator.lib.times import exact, length
 from coordinator.models import Session
-from coordinator.timeline import ApprovalRow, CallRow, ChildRow, Row
-from coordinator.timeline.walking import walk_rows
+from coordinator.sessions import titles
+from coordinator.sessions.facts import began_us
+from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow, Row
+from coordinator.sessions.timeline.walking import walk_rows
 from dashboard.looks import Part
-from dashboard.timeline.shown import Block, Shown, shown
-from dashboard.times import exact, length
+from dashboard.rendering.allowance import Allowance
+from dashboard.timeline.shown import Block, ShownRow, shown
 
 
 def markdown_of(session: Session) -> Iterator[str]:
-    """Yield the document, piece by piece."""
-    yield f"# {session.agent_name or 'Session'}: {session.pk}\n\n"
+    yield f"# {one_line(titles.of_one(session.pk) or 'Untitled session')}\n\n"
     yield "".join(f"- {name}: {value}\n" for name, value in _facts(session))
+    allowance = Allowance()  # for the diffs of the whole document
+    began = began_us(session)
     for row in walk_rows(session):
-        for one in shown([row], session):
-            yield "\n" + _row(row, one)
+        for one in shown([row], session, began):
+            with allowance.in_force():
+                text = _row(row, one)
+            yield "\n" + text
 
 
 def _facts(session: Session) -> Iterator[tuple[str, str]]:
     started = session.created_at
+    yield "Session", session.pk
     yield "Status", session.status
     yield "Started", exact(started) if isinstance(started, datetime) else str(started)
     for name, value in (
+        ("Agent", session.agent_name),
         ("Host", session.hostname),
         ("Directory", session.project_dir),
         ("Parent", session.parent_session_id),
@@ -36,7 +44,7 @@ def _facts(session: Session) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _row(row: Row, one: Shown) -> str:
+def _row(row: Row, one: ShownRow) -> str:
     when = f"`{one.offset}` " if one.offset else ""
     if isinstance(row, CallRow):
         took = f", {length(row.duration_ms / 1000)}" if row.duration_ms is not None else ""
@@ -46,11 +54,12 @@ def _row(row: Row, one: Shown) -> str:
     if isinstance(row, ApprovalRow):
         by = f" by {row.request.approved_by}" if row.request.approved_by else ""
         asked = f"{one.asked_for.name} {one_line(one.asked_for.title)}"
-        return f"### {when}Asked a person: {asked}: {row.request.status}{by}\n"
+        return f"### {when}Asked for permission: {asked}: {row.request.status}{by}\n"
     if isinstance(row, ChildRow):
         child = row.child
         return (
-            f"### {when}Started session {child.pk} ({child.agent_name or 'no blueprint'}): {child.status}\n"
+            f"### {when}Started session {child.pk} ({one_line(row.title or child.agent_name or 'untitled')}):"
+            f" {child.status}\n"
         )
     if row.kind == "message":
         return f"## {when}{one.speaker.capitalize()}\n\n{''.join(_block(block) for block in one.blocks)}"
@@ -86,5 +95,4 @@ def fenced(text: str, language: str = "", *, cut: bool = False) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text that cannot break out of its line."""
     return " ".join(text.split())

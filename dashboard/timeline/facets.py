@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.timeline import Counts
+from coordinator.sessions.timeline import Counts
 from dashboard.timeline.query import Query
 
 LABELS = {"messages": "Messages", "calls": "Calls", "lifecycle": "Milestones", "other": "Other"}
@@ -12,28 +12,37 @@ LABELS = {"messages": "Messages", "calls": "Calls", "lifecycle": "Milestones", "
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """One filter: what it is called, how much it lets through, whether it is on, and the query that switches it."""
+    """One filter: what it is called, how much it lets through, whether it is on, and the query that switches it.
+
+    It is hidden until there is something of it.
+    """
 
     key: str
     label: str
     count: int
     on: bool
     query: str
+    is_hidden: bool = False
 
 
 def facets_of(counts: Counts, query: Query) -> list[Facet]:
-    """Return the kinds that the session has, and errors always: that there are none is worth knowing."""
+    """Return the kinds, and errors, which are never hidden: that there are none is worth knowing."""
     numbers = counts.kinds | {"calls": counts.calls}
     kinds = [
-        Facet(key, label, numbers[key], key in query.kinds, query.with_kind(key))
+        Facet(
+            key,
+            label,
+            numbers[key],
+            key in query.kinds,
+            query.with_kind(key),
+            is_hidden=not counts.kinds[key] and key not in query.kinds,
+        )
         for key, label in LABELS.items()
-        if counts.kinds[key] or key in query.kinds
     ]
     return [*kinds, Facet("errors", "Errors", counts.errors, query.errors, query.with_errors)]
 
 
 def tools_of(counts: Counts, query: Query) -> list[Facet]:
-    """Return the session's tools, most used first."""
     return [
         Facet(tool, tool, number, tool == query.tool, query.with_tool(tool)) for tool, number in counts.tools
     ]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator.timeline import Place, Slot, Window
+from coordinator.lib.times import length
+from coordinator.sessions.timeline import EventPlace, Slot, Window
 from dashboard.timeline.query import Query
 from dashboard.timeline.shown import offset
-from dashboard.times import length
 
 HEIGHT = 22  # pixels of the tallest bar
 TOP = 11  # pixels above it, for marks
@@ -32,18 +32,16 @@ class Slice:
     height: int
     most_errors: int  # of any slice
     url: str
-    says: str
+    label: str
 
     @property
     def idle(self) -> str:
-        """What was left out before it."""
         return (
             f"{length(timedelta(microseconds=self.slot.idle_us))} without events" if self.slot.idle_us else ""
         )
 
     @property
     def error_url(self) -> str:
-        """Where its first failure stands."""
         first = self.slot.first_error
         return f"?event={first}#event-{first}" if first else ""
 
@@ -54,12 +52,10 @@ class Slice:
 
     @property
     def red_y(self) -> int:
-        """Where that begins."""
         return TOP + HEIGHT - self.red
 
     @property
     def y(self) -> int:
-        """Where its bar begins, below the marks."""
         return TOP + HEIGHT - self.height
 
     @property
@@ -98,8 +94,8 @@ def minimap_of(slots: Sequence[Slot], query: Query, window: Window | None, began
                 round(width, 2),
                 height=max(tall, LEAST_RED) if slot.errors else tall,
                 most_errors=most_errors,
-                url=query.with_place(after=Place(slot.from_us, 0)),
-                says=_says(slot, began_us),
+                url=query.with_place(after=EventPlace(slot.from_us, 0)),
+                label=_label(slot, began_us),
             )
         )
         x += width
@@ -107,7 +103,7 @@ def minimap_of(slots: Sequence[Slot], query: Query, window: Window | None, began
     return Minimap(slices, round(left, 2), round(right - left, 2), any(slot.asked for slot in slots))
 
 
-def _says(slot: Slot, began_us: int) -> str:
+def _label(slot: Slot, began_us: int) -> str:
     """Return what is in a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
     words = [_number(slot.events, "event")]
     words += [_number(slot.errors, "error")] if slot.errors else []

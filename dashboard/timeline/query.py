@@ -9,10 +9,10 @@ from typing import Literal
 from django.http import QueryDict
 from django.utils.http import urlencode
 
-from coordinator import instants
-from coordinator.search_index import Walk
-from coordinator.timeline import Filters, Place, Timeline, Window, row_place
-from coordinator.timeline.reading import KINDS
+from coordinator.lib import instants
+from coordinator.search.index import Walk
+from coordinator.sessions.timeline import EventPlace, Filters, Timeline, Window, row_place
+from coordinator.sessions.timeline.reading import KINDS
 
 KIND_NAMES = (*KINDS, "other")
 WINDOW = 100  # events in a page: with its result, most calls are two
@@ -28,14 +28,14 @@ class Query:
     errors: bool = False
     text: str = ""
     edge: Edge = ""
-    after: Place | None = None
-    before: Place | None = None
-    at: Place | None = None
+    after: EventPlace | None = None
+    before: EventPlace | None = None
+    at: EventPlace | None = None
     event_id: int | None = None
 
     @classmethod
     def of(cls, data: QueryDict) -> Query:
-        """Read a query string; what cannot be read is as if it were not there."""
+        """Read a query string; unreadable values are ignored."""
         edge = data.get("from", "")
         event = data.get("event", "")
         return cls(
@@ -44,15 +44,14 @@ class Query:
             errors=data.get("errors", "") == "1",
             text=data.get("q", "").strip()[:200],
             edge=edge if edge in ("start", "end") else "",  # type: ignore[arg-type]
-            after=Place.parse(data.get("after", "")),
-            before=Place.parse(data.get("before", "")),
+            after=EventPlace.parse(data.get("after", "")),
+            before=EventPlace.parse(data.get("before", "")),
             at=_moment(data.get("at", "")),
             event_id=int(event) if event.isascii() and event.isdigit() and len(event) < 19 else None,
         )
 
     @property
     def filtered(self) -> bool:
-        """Say whether anything is left out."""
         return bool(self.kinds or self.tool or self.errors or self.text)
 
     @property
@@ -85,7 +84,6 @@ class Query:
 
     @property
     def fields(self) -> list[tuple[str, str]]:
-        """The filters but the search, as a form's hidden fields."""
         pairs = [("kind", kind) for kind in self.kinds] + [
             ("tool", self.tool),
             ("errors", "1" if self.errors else ""),
@@ -94,17 +92,14 @@ class Query:
 
     @property
     def without_text(self) -> str:
-        """The query string without the search."""
         return replace(self, text="").without_place
 
     @property
     def without_place(self) -> str:
-        """The query string of the filters alone."""
         return self._encode([])
 
     @property
     def all(self) -> str:
-        """The query string of no filter at all."""
         return "?"
 
     def _encode(
@@ -125,11 +120,11 @@ class Query:
         return "?" + urlencode([*changed.fields, *text, *place])
 
 
-def _moment(text: str) -> Place | None:
+def _moment(text: str) -> EventPlace | None:
     """Return the place of an instant: ISO-8601, as a browser's datetime-local field gives it (UTC)."""
     try:
         moment = instants.parse(text) or datetime.fromisoformat(text)
-        return Place.at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        return EventPlace.at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return None
 
@@ -148,6 +143,6 @@ def window_of(query: Query, timeline: Timeline, *, live: bool) -> Window:
     return timeline.first(WINDOW)
 
 
-def _place_of(event_id: int, query: Query, timeline: Timeline) -> Place | None:
+def _place_of(event_id: int, query: Query, timeline: Timeline) -> EventPlace | None:
     """Return where an event is read: with its call, unless a filter shows results on their own."""
     return timeline.place_of(event_id) if query.filtered else row_place(timeline, event_id)

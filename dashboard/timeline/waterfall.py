@@ -1,5 +1,8 @@
 """The waterfall: when each row of a window happened, drawn as bars on a common scale of time.
 
+This draws the first page. static/js/waterfall.js draws again as rows come and go, by the same rules, from what each
+row says of its span: which rows a page holds is its reader's own business.
+
 Where nothing happens for long (a person was at lunch), time is folded, so that the seconds that matter keep
 their width. Geometry is in percent, as attributes: the policy allows no styles.
 """
@@ -11,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator.timeline import ApprovalRow, CallRow, ChildRow
-from dashboard.timeline.shown import Shown
-from dashboard.times import length
+from coordinator.lib.times import length
+from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.spans import span_of
 
 ROW = 9  # pixels from one bar to the next
 TOP = 20
@@ -28,20 +31,22 @@ class Bar:
     """One row's bar: where it stands (percent and pixels), how it looks and what it says."""
 
     target: str
-    url: str
     x: float
     width: float
     y: int
     kind: str
-    says: str
+    label: str
+
+    @property
+    def span_y(self) -> int:
+        """Return where the drawn bar begins, within the higher stripe that can be hit."""
+        return self.y + 2
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """An idle stretch that is drawn narrower than it was."""
-
     x: float
-    says: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,6 @@ class Scale:
         self.offsets.append(offset)
 
     def percent(self, at_us: int) -> float:
-        """Return where an instant stands."""
         right = min(max(bisect_right(self.edges, at_us), 1), len(self.edges) - 1)
         first, last = self.edges[right - 1], self.edges[right]
         share = min(max((at_us - first) / (last - first), 0), 1) if last > first else 0
@@ -95,28 +99,19 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def waterfall_of(rows: Iterable[Shown], now_us: int) -> Waterfall | None:
+def waterfall_of(rows: Iterable[ShownRow], now_us: int) -> Waterfall | None:
     """Return the waterfall of these rows, or None where there is nothing to draw."""
     drawn = [shown for shown in rows if shown.row.at is not None]
     if not drawn:
         return None
-    spans = [(shown.row.place.at_us, _end(shown, now_us)) for shown in drawn]
+    found = [span_of(shown) for shown in drawn]
+    spans = [(span.from_us, max(span.to_us, now_us) if span.goes_on else span.to_us) for span in found]
     scale = Scale(spans)
     bars = []
-    for number, (shown, (start, end)) in enumerate(zip(drawn, spans, strict=True)):
+    for number, (span, (start, end)) in enumerate(zip(found, spans, strict=True)):
         x = min(scale.percent(start), 100 - LEAST_WIDTH)
         width = max(scale.percent(end) - x, LEAST_WIDTH)
-        bars.append(
-            Bar(
-                shown.dom_id,
-                shown.url,
-                round(x, 2),
-                round(width, 2),
-                TOP + number * ROW,
-                _kind(shown),
-                _says(shown),
-            )
-        )
+        bars.append(Bar(span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.kind, span.label))
     folds = [
         Fold(round(100 * offset / scale.total, 2), f"{length(timedelta(microseconds=gap))} without events")
         for offset, gap in scale.folded
@@ -124,34 +119,3 @@ def waterfall_of(rows: Iterable[Shown], now_us: int) -> Waterfall | None:
     ]
     whole = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
     return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, length(whole))
-
-
-def _end(shown: Shown, now_us: int) -> int:
-    """Return when a row's bar ends; what still goes on reaches to now."""
-    row, start = shown.row, shown.row.place.at_us
-    if (isinstance(row, CallRow) and row.state == "running") or (isinstance(row, ApprovalRow) and row.waits):
-        return max(start, now_us)
-    if isinstance(row, ChildRow):
-        return max(row.ends_us, now_us) if row.runs else row.ends_us
-    return row.ends_us
-
-
-def _kind(shown: Shown) -> str:
-    row = shown.row
-    if isinstance(row, CallRow):
-        return f"call {row.state.replace(' ', '-')}"
-    if isinstance(row, ApprovalRow):
-        return f"approval {'waits' if row.waits else 'over'}"
-    return f"message {shown.speaker}" if row.kind == "message" else row.kind
-
-
-def _says(shown: Shown) -> str:
-    row = shown.row
-    if isinstance(row, CallRow):
-        took = f", {length(row.duration_ms / 1000)}" if row.duration_ms is not None else f", {row.state}"
-        return f"{shown.look.name} {shown.look.title[:80]}{took}"
-    if isinstance(row, ApprovalRow):
-        return f"Approval: {row.request.status}"
-    if isinstance(row, ChildRow):
-        return f"Session {row.child.agent_name or row.child.pk}"
-    return shown.speaker if row.kind == "message" else shown.milestone[1]

@@ -9,6 +9,7 @@ from dashboard.views import accounts
 app_name = "accounts"
 urlpatterns = [
     path("sign-in/", accounts.sign_in, name="login"),
+    path("sign-in/again/", accounts.confirm, name="confirm"),
     path("sign-out/", accounts.sign_out, name="logout"),
     path("setup/", accounts.set_up, name="setup"),
     path("account/", accounts.account, name="account"),

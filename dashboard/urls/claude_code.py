@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.views import claude_code, costs, tool_rules
+from dashboard.views import claude_code, costs, rule_suggestions, rule_trials, tool_rules
 
 app_name = "claude_code"
 
@@ -14,6 +14,10 @@ urlpatterns = [
     path("test/", claude_code.test, name="test"),
     path("rules/", tool_rules.rules, name="rules"),
     path("rules/save/", tool_rules.save, name="save-rules"),
+    path("rules/trial/", rule_trials.count, name="trial"),
+    path("rules/calls/", rule_trials.calls, name="calls"),
+    path("rules/suggestions/", rule_suggestions.page, name="suggestions"),
+    path("rules/suggestions/accept/", rule_suggestions.accept, name="accept-suggestion"),
     path("costs/", costs.costs, name="costs"),
     path("costs/prices/", costs.save_prices, name="save-prices"),
 ]

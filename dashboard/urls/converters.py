@@ -6,16 +6,12 @@ from django.urls import register_converter
 
 
 class AnyText:
-    """Any text."""
-
     regex = r"[\s\S]*"
 
     def to_python(self, value: str) -> str:
-        """Return the id."""
         return value
 
     def to_url(self, value: str) -> str:
-        """Return the id; Django quotes it."""
         return value
 
 

@@ -9,9 +9,9 @@ from dashboard.views import plugins
 app_name = "plugins"
 urlpatterns = [
     path("", plugins.listing, name="list"),
-    path("of/<path:plugin_id>/", plugins.detail, name="detail"),
-    path("switch/<path:plugin_id>/", plugins.switch, name="switch"),
-    path("grant/<path:plugin_id>/", plugins.grant, name="grant"),
-    path("revoke/<path:plugin_id>/", plugins.revoke, name="revoke"),
-    path("register/<path:plugin_id>/", plugins.register, name="register"),
+    path("of/<text:plugin_id>/", plugins.detail, name="detail"),
+    path("switch/<text:plugin_id>/", plugins.switch, name="switch"),
+    path("grant/<text:plugin_id>/", plugins.grant, name="grant"),
+    path("revoke/<text:plugin_id>/", plugins.revoke, name="revoke"),
+    path("register/<text:plugin_id>/", plugins.register, name="register"),
 ]

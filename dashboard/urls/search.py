@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.views import search
+from dashboard.views import files, search
 
 app_name = "search"
-urlpatterns = [path("search/", search.search, name="find")]
+urlpatterns = [
+    path("search/", search.search, name="find"),
+    path("files/", files.touched, name="files"),
+]

@@ -16,12 +16,14 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions import accounts, setup
-from coordinator.actors import person
 from coordinator.errors import SignalboxError
-from dashboard.forms import SetUpForm, SignInForm
-from dashboard.guards import signed_in
-from dashboard.htmx import HtmxHttpRequest
-from dashboard.themes import COOKIE, COOKIE_AGE, THEMES
+from coordinator.identity import proofs
+from coordinator.identity.actors import person
+from dashboard.frame.forms import SetUpForm, SignInForm
+from dashboard.frame.guards import signed_in
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, address_of, attempt_of, without_proof
+from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -33,11 +35,7 @@ def next_url(request: HttpRequest, fallback: str) -> str:
     return wanted if ours else resolve_url(fallback)
 
 
-def address_of(request: HttpRequest) -> str:
-    """Return the caller's address; the edge has already replaced a trusted proxy's by its client's."""
-    return str(request.META.get("REMOTE_ADDR") or "unknown")
-
-
+@without_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
@@ -80,8 +78,7 @@ def knowing_device(answer: HttpResponse, request: HttpRequest, user: User) -> Ht
 def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     now, address = timezone.now(), address_of(request)
     username = User.normalize_username(request.POST.get("username", "").strip().replace("\x00", ""))
-    mark = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
-    attempt = accounts.Attempt(username, address, mark)
+    attempt = attempt_of(request, username)
     accounts.check_tries(attempt, now)
     if not form.is_valid():
         accounts.note_failed_sign_in(attempt, now)
@@ -89,14 +86,23 @@ def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     user = form.get_user()
     assert isinstance(user, User)
     login(request, user)
+    proofs.bind(request.session, request.POST.get(NEW, ""), now)
     accounts.note_sign_in(user, address, now)
     return user
 
 
 @require_POST
 @never_cache
+@signed_in
+def confirm(_request: HtmxHttpRequest) -> HttpResponse:
+    """Take the password once more (dashboard.frame.proofs has done so when this runs)."""
+    return HttpResponse(status=204)
+
+
+@without_proof
+@require_POST
+@never_cache
 def sign_out(request: HtmxHttpRequest) -> HttpResponse:
-    """End the session."""
     logout(request)
     messages.success(request, "You are signed out.")
     return redirect(settings.LOGOUT_REDIRECT_URL)
@@ -105,7 +111,6 @@ def sign_out(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @signed_in
 def account(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the person who they are here."""
     return render(request, "accounts/account.html")
 
 
@@ -124,9 +129,10 @@ def password(request: HtmxHttpRequest) -> HttpResponse:
     accounts.change_password(request.user, form.cleaned_data["new_password1"], by=by, now=timezone.now())
     update_session_auth_hash(request, request.user)
     messages.success(request, "Your password is changed. Your other sessions have ended.")
-    return redirect("accounts:account")
+    return knowing_device(redirect("accounts:account"), request, request.user)
 
 
+@without_proof
 @require_POST
 def theme(request: HtmxHttpRequest) -> HttpResponse:
     """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
@@ -136,6 +142,7 @@ def theme(request: HtmxHttpRequest) -> HttpResponse:
     return response
 
 
+@without_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
@@ -147,8 +154,10 @@ def set_up(request: HtmxHttpRequest) -> HttpResponse:
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]
-            user = setup.redeem(token, name, secret, timezone.now())
+            now = timezone.now()
+            user = setup.redeem(token, name, secret, now)
             login(request, user, backend=BACKEND)
+            proofs.bind(request.session, request.POST.get(NEW, ""), now)
             return knowing_device(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail

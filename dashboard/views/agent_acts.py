@@ -11,13 +11,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions import agent_power, agents
-from coordinator.actors import person
 from coordinator.errors import Conflict, SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Agent, PluginSetting
-from dashboard import refusals
-from dashboard.agent_forms import AgentForm, NewAgentForm, PasswordForm
-from dashboard.guards import admin, approver
-from dashboard.htmx import HtmxHttpRequest
+from dashboard.agents.forms import AgentForm, NewAgentForm, PasswordForm
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, approver
+from dashboard.frame.htmx import HtmxHttpRequest
 
 
 @sensitive_post_parameters("password")
@@ -25,11 +25,11 @@ from dashboard.htmx import HtmxHttpRequest
 @never_cache
 @admin
 def new(request: HtmxHttpRequest) -> HttpResponse:
-    """Make an agent."""
     form = NewAgentForm(request.POST or None)
     if request.method == "POST" and form.is_valid() and _made(request, form):
         messages.success(
-            request, f"{form.cleaned_data['name']} is there. It is offline until it is heard of."
+            request,
+            f"{form.cleaned_data['name']} is added. It is shown as offline until its first heartbeat.",
         )
         return redirect("agents:detail", form.cleaned_data["agent_id"])
     context = {"form": form, "engines": _engines()}
@@ -53,7 +53,7 @@ def _made(request: HtmxHttpRequest, form: NewAgentForm) -> bool:
             agent_power.set_password(asked["agent_id"], asked["password"], by=by, now=now)
     except Conflict as refusal:
         form.taken = Agent.objects.filter(pk=asked["agent_id"]).first()
-        form.add_error("agent_id", f"{refusal.detail} Another name, or an id of your own, keeps them apart.")
+        form.add_error("agent_id", f"{refusal.detail} Choose another name or another id.")
         return False
     except SignalboxError as refusal:
         form.add_error(None, str(refusal.detail))
@@ -93,7 +93,7 @@ def delete(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     problem = agents.DEFAULT_REFUSED if agent_id == agents.DEFAULT_AGENT else ""
     if request.method == "POST" and not problem:
         if request.POST.get("typed", "").strip() != agent_id.strip():
-            problem = "That is not this agent's id. Nothing was deleted."
+            problem = "This is not the agent's id, so nothing was deleted. Type the id to confirm."
         else:
             try:
                 agents.delete(agent_id, by=person(request.user), reason=_reason(request), now=timezone.now())
@@ -120,7 +120,6 @@ def _reason(request: HtmxHttpRequest) -> str | None:
 @require_POST
 @approver
 def power(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Switch an agent on or off."""
     on = request.POST.get("on") == "yes"
     with refusals.as_message(request, missing_is_404=True):
         agent = agent_power.switch(
@@ -147,7 +146,10 @@ def password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         wanted = None if removing else form.cleaned_data["password"]
         agent_power.set_password(agent_id, wanted, by=person(request.user), now=timezone.now())
         messages.success(
-            request, "The switch is not guarded any more." if removing else "The switch is guarded."
+            request,
+            "The power switch is no longer protected by a password."
+            if removing
+            else "The power switch is now protected by a password.",
         )
         return redirect("agents:detail", agent_id)
     context = {"agent": agent, "form": form}
@@ -157,20 +159,18 @@ def password(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_POST
 @admin
 def assign(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Give an agent a plugin."""
     plugin_id = request.POST.get("plugin", "").strip()
     with refusals.as_message(request, missing_is_404=True):
         agents.assign_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
-        messages.success(request, f"The agent uses {plugin_id} now.")
+        messages.success(request, f"{plugin_id} was added to the agent.")
     return redirect("agents:detail", agent_id)
 
 
 @require_POST
 @admin
 def withdraw(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Take a plugin from an agent."""
     plugin_id = request.POST.get("plugin", "")
     with refusals.as_message(request, missing_is_404=True):
         agents.withdraw_plugin(agent_id, plugin_id, by=person(request.user), now=timezone.now())
-        messages.success(request, f"The agent does not use {plugin_id} any more.")
+        messages.success(request, f"{plugin_id} was removed from the agent.")
     return redirect("agents:detail", agent_id)

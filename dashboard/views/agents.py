@@ -9,12 +9,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from coordinator import chat
+from coordinator.chat import reading as chat
 from coordinator.errors import NotFound
 from coordinator.models import Agent
-from dashboard.agent_rows import agent_details, agent_rows, by_status
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.agents.rows import agent_details, agent_rows, by_status
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.status_facets import facets
 
 
 @require_safe
@@ -33,7 +34,7 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
         )
     rows = agent_rows(agents, timezone.now())
     context = {
-        "numbers": by_status(rows),
+        "statuses": facets(by_status(rows), request.GET),
         "rows": [row for row in rows if state in ("", row.status)],
         "words": words,
         "state": state,

@@ -12,15 +12,15 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from coordinator import approvals
 from coordinator.models import PermissionRequest
-from dashboard.approval_cards import Member
-from dashboard.approval_statistics import statistics as count
-from dashboard.exports import csv_response
+from coordinator.policy import approvals
+from dashboard.approvals.cards import CardMember
+from dashboard.approvals.statistics import statistics as count
 from dashboard.filters.approvals import RequestFilter
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.keyset import keyset_page
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.exports import csv_response
+from dashboard.lists.keyset import keyset_page
 
 PERIODS = (7, 30, 90)
 COLUMNS = (
@@ -35,14 +35,19 @@ COLUMNS = (
     "approved_at",
     "waited_seconds",
     "validity",
+    "scope",
     "expires_at",
     "reason",
     "revoked_at",
     "deadline",
     "session_id",
     "agent_id",
+    "folder",
+    "host",
     "tool_name",
     "tool_input",
+    "edited",
+    "edited_input",
     "metadata",
 )
 
@@ -50,13 +55,12 @@ COLUMNS = (
 @require_GET
 @viewer
 def history(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what was asked and how it ended, newest first."""
     narrowed, now = _narrowed(request), timezone.now()
     page = keyset_page(narrowed.qs, request.GET)
     context = {
         "filter": narrowed,
         "page": page,
-        "members": [Member(row, now) for row in page.rows],
+        "members": [CardMember(row, now) for row in page.rows],
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "plugins": _values("plugin_id"),
         "types": _values("permission_type"),
@@ -71,13 +75,12 @@ def history(request: HtmxHttpRequest) -> HttpResponse:
 def export(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with the CSV of what the same filters show, all pages of it."""
     rows = _narrowed(request).qs.order_by("-id")
-    return csv_response("approvals", COLUMNS, _told(rows, timezone.now()))
+    return csv_response("approvals", COLUMNS, _export_rows(rows, timezone.now()))
 
 
 @require_GET
 @viewer
 def statistics(request: HtmxHttpRequest) -> HttpResponse:
-    """Show whether people keep up with what agents ask."""
     asked = request.GET.get("days", "")
     days = int(asked) if asked in {str(period) for period in PERIODS} else 30
     context = {"figures": count(timezone.now(), days), "periods": PERIODS}
@@ -93,9 +96,9 @@ def _values(column: str) -> QuerySet[PermissionRequest, str]:
     return PermissionRequest.objects.order_by(column).values_list(column, flat=True).distinct()[:200]
 
 
-def _told(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
+def _export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
     for row in rows.iterator(chunk_size=500):
-        wait = Member(row, now).waited
+        wait = CardMember(row, now).waited
         yield approvals.answer(row, now) | {
             "waited_seconds": None if wait is None else round(wait.total_seconds(), 3)
         }

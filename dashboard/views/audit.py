@@ -11,15 +11,17 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from coordinator.approvals import moment
 from coordinator.models import AuditLog, PermissionRequest
-from dashboard.exports import csv_response, ndjson_response
+from coordinator.policy.approvals import moment
+from coordinator.transparency import proofs, state
 from dashboard.filters.audit import AuditFilter
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.keyset import keyset_page
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.exports import csv_response, ndjson_response
+from dashboard.lists.keyset import keyset_page
 
 COLUMNS = (
     "id",
@@ -45,14 +47,12 @@ class Difference:
 
     @property
     def changed(self) -> bool:
-        """Say whether this field is one that changed."""
         return self.before != self.after
 
 
 @require_GET
 @viewer
 def log(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the log, newest first."""
     narrowed = _narrowed(request)
     context = {
         "filter": narrowed,
@@ -61,6 +61,7 @@ def log(request: HtmxHttpRequest) -> HttpResponse:
         "events": AuditLog.objects.order_by("event_type").values_list("event_type", flat=True).distinct(),
         "results": AuditLog.objects.order_by("result").values_list("result", flat=True).distinct(),
         "export": request.GET.urlencode(),
+        "state": state.now_at(timezone.now()),
     }
     template = "audit/_log.html" if wants_fragment(request) else "audit/log.html"
     return render(request, template, context)
@@ -72,30 +73,31 @@ def entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Show one row in full, with what it changed and what else happened in the same request."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
-        raise Http404("No such audit row: after 90 days they are deleted.")
+        raise Http404("There is no such audit row. Rows are deleted after 90 days.")
     same = AuditLog.objects.filter(trace_id=row.trace_id).exclude(pk=row.pk).order_by("id")
     context = {
         "row": row,
         "differences": differences(row.metadata),
         "rest": _rest(row.metadata),
-        "same_trace": same[:50] if row.trace_id else [],
-        "request_url": _request_url(row),
+        "same_trace": list(same[:50]) if row.trace_id else [],
+        "in_log": proofs.look_up(row),
     }
+    says_more = bool(row.reason) or any(context[name] for name in ("differences", "rest", "same_trace"))
+    context |= {"says_more": says_more, "request_url": _request_url(row)}
     return render(request, "audit/entry.html", context)
 
 
 @require_GET
 @viewer
 def export_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
-    """Answer with the CSV of what the same filters show."""
-    return csv_response("audit", COLUMNS, _told(_narrowed(request).qs))
+    return csv_response("audit", COLUMNS, _export_rows(_narrowed(request).qs))
 
 
 @require_GET
 @viewer
 def export_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with one JSON object a row of what the same filters show."""
-    return ndjson_response("audit", _told(_narrowed(request).qs))
+    return ndjson_response("audit", _export_rows(_narrowed(request).qs))
 
 
 def differences(metadata: Any) -> list[Difference]:
@@ -110,13 +112,12 @@ def differences(metadata: Any) -> list[Difference]:
 
 
 def _request_url(row: AuditLog) -> str:
-    """Return the page of the permission request that the row tells of, or nothing."""
+    """Return the page of the permission request that the row is about, or nothing."""
     known = PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
     return reverse("approvals:detail", args=[row.target_id]) if known else ""
 
 
 def _rest(metadata: Any) -> Any:
-    """Return the metadata beside before and after."""
     if not isinstance(metadata, dict):
         return metadata
     return {name: value for name, value in metadata.items() if name not in ("before", "after")}
@@ -130,7 +131,7 @@ def _narrowed(request: HtmxHttpRequest) -> AuditFilter:
     return AuditFilter(request.GET, queryset=AuditLog.objects.all())
 
 
-def _told(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
+def _export_rows(rows: QuerySet[AuditLog]) -> Iterator[dict[str, Any]]:
     for row in rows.order_by("-id").iterator(chunk_size=500):
-        told = {name: getattr(row, name) for name in COLUMNS}
-        yield told | {"timestamp": moment(row.timestamp)}
+        values = {name: getattr(row, name) for name in COLUMNS}
+        yield values | {"timestamp": moment(row.timestamp)}

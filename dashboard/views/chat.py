@@ -14,23 +14,23 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django.views.decorators.vary import vary_on_headers
 from django_htmx.http import trigger_client_event
 
-from coordinator import chat, chat_search
 from coordinator.actions import chat as actions
-from coordinator.actors import person
 from coordinator.api.chat import uploads
+from coordinator.chat import reading as chat
+from coordinator.chat import search as chat_search
+from coordinator.chat.presence import status_of
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Agent, ChatAttachment, ChatMessage
-from coordinator.presence import status_of
-from dashboard.chat_list import chat_rows
-from dashboard.chat_messages import shown
-from dashboard.guards import admin, approver, viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.chat.messages import shown
+from dashboard.chat.threads import chat_rows
+from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @require_safe
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
-    """List the agents that people talk to."""
     return render(request, "chat/list.html", {"rows": chat_rows(request.user)})
 
 
@@ -66,7 +66,7 @@ def thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     return render(request, "chat/thread.html", context)
 
 
-def _window(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.Page, bool]:
+def _window(request: HtmxHttpRequest, agent: Agent) -> tuple[chat.MessagePage, bool]:
     """Return the messages that are asked for, and whether they reach the thread's end."""
     if before := request.GET.get("before"):
         return chat.older_than(agent.pk, chat.place_from(before)), False
@@ -99,7 +99,7 @@ def presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_POST
 @approver
 def say(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Say something to an agent, as oneself. A script gets the message as it stands in the thread, or why not."""
+    """Send a message to an agent. A script gets the message's HTML, or the error."""
     try:
         message = _said(request, agent_id)
     except SignalboxError as refusal:
@@ -113,7 +113,7 @@ def say(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 def _said(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
     text = request.POST.get("text", "").replace("\r\n", "\n").strip()
     message_id = request.POST.get("id") or None
-    speaker = actions.person_speaking(request.user)
+    speaker = actions.speaker_of_person(request.user)
     try:
         return actions.post(
             agent_id,
@@ -141,7 +141,6 @@ def _refused(request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError) -
 @require_POST
 @viewer
 def read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
-    """Note how far the person has read."""
     try:
         place = chat.place_from(request.POST.get("place", ""))
     except BadRequest as problem:
@@ -153,7 +152,6 @@ def read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_POST
 @admin
 def delete_message(request: HtmxHttpRequest, message_id: str) -> HttpResponse:
-    """Delete one message with its files."""
     try:
         gone = actions.delete_message(message_id, by=person(request.user), now=timezone.now())
     except NotFound as problem:
@@ -175,7 +173,7 @@ def clear(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
             gone = actions.delete_thread(agent.pk, by=person(request.user), now=timezone.now())
             messages.success(request, f"Deleted {gone:,} messages of {agent.name}.")
             return redirect("chat:thread", agent.pk)
-        problem = "That is not this agent's id. Nothing was deleted."
+        problem = "This is not the agent's id, so nothing was deleted. Type the id to confirm."
     context: dict[str, Any] = {
         "agent": agent,
         "problem": problem,

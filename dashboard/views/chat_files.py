@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.conf import settings
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
-from coordinator import chat
 from coordinator.api.downloads import POLICY, attachment_response
+from coordinator.chat import reading as chat
+from coordinator.chat import thumbnails
 from coordinator.errors import NotFound
-from coordinator.models import ChatMessage
-from coordinator.thumbnails import thumbnail as thumbnail_of
-from dashboard.chat_messages import markdown_lines
-from dashboard.exports import ndjson_response
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest
+from coordinator.models import ChatAttachment
+from dashboard.chat.messages import markdown_lines
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.exports import ndjson_response
+
+NO_PREVIEW = settings.BASE_DIR / "static" / "img" / "no-preview.webp"
 
 
 @require_safe
@@ -32,20 +35,31 @@ def attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase
 
 @require_safe
 @viewer
-def thumbnail(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
-    """Show a small picture of an image."""
-    etag = f'"{attachment_id}-small"'
-    if request.headers.get("If-None-Match") == etag:
-        return HttpResponse(status=304)
+def thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase:
+    """Show a small picture of an image, or one that says there is none.
+
+    One that is not made yet is a streamed answer: it is made in a lane (edge/bridge.py), where no page waits for it.
+    """
     try:
-        path = thumbnail_of(chat.attachment_of(attachment_id))
+        row = chat.attachment_of(attachment_id)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
-    response = FileResponse(path.open("rb"), content_type="image/webp")
-    response.headers["Cache-Control"] = "private, max-age=31536000, immutable"
+    try:
+        path = thumbnails.kept(row)
+    except NotFound:
+        response: HttpResponseBase = HttpResponse(NO_PREVIEW.read_bytes(), status=404)
+    else:
+        response = FileResponse(path.open("rb")) if path else StreamingHttpResponse(_made_now(row))
+    response.headers["Content-Type"] = "image/webp"
     response.headers["Content-Security-Policy"] = POLICY
-    response.headers["ETag"] = etag
     return response
+
+
+def _made_now(row: ChatAttachment) -> Iterator[bytes]:
+    try:
+        yield thumbnails.thumbnail(row).read_bytes()
+    except NotFound:
+        yield NO_PREVIEW.read_bytes()
 
 
 @require_safe
@@ -58,19 +72,11 @@ def export(_request: HtmxHttpRequest, agent_id: str, form: str) -> HttpResponseB
         raise Http404(str(problem.detail)) from None
     name = f"chat-{agent.pk}"
     if form == "ndjson":
-        return ndjson_response("chat", (chat.as_answer(row) for row in whole_thread(agent.pk)))
+        return ndjson_response("chat", (chat.as_answer(row) for row in chat.whole_thread(agent.pk)))
     if form != "md":
-        raise Http404("A thread is exported as ndjson or md.")
+        raise Http404("A thread can be exported as ndjson or md.")
     response = StreamingHttpResponse(
-        markdown_lines(agent.name, whole_thread(agent.pk)), content_type="text/markdown; charset=utf-8"
+        markdown_lines(agent.name, chat.whole_thread(agent.pk)), content_type="text/markdown; charset=utf-8"
     )
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.md") or "attachment"
     return response
-
-
-def whole_thread(agent_id: str) -> Iterator[ChatMessage]:
-    """Yield every message from the first on, page by page."""
-    page = chat.newer_than(agent_id, chat.place_from("-62135596800000:"), chat.MOST)
-    while page.messages:
-        yield from page.messages
-        page = chat.newer_than(agent_id, chat.place_of(page.messages[-1]), chat.MOST)

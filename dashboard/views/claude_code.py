@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django import forms
+from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -12,29 +13,28 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import keys
-from coordinator.actors import person
 from coordinator.dialects.claude_settings import KEY_VARIABLE, exports_for, settings_for
-from coordinator.doctor import Finding
-from coordinator.doctor.claude_code import examine
 from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Agent, Session
-from dashboard.guards import admin, viewer
-from dashboard.htmx import HtmxHttpRequest
+from coordinator.operations.doctor import Finding
+from coordinator.operations.doctor.claude_code import examine
+from coordinator.sessions import titles
+from dashboard.frame.guards import admin, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
 
 
 class ClaudeKeyForm(forms.Form):
-    """A key for one Claude Code."""
-
     name = forms.CharField(
-        max_length=100, help_text="Whose Claude Code it is, for example <code>ann-laptop</code>."
+        max_length=100, help_text="Who uses this Claude Code, for example <code>ann-laptop</code>."
     )
     agent_id = forms.ChoiceField(
         label="Agent",
         required=False,
-        help_text="Whose MCP grants hold for it, and whose sessions it may reach. "
-        "Without one, each known server's default policy holds, and it may write into every session.",
+        help_text="The agent whose MCP grants apply and whose sessions it may reach. Without one, "
+        "each server's default policy applies, and the key may write into every session.",
     )
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -49,7 +49,6 @@ class ClaudeKeyForm(forms.Form):
 @never_cache
 @viewer
 def connect(request: HtmxHttpRequest) -> HttpResponse:
-    """Show how to connect."""
     return _page(request, ClaudeKeyForm())
 
 
@@ -57,7 +56,7 @@ def connect(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @admin
 def make_key(request: HtmxHttpRequest) -> HttpResponse:
-    """Make the key and show it on the page this answers with, and never again."""
+    """Create the key and show it on the page this answers with, and never again."""
     form = ClaudeKeyForm(request.POST)
     if form.is_valid():
         try:
@@ -91,12 +90,14 @@ def test(request: HtmxHttpRequest) -> HttpResponse:
     try:
         findings = list(examine(_address(request), raw, by=by))
     finally:
-        keys.revoke(row.pk, by=by, now=timezone.now(), reason="the trial is over")
+        keys.revoke(row.pk, by=by, now=timezone.now(), reason="the test has ended")
     return _page(request, ClaudeKeyForm(), findings=findings)
 
 
 def _address(request: HtmxHttpRequest) -> str:
-    return request.build_absolute_uri("/").rstrip("/")
+    """Return where programs reach us: not under people's own host name, which only browsers find."""
+    bare = settings.BIND.rpartition(":")[0]
+    return request.build_absolute_uri("/").rstrip("/").replace(settings.OWN_HOST or bare, bare)
 
 
 def _page(
@@ -108,6 +109,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     address = _address(request)
+    latest = Session.objects.filter(executor_profile="claude-code").order_by("-created_at").first()
     context = {
         "form": form,
         "exports": exports_for(key) if key else None,
@@ -116,6 +118,7 @@ def _page(
         "address": address,
         "settings": settings_for(address),
         "managed": settings_for(address, managed=True),
-        "latest": Session.objects.filter(executor_profile="claude-code").order_by("-created_at").first(),
+        "latest": latest,
+        "latest_title": titles.of_one(latest.pk) if latest else "",
     }
     return render(request, "claude_code/connect.html", context, status=status)

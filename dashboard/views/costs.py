@@ -1,4 +1,4 @@
-"""Tokens and costs by model and agent, and the prices they are worked out with."""
+"""Tokens and costs by model and agent, and the prices that give the costs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from coordinator import usage
 from coordinator.actions import prices
-from coordinator.actors import person
+from coordinator.identity.actors import person
 from coordinator.models import ModelPrice
-from coordinator.usage import KINDS
-from dashboard import refusals
-from dashboard.guards import admin, viewer
-from dashboard.htmx import HtmxHttpRequest
+from coordinator.sessions import prices as prices_of
+from coordinator.sessions import usage
+from coordinator.sessions.prices import KINDS
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
 
 PERIODS = (1, 7, 30, 90)
 LABELS = {
@@ -32,8 +33,6 @@ LABELS = {
 
 
 class PriceForm(forms.Form):
-    """What a million tokens of one model cost."""
-
     model = forms.CharField(max_length=200, required=False)
     input = forms.FloatField(min_value=0, required=False)
     output = forms.FloatField(min_value=0, required=False)
@@ -46,7 +45,6 @@ class PriceForm(forms.Form):
             self.fields[name].widget.attrs["aria-label"] = label
 
     def clean(self) -> dict[str, Any]:
-        """A row with a model has every price."""
         said = super().clean() or {}
         missing = [kind for kind in KINDS if said.get(kind) is None]
         if said.get("model") and missing and not self.errors:
@@ -55,8 +53,6 @@ class PriceForm(forms.Form):
 
 
 class Prices(forms.BaseFormSet):  # type: ignore[type-arg]
-    """All prices, each with a box that deletes it."""
-
     def add_fields(self, form: Any, index: int | None) -> None:
         super().add_fields(form, index)
         form.fields["DELETE"].widget.attrs["aria-label"] = "Delete this price"
@@ -68,7 +64,6 @@ PriceForms = forms.formset_factory(PriceForm, formset=Prices, can_delete=True, e
 @require_GET
 @viewer
 def costs(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what was spent, and the prices."""
     initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
     return _page(request, PriceForms(initial=initial))
 
@@ -76,7 +71,7 @@ def costs(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @admin
 def save_prices(request: HtmxHttpRequest) -> HttpResponse:
-    """Save the prices; every cost is worked out with them from now on."""
+    """Save our own prices; every cost uses them from now on."""
     forms_ = PriceForms(request.POST)
     if not forms_.is_valid():
         return _page(request, forms_, status=422)
@@ -84,7 +79,7 @@ def save_prices(request: HtmxHttpRequest) -> HttpResponse:
     wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
     with refusals.as_message(request):
         prices.save(wanted, by=person(request.user), now=timezone.now())
-        messages.success(request, "Saved. Costs are worked out with these prices.")
+        messages.success(request, "Prices saved. All costs now use them.")
     return redirect("claude_code:costs")
 
 
@@ -92,11 +87,13 @@ def _page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpRespo
     asked = request.GET.get("days", "")
     days = int(asked) if asked in {str(one) for one in PERIODS} else 7
     models, agents = usage.since(timezone.now() - timedelta(days=days))
+    own = prices_of.own_prices()
     context = {
         "days": days,
         "periods": PERIODS,
         "tables": [("Model", models), ("Agent", agents)],
         "total": usage.total(models),
+        "used_prices": {model: prices_of.price_of(model, own) for model in models},
         "forms": forms_,
     }
     return render(request, "claude_code/costs.html", context, status=status)

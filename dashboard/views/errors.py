@@ -11,14 +11,14 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
-from coordinator import trace
+from coordinator.lib import trace
 
 logger = logging.getLogger(__name__)
 
-BUSY = "The database is busy. Look whether it was saved, then try again."
+BUSY = "The database is busy. Check whether your change was saved, then try again."
 # What get_object_or_404 says. It names a class and a query; the page's own words say what may have happened.
 DJANGOS_OWN = "matches the given query."
-PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something broke here</h1><p>Trace {}</p>"
+PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something went wrong</h1><p>Trace {}</p>"
 
 
 def for_people(request: HttpRequest) -> bool:
@@ -66,7 +66,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     try:
         return render_alone("errors/500.html", 500)
     except Exception:
-        logger.exception("The error page itself cannot be drawn")
+        logger.exception("The error page could not be rendered")
         return HttpResponse(PLAIN_500.format(trace.current() or ""), status=500)
 
 

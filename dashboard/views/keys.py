@@ -13,26 +13,24 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from coordinator.actions import keys
-from coordinator.actors import person
 from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Agent, ApiKey
 from coordinator.models.keys import SCOPES
-from dashboard import refusals
-from dashboard.guards import admin
-from dashboard.htmx import HtmxHttpRequest
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin
+from dashboard.frame.htmx import HtmxHttpRequest
 
 WHAT_SCOPES_ALLOW = {
-    "runner": "runner: registers runners, takes, starts and stops runs, posts events into its sessions",
-    "agent": "agent: asks for permission, posts events, chats; bound to an agent in its sessions alone",
-    "operator": "operator: starts, stops and deletes sessions, edits blueprints, switches agents",
-    "read": "read: looks, and changes nothing",
+    "runner": "runner: register runners; take, start and stop runs; post events into its sessions",
+    "agent": "agent: ask for permission, post events and chat; if bound to an agent, only in its sessions",
+    "operator": "operator: start, stop and delete sessions; edit blueprints; switch agents",
+    "read": "read: read everything, change nothing",
 }
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
 
 class KeyForm(forms.Form):
-    """A key to make."""
-
     name = forms.CharField(max_length=100, help_text="Who uses it, for example <code>my-runner</code>.")
     scopes = forms.MultipleChoiceField(
         choices=[(scope, WHAT_SCOPES_ALLOW[scope]) for scope in SCOPES], widget=forms.CheckboxSelectMultiple
@@ -40,8 +38,8 @@ class KeyForm(forms.Form):
     agent_id = forms.ChoiceField(
         label="Agent",
         required=False,
-        help_text="Binds the key: it reaches this agent's sessions and chat alone. "
-        "Without one, a key of scope agent may write into every session.",
+        help_text="Binds the key to this agent's sessions and chat. Without an agent, a key of scope "
+        "agent may write into every session.",
     )
     expires = forms.ChoiceField(choices=list(EXPIRIES.items()), required=False)
 
@@ -71,7 +69,7 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
-    """Make the key and return it; where that is refused, put the reason on the form."""
+    """Create the key and return it; where that is refused, put the reason on the form."""
     asked, now = form.cleaned_data, timezone.now()
     try:
         return keys.create(
@@ -90,8 +88,7 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
 @require_POST
 @admin
 def revoke(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
-    """Refuse a key from now on, for ever."""
     with refusals.as_message(request):
         row = keys.revoke(key_id, by=person(request.user), now=timezone.now())
-        messages.success(request, f"The key {row.name} is refused from now on.")
+        messages.success(request, f"The key {row.name} is revoked.")
     return redirect("keys:list")

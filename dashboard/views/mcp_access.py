@@ -13,18 +13,21 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from coordinator import access, access_preview, calls, instants
-from coordinator.access_requests import AccessWish
 from coordinator.actions import approvals, grants
-from coordinator.actions.approvals import Ask
-from coordinator.actions.grants import Edit, StaleEdit
-from coordinator.actors import person
+from coordinator.actions.approvals import NewRequest
+from coordinator.actions.grants import StaleEdit
 from coordinator.errors import Invalid, SignalboxError
+from coordinator.identity.actors import person
+from coordinator.lib import instants
+from coordinator.mcp import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from dashboard import access_sheet
-from dashboard.access_sheet import CHOICES, VALIDITIES
-from dashboard.guards import approver, viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from coordinator.policy import access, access_preview
+from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.edits import Edit
+from dashboard.frame.guards import approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.mcp import access_sheet, grant_lengths
+from dashboard.mcp.access_sheet import CHOICES
 
 MOST_SHOWN = 200  # verdicts that a preview names one by one; the rest is counted
 
@@ -33,9 +36,6 @@ def _word(request: HtmxHttpRequest, name: str) -> str:
     """Return a query or form parameter as the database can take it."""
     source = request.POST if request.method == "POST" else request.GET
     return source.get(name, "").replace("\0", "").strip()
-
-
-# --- sheets -----------------------------------------------------------------------------------------------
 
 
 @require_safe
@@ -60,7 +60,7 @@ def sheet(request: HtmxHttpRequest) -> HttpResponse:
         "agents": access_sheet.agent_ids(),
         "servers": list(McpServer.objects.order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
-        "validities": VALIDITIES,
+        "validities": grant_lengths.CHOICES,
         "here": request.get_full_path(),
     }
     return render(request, "mcp/sheet.html", context)
@@ -112,7 +112,7 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         grants.record_refusal(edits, refusal, by=person(request.user), now=now)
         return _refused(request, refusal)
-    words = "Nothing was left to change." if not done else f"Saved: {_counted(len(done), 'grant')} changed."
+    words = "There was nothing to change." if not done else f"Saved: {_counted(len(done), 'grant')} changed."
     messages.success(request, words)
     return redirect(_back(request))
 
@@ -122,7 +122,6 @@ def _counted(number: int, word: str) -> str:
 
 
 def _back(request: HtmxHttpRequest) -> str:
-    """Return the page of ours that the person came from."""
     back = request.POST.get("back", "")
     if url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/ui/"):
         return back
@@ -137,9 +136,6 @@ def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
     context = {"refusal": str(refusal.detail), "back": _back(request)}
     status = refusal.status if refusal.status in (409, 422) else 422
     return render(request, _part(request, "refused"), context, status=status)
-
-
-# --- why? -------------------------------------------------------------------------------------------------
 
 
 @require_safe
@@ -175,6 +171,7 @@ def _steps(
     return [
         {
             "kind": kind,
+            "decides": verdict.source == source,
             "rows": [
                 {
                     "row": row,
@@ -185,15 +182,15 @@ def _steps(
                 for row in reversed(slots.get((agent, server, name), []))
             ][:20],
         }
-        for kind, name in (("tool", tool), ("server", None))
+        for kind, name, source in (
+            ("tool", tool, access.TOOL_GRANT),
+            ("server", None, access.SERVER_GRANT),
+        )
     ]
 
 
-# --- asking -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCall:
     """What the page is asked about: by name, or by the event of a call (`event`), as timelines link to it."""
 
     agent: str
@@ -214,7 +211,7 @@ def ask(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
-            messages.success(request, "Asked. An approver sees it now; approving creates the grant.")
+            messages.success(request, "The request is sent. If an approver approves it, the grant is made.")
             return redirect("approvals:detail", asked.request_id)
     named = wanted.agent and wanted.server and wanted.tool
     now = timezone.now()
@@ -231,18 +228,18 @@ def ask(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/ask.html", context, status=422 if fault else 200)
 
 
-def _wanted(request: HtmxHttpRequest) -> Wanted:
+def _wanted(request: HtmxHttpRequest) -> WantedCall:
     agent, server, tool, session = (_word(request, name) for name in ("agent", "server", "tool", "session"))
     number = _word(request, "event")
     event = None
     if number.isascii() and number.isdigit() and len(number) < 19:
         event = Event.objects.select_related("session").filter(pk=int(number)).first()
     if event is None:
-        return Wanted(agent, server, tool, session, None)
+        return WantedCall(agent, server, tool, session, None)
     name = event.session.agent_name or ""
     known = McpServer.objects.values_list("name", flat=True)
     called = calls.server_and_tool(event.tool_name or "", known) or ("", "")
-    return Wanted(
+    return WantedCall(
         agent or calls.agent_id_of(name, set(Agent.objects.values_list("pk", flat=True))) or name,
         server or called[0],
         tool or called[1],
@@ -251,16 +248,16 @@ def _wanted(request: HtmxHttpRequest) -> Wanted:
     )
 
 
-def _request_access(request: HtmxHttpRequest, wanted: Wanted) -> PermissionRequest:
+def _request_access(request: HtmxHttpRequest, wanted: WantedCall) -> PermissionRequest:
     scope = None if _word(request, "scope") == "server" else wanted.tool
     if not wanted.agent or not wanted.server or scope == "":
-        raise Invalid("Say which agent should call which tool of which server.")
+        raise Invalid("Name the agent, the server and the tool.")
     if not Agent.objects.filter(pk=wanted.agent).exists():
-        raise Invalid(f"There is no agent {wanted.agent}: an admin adds it first.")
+        raise Invalid(f"There is no agent {wanted.agent}. An admin must add it first.")
     if not McpServer.objects.filter(pk=wanted.server).exists():
-        raise Invalid(f"There is no MCP server {wanted.server}: an admin adds it first.")
-    wish = AccessWish(wanted.agent, wanted.server, scope)
-    ask = Ask(
+        raise Invalid(f"There is no MCP server {wanted.server}. An admin must add it first.")
+    wish = WantedAccess(wanted.agent, wanted.server, scope)
+    ask = NewRequest(
         wish.subject,
         justification=_word(request, "why"),
         session_id=wanted.session or None,
@@ -268,9 +265,6 @@ def _request_access(request: HtmxHttpRequest, wanted: Wanted) -> PermissionReque
         event_id=wanted.event,
     )
     return approvals.request(ask, by=person(request.user), now=timezone.now()).request
-
-
-# --- one grant --------------------------------------------------------------------------------------------
 
 
 @require_safe
@@ -285,7 +279,7 @@ def grant_detail(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
         "live": access_sheet.as_row(row).is_live(now),
         "faults": access.faults_of(row),
         "ended": ended if isinstance(ended, dict) else None,
-        "validities": VALIDITIES,
+        "validities": grant_lengths.CHOICES,
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }
@@ -295,7 +289,6 @@ def grant_detail(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 @require_POST
 @approver
 def revoke(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
-    """End a grant now."""
     try:
         grants.revoke(
             grant_id,
@@ -314,12 +307,11 @@ def revoke(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 @require_POST
 @approver
 def extend(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
-    """Give a grant another end."""
     now = timezone.now()
     try:
         done = grants.extend(
             grant_id,
-            until=access_sheet.until_of(request.POST.get("until", ""), now),
+            until=grant_lengths.until_of(request.POST.get("until", ""), now),
             by=person(request.user),
             now=now,
             reason=_word(request, "why") or None,
@@ -328,7 +320,7 @@ def extend(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     except SignalboxError as refusal:
         messages.error(request, _said(refusal))
         return redirect("mcp:grant", grant_id)
-    messages.success(request, "Given anew." if done else "It says so already.")
+    messages.success(request, "Given anew." if done else "The grant already has this end.")
     after = done[0].after if done else None
     return redirect("mcp:grant", after["grant_id"] if after else grant_id)
 

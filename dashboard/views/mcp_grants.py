@@ -9,9 +9,10 @@ from django.views.decorators.http import require_safe
 from django_tables2 import RequestConfig
 
 from coordinator.models import Agent, Grant, McpServer
+from coordinator.models.mcp import GrantPermission
 from dashboard.filters.grants import STANDINGS, UNUSED, GrantFilter, by_standing
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.tables.grants import GrantTable
 
 PAGE = 50
@@ -34,17 +35,22 @@ def grant_list(request: HtmxHttpRequest) -> HttpResponse:
         back=request.get_full_path(),
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
+    numbers = {standing: by_standing(everything, standing, now).count() for standing in ("soon", "odd")}
     context = {
         "table": table,
         "filter": narrowed,
         "query": query,
-        "standings": STANDINGS,
+        "standings": [(value, with_number(label, numbers.get(value, 0))) for value, label in STANDINGS],
+        "permissions": GrantPermission.choices,
         "unused": UNUSED,
         "servers": sorted(servers),
         "filtered": any(query.get(name) for name in ("q", "server", "agent", "by", "permission", "unused"))
         or query["standing"] != "standing",
         "any": everything.exists(),
-        "soon": by_standing(everything, "soon", now).count(),
-        "odd": by_standing(everything, "odd", now).count(),
     }
     return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)
+
+
+def with_number(label: str, number: int) -> str:
+    """Return a choice that says how many it would show, where there are any."""
+    return f"{label} ({number})" if number else label

@@ -8,10 +8,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from coordinator.models import McpServer
-from dashboard import matrix
-from dashboard.access_sheet import CHOICES, VALIDITIES
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp import grant_lengths, matrix
+from dashboard.mcp.access_sheet import CHOICES
 
 
 @require_safe
@@ -42,7 +42,7 @@ def page(request: HtmxHttpRequest) -> HttpResponse:
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
         "pages": _pages(window),
         "choices": CHOICES,
-        "validities": VALIDITIES,
+        "validities": grant_lengths.CHOICES,
     }
     return render(
         request, "mcp/_window.html" if query.get("part") == "window" else "mcp/matrix.html", context
@@ -53,7 +53,7 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else otherwise
 
 
-def _pages(window: matrix.Window) -> dict[str, int | None]:
+def _pages(window: matrix.VisibleMatrix) -> dict[str, int | None]:
     """Return where the neighbouring windows begin, for those who read page by page."""
     row, column = window.row, window.column
     return {

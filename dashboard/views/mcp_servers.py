@@ -17,22 +17,27 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from coordinator import access, calls, discovery, mcp_tools
 from coordinator.actions import mcp_servers
 from coordinator.actions import mcp_tools as tool_actions
-from coordinator.actors import person
 from coordinator.errors import Invalid, SignalboxError
-from coordinator.models import Grant, McpServer, McpTool
+from coordinator.identity.actors import person
+from coordinator.mcp import calls, discovery
+from coordinator.mcp import tools as mcp_tools
+from coordinator.models import Grant, McpServer, McpServerVariable, McpTool
 from coordinator.models.mcp import DefaultPolicy
-from coordinator.secrets import masked_arguments
-from dashboard import refusals
-from dashboard.guards import admin, approver, viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from coordinator.policy import access
+from coordinator.secrets import masked, masked_arguments
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.text import diffs
 
 POLICIES = (
-    (DefaultPolicy.OPT_IN.value, "Deny what no grant allows (opt-in)"),
-    (DefaultPolicy.OPT_OUT.value, "Allow what no grant denies (opt-out)"),
+    (DefaultPolicy.OPT_IN.value, "Deny (opt-in)"),
+    (DefaultPolicy.OPT_OUT.value, "Allow (opt-out)"),
 )
+MOST_AGENTS_NAMED = 8  # of those that lose access with a server
+MOST_TOOLS_NAMED = 6  # of those that changed
 
 
 class ServerForm(forms.Form):
@@ -44,7 +49,8 @@ class ServerForm(forms.Form):
         required=False,
         label="Arguments",
         widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
-        help_text="One a line, blanks and all. Secrets do not belong here: nor are environment variables stored.",
+        help_text="One argument per line; spaces are kept. Do not put secrets here. Environment "
+        "variables are not stored, but for those of imported servers.",
     )
     description = forms.CharField(required=False, max_length=2000)
     default_policy = forms.ChoiceField(choices=POLICIES, widget=forms.RadioSelect, label="Without a grant")
@@ -52,7 +58,7 @@ class ServerForm(forms.Form):
         required=False,
         label="Script",
         widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
-        help_text="The server's own source, where it was generated. Signalbox stores it and never runs it.",
+        help_text="The server's source code, if it was generated. Signalbox stores it but never runs it.",
     )
     is_active = forms.BooleanField(required=False, label="Active")
     version = forms.CharField(required=False, widget=forms.HiddenInput)
@@ -80,8 +86,6 @@ class ServerForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
-    """A server of the list, with its figures."""
-
     server: McpServer
     tools: int
     changed: int
@@ -111,7 +115,7 @@ def server_list(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @viewer
 def unknown(request: HtmxHttpRequest) -> HttpResponse:
-    """Name the servers that agents called of late and that nobody has made known; asked for beside the list."""
+    """Return the recently called servers that are not registered; loaded beside the list."""
     known = list(McpServer.objects.values_list("name", flat=True))
     found = calls.of_unknown_servers(timezone.now() - mcp_tools.SEEN_WITHIN, known)
     template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
@@ -171,13 +175,17 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
     lines = access.summary(name, now, called)
     rows = [ToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
     args = server.args if isinstance(server.args, list) else []
+    changed = [row for row in rows if row.tool and row.tool.is_changed]
     context = {
         "server": server,
         "rows": rows,
         "args": masked_arguments(map(str, args)),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
-        "changed": [row for row in rows if row.tool and row.tool.is_changed],
+        "variables": _variables(name),
+        "changed": changed,
+        "changed_named": changed[:MOST_TOOLS_NAMED],
+        "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
         "can_discover": server.command in settings.DISCOVERY_COMMANDS,
         "grants": Grant.objects.standing(now).filter(server_id=name).exclude(entry_type="capability").count(),
     }
@@ -185,10 +193,15 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return render(request, template, context)
 
 
+def _variables(name: str) -> list[tuple[str, str | None]]:
+    """Return the variables that came with an imported server, by name; secrets are not shown."""
+    rows = McpServerVariable.objects.filter(server_id=name).order_by("name").values_list("name", "value")
+    return [(variable, masked(variable, value)) for variable, value in rows]
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin
 def add(request: HtmxHttpRequest) -> HttpResponse:
-    """Make a server known."""
     initial = {"default_policy": "opt-in", "is_active": True, "name": request.GET.get("name", "")}
     form = ServerForm(request.POST or None, initial=initial)
     if request.method == "POST" and form.is_valid():
@@ -198,7 +211,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            messages.success(request, f"{name} is known now. Take over its tools next.")
+            messages.success(request, f"{name} is added. Next, import its tools.")
             return redirect("mcp:server", name)
     return render(request, "mcp/edit.html", {"form": form}, status=422 if form.errors else 200)
 
@@ -243,7 +256,6 @@ def _initial(server: McpServer) -> dict[str, Any]:
 @require_POST
 @admin
 def switch(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Activate or deactivate a server."""
     active = request.POST.get("active") == "on"
     try:
         mcp_servers.update(name, {"is_active": active}, by=person(request.user), now=timezone.now())
@@ -265,34 +277,34 @@ def delete(request: HtmxHttpRequest, name: str) -> HttpResponse:
         except SignalboxError as refusal:
             messages.error(request, str(refusal.detail))
             return redirect("mcp:server", name)
-        messages.success(request, f"{name} is deleted, with its tools and grants.")
+        messages.success(request, f"{name} was deleted with its tools and grants.")
         return redirect("mcp:list")
     standing = Grant.objects.standing(timezone.now()).filter(server_id=name).order_by("agent_id", "id")
+    agents = sorted({row.agent_id for row in standing if row.permission == "allow"})
     context = {
         "server": server,
         "version": mcp_servers.version_of(server),
         "taken": mcp_servers.consequences([name]),
-        "agents": sorted({row.agent_id for row in standing if row.permission == "allow"}),
+        "agents": agents,
+        "agents_named": agents[:MOST_AGENTS_NAMED],
+        "agents_unnamed": len(agents[MOST_AGENTS_NAMED:]),
     }
     return render(request, "mcp/delete.html", context)
-
-
-# --- tools ------------------------------------------------------------------------------------------------
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin
 def paste(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    """Take over the tools of a pasted `tools/list`."""
+    """Import the tools of a pasted `tools/list`."""
     server, fault, text = server_or_404(name), "", request.POST.get("listing", "")
     if request.method == "POST":
         try:
             listing = mcp_tools.parse_listing(text)
-            taken = tool_actions.take(name, listing, by=person(request.user), now=timezone.now())
+            taken = tool_actions.store_listing(name, listing, by=person(request.user), now=timezone.now())
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
-            messages.success(request, _told(taken))
+            messages.success(request, _summary_of(taken))
             return redirect("mcp:server", name)
     context = {"server": server, "fault": fault, "text": text}
     return render(request, "mcp/paste.html", context, status=422 if fault else 200)
@@ -305,18 +317,18 @@ def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
     server = server_or_404(name)
     with refusals.as_message(request):
         if not isinstance(server.args, list):
-            raise Invalid("The server's arguments are no list: edit them first.")
+            raise Invalid("The server's arguments are not a list. Edit them first.")
         listing = discovery.ask(server.command, [str(arg) for arg in server.args])
-        taken = tool_actions.take(name, listing, by=person(request.user), now=timezone.now())
-        messages.success(request, _told(taken))
+        taken = tool_actions.store_listing(name, listing, by=person(request.user), now=timezone.now())
+        messages.success(request, _summary_of(taken))
     return redirect("mcp:server", name)
 
 
-def _told(taken: tool_actions.Taken) -> str:
+def _summary_of(taken: tool_actions.ToolChanges) -> str:
     if taken.is_nothing:
-        return "Nothing is new: all tools were known as they are."
+        return "No changes: all tools are already known."
     parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
-    return f"Tools taken over: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}."
+    return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}."
 
 
 @require_safe
@@ -332,18 +344,24 @@ def tool_detail(request: HtmxHttpRequest) -> HttpResponse:
         "tool": row,
         "definition": json.dumps(mcp_tools.content_of(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
-        "difference": mcp_tools.difference(row) if row.is_changed else [],
+        "difference": difference_of(row) if row.is_changed else [],
     }
     return render(request, "mcp/tool.html", context)
+
+
+def difference_of(tool: McpTool) -> list[diffs.Marked]:
+    """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
+    before, after = mcp_tools.definitions(tool)
+    marked = diffs.marked(before, after)
+    return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 
 
 @require_POST
 @approver
 def accept(request: HtmxHttpRequest) -> HttpResponse:
-    """Accept a changed definition, as it was looked at."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     with refusals.as_message(request):
         seen = request.POST.get("seen") or None
         tool_actions.accept(server, [tool], by=person(request.user), now=timezone.now(), seen=seen)
-        messages.success(request, f"The definition of {tool} is accepted as it is now.")
+        messages.success(request, f"The definition of {tool} is accepted.")
     return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

@@ -1,4 +1,4 @@
-"""How a person hears that a request waits: their addresses, what was sent there, and this browser's own signals."""
+"""How a person is notified of waiting requests: addresses, sent messages, and this browser's own signals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.views.decorators.http import require_GET, require_POST
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.models import Notification, NotificationTarget
-from dashboard import refusals
-from dashboard.guards import approver
-from dashboard.htmx import HtmxHttpRequest
+from dashboard.frame import refusals
+from dashboard.frame.guards import approver
+from dashboard.frame.htmx import HtmxHttpRequest
 
 SHOWN = 30  # messages of the log
 
@@ -46,31 +46,28 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
         return redirect("approvals:notifications")
     if made.kind == NotificationTarget.Kind.WEBHOOK:
         return _page(request, made)
-    messages.success(request, "Added. Send a test to see that it arrives.")
+    messages.success(request, "The address is added. Send a test to check it.")
     return redirect("approvals:notifications")
 
 
 @require_POST
 @approver
 def remove(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    """Remove one of the person's addresses."""
     with refusals.as_message(request):
         notifications.remove(target_id, by=_user(request))
-        messages.success(request, "Removed. Nothing is sent there any more.")
+        messages.success(request, "The address is removed.")
     return redirect("approvals:notifications")
 
 
 @require_POST
 @approver
 def test(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
-    """Send a test to one of the person's addresses."""
     with refusals.as_message(request):
         notifications.send_test(target_id, by=_user(request))
-        messages.success(request, "A test is on its way. The log below says what became of it.")
+        messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
 
 
 def _user(request: HtmxHttpRequest) -> User:
-    """Return the signed-in person; the guard let nobody else in."""
     assert isinstance(request.user, User)
     return request.user

@@ -8,9 +8,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from coordinator.overview import look
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from coordinator.identity.roles import ADMIN, has_role
+from coordinator.operations.doctor import sharing
+from coordinator.sessions.overview import look
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @require_safe
@@ -19,4 +21,6 @@ from dashboard.htmx import HtmxHttpRequest, wants_fragment
 def overview(request: HtmxHttpRequest) -> HttpResponse:
     """Show the counts and the latest rows, or these alone when a change has been signalled."""
     template = "overview/_now.html" if wants_fragment(request) else "overview/overview.html"
-    return render(request, template, {"overview": look(timezone.now())})
+    is_admin = has_role(request.user, ADMIN)
+    shared = sharing.known_problem() if is_admin else None
+    return render(request, template, {"overview": look(timezone.now()), "shared_user": shared})

@@ -12,24 +12,27 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from coordinator.actions import plugin_permissions, plugins
-from coordinator.actors import person
-from dashboard import refusals
-from dashboard.guards import admin, approver, viewer
-from dashboard.htmx import HtmxHttpRequest
-from dashboard.markdown import colour
-from dashboard.plugin_rows import plugin_details, plugin_rows
+from coordinator.identity.actors import person
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.status_facets import facets
+from dashboard.plugins.rows import plugin_details, plugin_rows
+from dashboard.text.markdown import colour
 
 STATES = ("active", "inactive", "unknown")
+LABELS = {"unknown": "Not registered"}
 
 
 @require_safe
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
-    """List every plugin that any table knows."""
     words, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
     rows = [row for row in plugin_rows(timezone.now()) if _matches(row, words)]
+    numbers = {name: sum(row.state == name for row in rows) for name in STATES}
+    shown = {name: number for name, number in numbers.items() if number or name == state}
     context = {
-        "numbers": {name: sum(row.state == name for row in rows) for name in STATES},
+        "statuses": facets(shown, request.GET, "state", LABELS),
         "rows": [row for row in rows if state in ("", row.state)],
         "words": words,
         "state": state,
@@ -38,8 +41,8 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def _matches(row: Any, words: str) -> bool:
-    told = f"{row.plugin_id} {' '.join(row.permissions)}".lower()
-    return all(word in told for word in words.lower().split())
+    text = f"{row.plugin_id} {' '.join(row.permissions)}".lower()
+    return all(word in text for word in words.lower().split())
 
 
 @require_safe
@@ -57,12 +60,11 @@ def detail(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 @require_POST
 @admin
 def switch(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
-    """Switch a plugin on or off."""
     on = request.POST.get("on") == "yes"
 
     def act(**common: Any) -> str:
         plugins.set_active(plugin_id, on, **common)
-        return f"{plugin_id} is {'active' if on else 'inactive'} now."
+        return f"{plugin_id} is now {'active' if on else 'inactive'}."
 
     return _done(request, plugin_id, act)
 
@@ -70,12 +72,11 @@ def switch(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 @require_POST
 @approver
 def grant(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
-    """Give a plugin a permission."""
     name = request.POST.get("permission", "")
 
     def act(**common: Any) -> str:
         plugin_permissions.grant(plugin_id, name, **common)
-        return f"{plugin_id} has {name} now."
+        return f"{name} was granted to {plugin_id}."
 
     return _done(request, plugin_id, act)
 
@@ -83,12 +84,11 @@ def grant(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 @require_POST
 @approver
 def revoke(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
-    """Take a permission from a plugin."""
     name = request.POST.get("permission", "")
 
     def act(**common: Any) -> str:
         plugin_permissions.revoke(plugin_id, name, **common)
-        return f"{plugin_id} does not have {name} any more."
+        return f"{name} was revoked from {plugin_id}."
 
     return _done(request, plugin_id, act)
 
@@ -96,11 +96,11 @@ def revoke(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 @require_POST
 @admin
 def register(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
-    """Make a plugin known that only other tables speak of; it starts without permissions."""
+    """Register a plugin that only other tables refer to; it starts without permissions."""
 
     def act(*, by: Any, now: Any, **_others: Any) -> str:
         plugins.register(plugin_id, by=by, now=now)
-        return f"{plugin_id} is known now, without permissions."
+        return f"{plugin_id} is registered, without permissions."
 
     return _done(request, plugin_id, act)
 

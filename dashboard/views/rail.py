@@ -7,17 +7,16 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from coordinator.roles import has_role
-from dashboard.guards import refuse, viewer
-from dashboard.htmx import HtmxHttpRequest
-from dashboard.rail import entry_of
+from coordinator.identity.roles import has_role
+from dashboard.frame.guards import refuse, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.rail import entry_of
 
 
 @require_safe
 @never_cache
 @viewer
 def badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
-    """Answer one rail entry's badge as it stands now."""
     entry = entry_of(key)
     if entry is None or entry.badge is None:
         raise Http404

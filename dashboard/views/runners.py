@@ -12,34 +12,37 @@ from django.views.decorators.http import require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.actions import runners
-from coordinator.actions.runs import ACTIVE
-from coordinator.actors import person
 from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Run, Runner
-from dashboard.guards import admin, viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from coordinator.runs.liveness import is_alive
+from coordinator.runs.statuses import ACTIVE
+from coordinator.sessions import titles
+from dashboard.frame.guards import admin, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerRow:
-    """A runner, whether it is heard of, and the runs that it holds."""
+    """A runner, whether it is heard of, and the runs that it holds, each with its session's title."""
 
     runner: Runner
     state: str
-    runs: list[Run]
+    runs: list[tuple[Run, str]]
 
 
 @require_safe
 @vary_on_headers("HX-Request")
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
-    """List the runners."""
     now = timezone.now()
-    held: dict[str | None, list[Run]] = {}
-    for run in Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"):
-        held.setdefault(run.runner_id, []).append(run)
+    active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
+    named = titles.of(run.session_id for run in active)
+    held: dict[str | None, list[tuple[Run, str]]] = {}
+    for run in active:
+        held.setdefault(run.runner_id, []).append((run, named.get(run.session_id, "")))
     rows = [
-        RunnerRow(runner, "online" if runners.is_alive(runner, now) else "stale", held.get(runner.pk, []))
+        RunnerRow(runner, "online" if is_alive(runner, now) else "stale", held.get(runner.pk, []))
         for runner in Runner.objects.order_by("hostname", "project_dir", "runner_id")
     ]
     context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
@@ -57,5 +60,5 @@ def deregister(request: HtmxHttpRequest, runner_id: str) -> HttpResponse:
         runners.deregister(runner_id, by=person(request.user), itself=False, now=timezone.now())
     except SignalboxError as refusal:
         raise Http404(str(refusal.detail)) from None
-    messages.success(request, "The runner is told to go at its next poll.")
+    messages.success(request, "The runner is deregistered at its next poll.")
     return redirect("runners:list")

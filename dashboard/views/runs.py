@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,39 +16,63 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.actions import runs
-from coordinator.actors import person
 from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person
 from coordinator.models import Run, Runner, Session
-from coordinator.run_waits import Queue
-from dashboard import refusals
+from coordinator.runs.statuses import OPEN, OVER, RESUME, START
+from coordinator.runs.stops import STOPPABLE
+from coordinator.runs.waits import Queue
+from coordinator.sessions import titles
+from coordinator.sessions.title_words import title_of
 from dashboard.filters.runs import RunFilter
-from dashboard.guards import approver, viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.paginator import CappedPaginator
-from dashboard.run_forms import DemandsForm, ResumeForm, StartForm
-from dashboard.status_facets import status_facets
+from dashboard.frame import refusals
+from dashboard.frame.guards import approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.paginator import CappedPaginator
+from dashboard.lists.status_facets import kept, status_facets
+from dashboard.runs.forms import DemandsForm, ResumeForm, StartForm
 from dashboard.tables.runs import RunTable
 
 PAGE = 25
-STATUSES = ("pending", "claimed", "running", "stopping", "completed", "failed", "stopped")
+STATUSES = (*OPEN, *OVER)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run, why it waits if it does, and the host of the runner that has it."""
+    """A run, why it waits if it does, the host of the runner that has it, and its sessions' titles by their ids."""
 
     run: Run
     why: str
     host: str
+    titles: Mapping[str, str]
+
+    @property
+    def session_title(self) -> str:
+        """The session's title; empty where it says no more than the run's own prompt, which stands beside it."""
+        title = self.titles.get(self.run.session_id, "")
+        return "" if title == title_of(self.run.prompt or "") else title
+
+    @property
+    def parent_title(self) -> str:
+        return self.titles.get(self.run.parent_session_id or "", "")
 
     @property
     def is_open(self) -> bool:
-        """Say whether it can still be stopped."""
-        return self.run.status in runs.OPEN
+        return self.run.status in OPEN
+
+    @property
+    def ordered(self) -> str:
+        """What it was ordered with: a prompt, or the arguments of a procedural agent as JSON."""
+        with_parameters = getattr(self.run, "ordered_with", None)
+        given = with_parameters.parameters if with_parameters is not None else None
+        return self.run.prompt or (json.dumps(given, ensure_ascii=False) if given is not None else "")
+
+    @property
+    def can_stop(self) -> bool:
+        return self.run.status in STOPPABLE
 
     @property
     def is_held(self) -> bool:
-        """Say whether it waits for somebody to release it."""
         return self.is_open and hasattr(self.run, "hold")
 
 
@@ -55,7 +81,7 @@ class RunRow:
 @viewer
 def listing(request: HtmxHttpRequest) -> HttpResponse:
     """List the runs, newest first, with the numbers of each status."""
-    narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session", "hold"))
+    narrowed = RunFilter(request.GET, queryset=Run.objects.select_related("session", "hold", "ordered_with"))
     table = RunTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-created"
     page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
@@ -65,16 +91,20 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
             "pk", "hostname"
         )
     )
+    named = titles.of(
+        session_id for run in page.object_list for session_id in (run.session_id, run.parent_session_id)
+    )
     context: dict[str, Any] = {
         "table": table,
         "page": page,
         "rows": [
-            RunRow(run, queue.why(run), hosts.get(run.runner_id, run.runner_id or ""))
+            RunRow(run, queue.why(run), hosts.get(run.runner_id, run.runner_id or ""), named)
             for run in page.object_list
         ],
         "statuses": status_facets("runs", STATUSES, request.GET),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "days": narrowed.days,
+        "kept": kept(request.GET, "status", "runner", "session", "sort"),
         "online": len(queue.runners),
     }
     return render(request, "runs/_results.html" if wants_fragment(request) else "runs/list.html", context)
@@ -83,7 +113,6 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @approver
 def new(request: HtmxHttpRequest) -> HttpResponse:
-    """Order a run that starts a session."""
     asked = {
         name: request.GET[name]
         for name in ("agent_name", "project_dir", "parent_session_id")
@@ -93,7 +122,7 @@ def new(request: HtmxHttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
-        ordered = _order(request, form, kind=runs.START, **fields)
+        ordered = _order(request, form, kind=START, **fields)
         if ordered is not None:
             return redirect("sessions:detail", ordered.session_id)
     return render(request, "runs/new.html", {"form": form}, status=422 if form.errors else 200)
@@ -102,14 +131,13 @@ def new(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @approver
 def resume(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Order a run that gives a session another prompt."""
     session = get_object_or_404(Session, pk=session_id)
     form = ResumeForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        ordered = _order(request, form, kind=runs.RESUME, session_id=session_id)
+        ordered = _order(request, form, kind=RESUME, session_id=session_id)
         if ordered is not None:
             return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
-    context = {"form": form, "session": session}
+    context = {"form": form, "session": session, "session_title": titles.of_one(session_id)}
     return render(request, "runs/resume.html", context, status=422 if form.errors else 200)
 
 
@@ -119,20 +147,28 @@ def _order(request: HtmxHttpRequest, form: DemandsForm, **order: Any) -> Run | N
     try:
         return runs.create(
             prompt=form.cleaned_data["prompt"],
+            parameters=form.cleaned_data.get("parameters"),
             additional_demands=form.demands(),
             by=person(request.user),
             now=timezone.now(),
             **order,
         )
     except SignalboxError as refusal:
-        form.add_error(None, str(refusal.detail))
+        form.add_error(None, _in_words(refusal.detail))
         return None
+
+
+def _in_words(detail: Any) -> str:
+    """Return a refusal for a person: its sentence, and what of the parameters does not fit."""
+    if not isinstance(detail, dict):
+        return str(detail)
+    faults = [f"{one['path']}: {one['message']}" for one in detail.get("validation_errors", [])]
+    return " ".join([f"{detail.get('message', detail)}.", *(f"{fault}." for fault in faults)])
 
 
 @require_POST
 @approver
 def stop(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
-    """Stop a run."""
     assert request.user.is_authenticated
     with refusals.as_message(request, missing_is_404=True):
         stopped = runs.stop(run_id, by=person(request.user), now=timezone.now())
@@ -143,9 +179,8 @@ def stop(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
 @require_POST
 @approver
 def release(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
-    """Let runners take a run that is held."""
     assert request.user.is_authenticated
     with refusals.as_message(request, missing_is_404=True):
         runs.release(run_id, by=person(request.user), now=timezone.now())
-        messages.success(request, f"Run {run_id} is released.")
+        messages.success(request, f"Run {run_id} is released. A runner may take it now.")
     return redirect("runs:list")

@@ -1,22 +1,27 @@
-"""Search across all sessions: messages, tool inputs and outputs."""
+"""Search across all sessions: messages, tool inputs and outputs, and what was done to a file."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from coordinator.search import Question, find
+from coordinator.search.events import Question, find
+from coordinator.search.progress import coming
+from coordinator.sessions import titles
 from dashboard.filters.days import Days
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.status_facets import changed
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.status_facets import changed
 from dashboard.views.session_list import choices
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
+OF_FILE = "file:"  # before a path: what was done to that file
 FIELDS = ("q", "kind", "tool", "agent", "session")
 
 
@@ -24,15 +29,19 @@ FIELDS = ("q", "kind", "tool", "agent", "session")
 @vary_on_headers("HX-Request")
 @viewer
 def search(request: HtmxHttpRequest) -> HttpResponse:
-    """Show what answers the question, newest first."""
     question = question_of(request.GET)
+    if question.text.strip().startswith(OF_FILE):
+        path = question.text.strip().removeprefix(OF_FILE).strip()
+        return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
     found = find(
         question, before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     )
     context: dict[str, Any] = {
         "question": question,
+        "titles": titles.of([*(hit.event.session_id for hit in found.hits), question.session_id]),
         "asked": bool(question.terms),
+        "coming": coming(),
         "hits": found.hits,
         "looked_until": found.looked_until,
         "older": changed(request.GET, before=str(found.before)) if found.before else "",
@@ -45,7 +54,7 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def question_of(data: QueryDict) -> Question:
-    """Read the query string; what cannot be read is as if it were not asked."""
+    """Read the query string; unreadable values are ignored."""
     days = Days.of(data)
     texts = {name: data.get(name, "")[:300] for name in FIELDS}
     return Question(

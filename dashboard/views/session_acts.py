@@ -1,31 +1,68 @@
-"""What people do to a session: stop it, delete it. Resuming is ordering a run (views.runs)."""
+"""What people do to a session: name it, stop it, delete it. Resuming is ordering a run (views.runs)."""
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from coordinator.actions import runs, sessions
-from coordinator.actors import person
+from coordinator.actions import runs, sessions, titles
+from coordinator.actions.titles import MOST_TYPED
 from coordinator.errors import SignalboxError
-from coordinator.models import Session
-from dashboard import refusals
-from dashboard.guards import admin, approver
-from dashboard.htmx import HtmxHttpRequest
+from coordinator.identity.actors import person
+from coordinator.models import Session, SessionTitle
+from coordinator.sessions import titles as known_titles
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, approver
+from dashboard.frame.htmx import HtmxHttpRequest
 
 
 @require_POST
 @approver
 def stop(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Stop whatever a session does."""
     assert request.user.is_authenticated
     with refusals.as_message(request, missing_is_404=True):
         stopped = runs.stop_session(session_id, by=person(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)
+
+
+class NameForm(forms.Form):
+    """What a person calls a session."""
+
+    title = forms.CharField(
+        required=False,
+        max_length=MOST_TYPED,
+        label="Title",
+        help_text="What the session is about. Empty, it is called by its first prompt, or as its agent calls it.",
+        widget=forms.TextInput({"autofocus": True, "autocomplete": "off"}),
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@approver
+def rename(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Let a person say what a session is about; what they say stands for good."""
+    assert request.user.is_authenticated
+    session = get_object_or_404(Session, pk=session_id)
+    named = known_titles.of_one(session_id)
+    form = NameForm(request.POST or None, initial={"title": named})
+    if request.method == "POST" and form.is_valid():
+        called = titles.rename(
+            session_id, form.cleaned_data["title"], by=person(request.user), now=timezone.now()
+        )
+        messages.success(request, f"The session is now called “{called}”." if called else "It has no title.")
+        return redirect("sessions:detail", session_id)
+    context = {
+        "session": session,
+        "session_title": named,
+        "form": form,
+        "own": SessionTitle.objects.filter(pk=session_id).first(),
+    }
+    return render(request, "sessions/rename.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -36,13 +73,14 @@ def delete(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     problem = ""
     if request.method == "POST":
         if request.POST.get("typed", "").strip() != session_id:
-            problem = "That is not this session's id. Nothing was deleted."
+            problem = "This is not the session's id, so nothing was deleted. Type the id to confirm."
         else:
             problem = _delete(request, session_id)
             if not problem:
                 return redirect("sessions:list")
     context = {
         "session": session,
+        "session_title": known_titles.of_one(session_id),
         "problem": problem,
         "events": session.events.count(),
         "children": session.children.count(),
@@ -51,7 +89,6 @@ def delete(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 
 def _delete(request: HtmxHttpRequest, session_id: str) -> str:
-    """Delete, and return what speaks against it, or nothing."""
     assert request.user.is_authenticated
     try:
         gone = sessions.delete(session_id, by=person(request.user), now=timezone.now())

@@ -12,16 +12,17 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.api.downloads import POLICY
+from coordinator.chat import attachments, thumbnails
 from coordinator.models import Event, Session
-from coordinator.timeline import CallRow, MessageRow, Stored, Timeline, TimelineEvent
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
+from coordinator.sessions.events import JSON_COLUMNS
+from coordinator.sessions.timeline import CallRow, MessageRow, StoredValue, Timeline, TimelineEvent
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.looks.parts import Part, blocks_of, is_image, json_part, whole
-from dashboard.timeline.shown import Shown
+from dashboard.timeline.shown import ShownRow
 
 TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
-# What a browser shows as a picture and cannot run. Told by the bytes: what an agent says of them may be wrong.
-SIGNATURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 def find_event(session_id: str, event_id: int) -> Event:
@@ -70,7 +71,7 @@ def value(request: HtmxHttpRequest, session_id: str, event_id: int, column: str)
     context["title"] = f"{TITLES[column]} of {event.tool_name}" if event.tool_name else TITLES[column]
     with whole():
         if event.event_type in ("message", "result"):
-            context["shown"] = Shown(MessageRow(event.place, event), base, 0)
+            context["shown"] = ShownRow(MessageRow(event.place, event), base, 0)
         else:
             context["parts"] = _parts(event, column, base)
         template = "sessions/_value.html" if wants_fragment(request) else "sessions/value.html"
@@ -83,7 +84,7 @@ def _parts(event: TimelineEvent, column: str, base: str) -> list[Part]:
         stored = getattr(event, column)
         return [json_part(stored.value)] if stored else []
     start, end = (event, None) if event.event_type == "pre_tool" else (None, event)
-    look = Shown(CallRow(event.place, start, end, may_run=False), base, 0).look
+    look = ShownRow(CallRow(event.place, start, end, may_run=False), base, 0).look
     return look.inputs if column == "tool_input" else look.outputs
 
 
@@ -94,8 +95,8 @@ def _whole_event(session_id: str, event_id: int) -> TimelineEvent:
         raise Http404
     row = find_event(session_id, event_id)
     kept = {
-        name: Stored(getattr(row, name), 0) if getattr(row, name) is not None else None
-        for name in ("tool_input", "tool_output", "content")
+        name: StoredValue(getattr(row, name), 0) if getattr(row, name) is not None else None
+        for name in JSON_COLUMNS
     }
     event = found[0]
     return TimelineEvent(
@@ -113,13 +114,11 @@ def image(request: HtmxHttpRequest, session_id: str, event_id: int, column: str,
     if number >= len(blocks) or not is_image(blocks[number]):
         raise Http404
     data = _bytes_of(blocks[number])
-    kind = next((kind for signature, kind in SIGNATURES.items() if data.startswith(signature)), "")
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind = "image/webp"
-    if not kind:
+    kind = attachments.sniffed(data[: attachments.HEAD])
+    if kind not in thumbnails.TYPES:
         raise Http404
     response = HttpResponse(data, content_type=kind)
-    response["Cache-Control"] = "private, max-age=86400, immutable"
+    response["Content-Security-Policy"] = POLICY
     return response
 
 

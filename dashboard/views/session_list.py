@@ -13,25 +13,26 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.models import Session
+from coordinator.search import files
+from coordinator.sessions import titles
+from coordinator.sessions.statuses import ENDED, LIVE
 from dashboard.filters.sessions import SessionFilter
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.paginator import CappedPaginator, ScannedPaginator
-from dashboard.session_rows import SessionRow, rows_for
-from dashboard.status_facets import changed, status_facets
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.paginator import CappedPaginator, ScannedPaginator
+from dashboard.lists.status_facets import changed, kept, status_facets
+from dashboard.sessions.rows import SessionRow, rows_for
 from dashboard.tables.sessions import SessionTable
 
 PAGE = 25
 MOST_CHOICES = 300
 MOST_CHILDREN = 100
 MOST_FOLLOWED = 16  # running sessions whose events a list listens to; a stream takes 20 topics
-STATUSES = ("running", "pending", "stopping", "finished", "error", "stopped")
+STATUSES = (*LIVE, *ENDED)
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
-    """A filter that is on or off."""
-
+class FilterToggle:
     label: str
     icon: str
     on: bool
@@ -54,13 +55,16 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, "sessions/_results.html", context)
     context |= {
         "followed": followed(rows),
+        "parent_title": titles.of_one(request.GET.get("parent", "")),
         "statuses": status_facets("sessions", STATUSES, request.GET),
+        "kept": kept(request.GET, "status", "dir", "parent", "sort", "errors", "waiting"),
         "switches": [
             switch(request.GET, "waiting", "Waits for a person", "approvals"),
             switch(request.GET, "errors", "With errors", "st-cross"),
         ],
         "agents": choices("agent_name"),
         "hosts": choices("hostname"),
+        "tools": files.tools(),
     }
     return render(request, "sessions/list.html", context)
 
@@ -76,7 +80,6 @@ def as_they_are(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @viewer
 def children(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return a session's children as rows to unfold beneath it."""
     found = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
     return render(
         request, "sessions/_children.html", {"rows": rows_for(found[:MOST_CHILDREN]), "parent": session_id}
@@ -90,10 +93,9 @@ def followed(rows: Iterable[SessionRow]) -> list[str]:
     ]
 
 
-def switch(query: QueryDict, name: str, label: str, icon: str) -> Switch:
-    """Return a filter that a link switches on and off."""
+def switch(query: QueryDict, name: str, label: str, icon: str) -> FilterToggle:
     on = query.get(name) == "true"
-    return Switch(label, icon, on, changed(query, **{name: "" if on else "true"}))
+    return FilterToggle(label, icon, on, changed(query, **{name: "" if on else "true"}))
 
 
 # From one value to the next: DISTINCT would read the index of every session from end to end.
@@ -103,7 +105,7 @@ WITH RECURSIVE found (value) AS (
     UNION ALL
     SELECT (SELECT min({column}) FROM sessions WHERE {column} > found.value) FROM found WHERE found.value IS NOT NULL
 )
-SELECT value FROM found WHERE value IS NOT NULL LIMIT {most}
+SELECT CAST(value AS TEXT) FROM found WHERE value IS NOT NULL LIMIT {most}
 """
 
 

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from coordinator import instants, search, silence, usage
-from coordinator.models import PermissionRequest, Session
-from coordinator.search_index import Walk
-from coordinator.session_facts import LIVE, masked_in, with_last_instant
-from coordinator.timeline import (
+from coordinator.lib import instants
+from coordinator.models import Session
+from coordinator.search import events as search
+from coordinator.search.index import Walk
+from coordinator.sessions.facts import began_us
+from coordinator.sessions.statuses import LIVE
+from coordinator.sessions.timeline import (
     Counts,
+    EventPlace,
     Filters,
-    Place,
-    Row,
     Timeline,
     Window,
-    approval_rows,
-    counts_of,
     density_of,
     news_of,
     position,
+    recent_counts,
     rows_of,
     rows_since,
 )
-from coordinator.timeline.rows import FAR
-from dashboard.guards import viewer
-from dashboard.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.timeline.facets import facets_of, tools_of
+from coordinator.sessions.timeline.rows import FAR
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.timeline.drawing import asked_of
+from dashboard.timeline.heading import header_context, page_url
 from dashboard.timeline.minimap import Minimap, minimap_of
 from dashboard.timeline.query import WINDOW, Query, window_of
-from dashboard.timeline.shown import began_us, shown
+from dashboard.timeline.shown import shown
 from dashboard.timeline.waterfall import waterfall_of
 
-MOST_BARS = 500
 NESTED = 60  # events of a child that are read inside its parent
 
 
@@ -75,32 +73,27 @@ def newest(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     if news.too_many:
         return HttpResponse(headers={"HX-Redirect": page_url(session) + query.with_place(**{"from": "end"})})
     timeline = Timeline(session_id, filters_of(session, query))
-    new, completed = rows_since(timeline, timeline.arrived(news.event_ids), session)
+    arrived = rows_since(timeline, timeline.arrived(news.event_ids), session)
+    new = arrived.failed if query.errors else arrived.new
     if not query.filtered:
-        new += asked_of(session, news.request_ids)
+        new = [*new, *asked_of(session, news.request_ids)]
     context = {
         "session": session,
         "query": query,
         "rows": shown(new, session),
-        "completed": shown(completed, session),
+        "completed": shown(arrived.completed, session),
         "since": news.upto,
         "is_live": session.status in LIVE,
     }
     return render(request, "sessions/_new.html", context)
 
 
-def asked_of(session: Session, request_ids: list[int]) -> list[Row]:
-    """Return the rows of those permission requests that this session's agent made."""
-    asked = PermissionRequest.objects.filter(pk__in=request_ids, context__session_id=session.pk)
-    return [*approval_rows(asked.select_related("context"))] if request_ids else []
-
-
 @require_safe
 @viewer
 def header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return what is true of the whole session, and the numbers beside the filters; both change while it runs."""
+    """Return the session's summary, for a page that did not get it from the stream (timeline.drawing)."""
     session = get_object_or_404(Session, pk=session_id)
-    return render(request, "sessions/_header_and_bar.html", header_context(session, Query.of(request.GET)))
+    return render(request, "sessions/_summary.html", header_context(session, Query()))
 
 
 @require_safe
@@ -120,24 +113,11 @@ def nested(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 @require_safe
 @viewer
-def waterfall(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the waterfall of the rows between two places of the timeline, as its page now holds them."""
-    session = get_object_or_404(Session, pk=session_id)
-    query = Query.of(request.GET)
-    first, last = Place.parse(request.GET.get("first", "")), Place.parse(request.GET.get("last", ""))
-    timeline = Timeline(session_id, filters_of(session, query))
-    window = timeline.between(first or Place(0, 0), last or FAR, MOST_BARS)
-    rows = shown(rows_of(timeline, window, session), session)
-    return render(request, "sessions/_waterfall.html", {"waterfall": waterfall_of(rows, _now_us())})
-
-
-@require_safe
-@viewer
 def minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the strip of the whole session as it is now; nothing while it fits on its page."""
+    """Return the strip of the whole session as it was seconds ago; nothing while it fits on its page."""
     session = get_object_or_404(Session, pk=session_id)
     query = Query.of(request.GET)
-    drawn = minimap_for(session, query, counts_of(session.pk))
+    drawn = minimap_for(session, query, recent_counts(session.pk))
     return render(request, "sessions/_minimap.html", {"session": session, "query": query, "minimap": drawn})
 
 
@@ -160,22 +140,18 @@ def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     direction, _, what = request.GET.get("to", "").partition("-")
     filters = Filters(errors=True) if what == "error" else Filters(kinds=("messages",))
     backwards = direction == "previous"
-    here = Place.parse(request.GET.get("place", "")) or (FAR if backwards else Place(0, 0))
+    here = EventPlace.parse(request.GET.get("place", "")) or (FAR if backwards else EventPlace(0, 0))
     found = Timeline(session_id, filters).next_place(here, backwards=backwards)
     if found is None:
         messages.info(
-            request, f"There is no {direction} {what}." if what in ("error", "message") else "Nowhere to go."
+            request,
+            f"There is no {direction} {what}." if what in ("error", "message") else "Nothing further.",
         )
         found = here if here.event_id and here != FAR else None
     if found is None:
         return redirect(page_url(session) + query.without_place)
     kept = query if query.errors or what != "error" else replace(query, kinds=(), tool="", text="")
     return redirect(f"{page_url(session)}{kept.with_place(event=found.event_id)}#event-{found.event_id}")
-
-
-def page_url(session: Session) -> str:
-    """Return the path of a session's page."""
-    return reverse("sessions:detail", args=[session.pk])
 
 
 def filters_of(session: Session, query: Query) -> Filters:
@@ -188,7 +164,6 @@ def _found(session: Session, query: Query) -> Walk | None:
 
 
 def window_context(session: Session, query: Query) -> dict[str, Any]:
-    """Return what a window's templates need."""
     since = position()  # before the rows, so that nothing can fall between them
     found = _found(session, query)
     timeline = Timeline(session.pk, query.filters(found))
@@ -209,41 +184,6 @@ def window_context(session: Session, query: Query) -> dict[str, Any]:
         "waterfall": waterfall_of(rows, _now_us()),
         "since": since,
         "is_live": session.status in LIVE,
-    }
-
-
-def header_context(session: Session, query: Query) -> dict[str, Any]:
-    """Return what the session's header and filters show."""
-    counts = counts_of(session.pk)
-    spent = usage.models_of(session.pk)
-    last_us = (
-        with_last_instant(Session.objects.filter(pk=session.pk)).values_list("last_us", flat=True).first()
-    )
-    runs = list(session.runs.order_by("created_at", "run_id"))
-    now = timezone.now()
-    ended = Place(last_us, 0).moment if last_us is not None else None
-    return {
-        "session": session,
-        "state": silence.IDLE if silence.idle_ids([session.pk], now) else session.status,
-        "heard": ended or session.created_at,
-        "query": query,
-        "counts": counts,
-        "masked": masked_in(session.pk),
-        "spent_by_model": spent,
-        "spent": usage.total(spent) if spent else None,
-        "facets": facets_of(counts, query),
-        "tools": tools_of(counts, query),
-        "go": f"{reverse('sessions:go', args=[session.pk])}{query.without_place}&",
-        "start_url": page_url(session) + query.with_place(**{"from": "start"}),
-        "end_url": page_url(session) + query.with_place(**{"from": "end"}),
-        "at_default": f"{session.created_at:%Y-%m-%dT%H:%M:%S}"
-        if isinstance(session.created_at, datetime)
-        else "",
-        "is_live": session.status in LIVE,
-        "runs": runs,
-        "children": session.children.count(),
-        "parent": session.parent_session,
-        "ended": ended,
     }
 
 

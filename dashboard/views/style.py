@@ -12,10 +12,10 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from coordinator.models.fields import OddText
-from dashboard.guards import admin
-from dashboard.htmx import HtmxHttpRequest
-from dashboard.states import STATES
+from coordinator.models import UnreadableText
+from dashboard.frame.guards import admin
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.text.states import STATES
 
 ICONS = re.findall(r'<symbol id="([^"]+)"', (settings.BASE_DIR / "static" / "icons.svg").read_text())
 DEEP = {
@@ -29,14 +29,13 @@ DEEP = {
 @require_safe
 @admin
 def style(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the components with the data that tries them."""
     now = timezone.now()
     context = {
         "states": STATES,
         "icons": ICONS,
         "moments": [now, now - timedelta(minutes=5), now - timedelta(days=3), now + timedelta(hours=2)],
         "far": now - timedelta(days=400),
-        "odd": OddText("yesterday-ish"),
+        "odd": UnreadableText("yesterday-ish"),
         "soon": now + timedelta(minutes=4, seconds=10),
         "deep": DEEP,
         "page": Paginator(range(1234), 25).page(3),

@@ -5,40 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from django import forms
 from django.contrib import messages
-from django.db.models import Max
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from coordinator import tool_rules as policy
-from coordinator.access import Verdict
-from coordinator.actions import tool_rules, transcripts
-from coordinator.actors import person
-from coordinator.calls import PREFIX, spoken
-from coordinator.dialects.claude_code import SOURCE, SUBJECTS, subject_text
+from coordinator.actions import tool_rules
+from coordinator.dialects.registry import DIALECTS
 from coordinator.errors import SignalboxError
-from coordinator.models import Agent, Event, McpTool
+from coordinator.identity.actors import person
+from coordinator.mcp.names import PREFIX, name_in_calls
+from coordinator.models import Agent, McpTool
 from coordinator.models.rules import RuleVerdict
-from coordinator.tool_rules import Rule, Ruling
-from dashboard.guards import approver, viewer
-from dashboard.htmx import HtmxHttpRequest
+from coordinator.policy import tool_rules as policy
+from coordinator.policy.access import Verdict
+from coordinator.policy.tool_rules import Rule, Ruling
+from dashboard.frame.guards import approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.rules import question
+from dashboard.rules.question import Question
+from dashboard.views.rule_trials import calls_context, trial_context
 
-MOST_TRIED = 500  # recorded calls that rules are tried out on
-LOOKED_THROUGH = 50_000  # latest events among which those are looked for
-SHOWN = 60
-SOURCES = (SOURCE, transcripts.SOURCE)
-SHORT = 160
 MOST_OFFERED = 300
+SHOWN = 20  # recorded calls below the numbers; a page of their own has them all
+AT_ONCE = (
+    0.25  # seconds of counting, and of looking for calls, before the page is shown; it goes on by itself
+)
 
 
 class RuleForm(forms.Form):
-    """One rule."""
-
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
     verdict = forms.ChoiceField(choices=RuleVerdict.choices, initial=RuleVerdict.DENY)
@@ -55,6 +56,11 @@ class RuleForm(forms.Form):
         assert isinstance(field, forms.MultipleChoiceField)
         field.choices = [*known, *((one, one) for one in named)]
 
+    @property
+    def says_more(self) -> bool:
+        """Say whether one of the fields that are folded away is filled in."""
+        return any(self[name].value() for name in ("agents", "wait_seconds", "deny_at_deadline"))
+
 
 RuleForms = forms.formset_factory(
     RuleForm,
@@ -67,24 +73,7 @@ RuleForms = forms.formset_factory(
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A recorded call with what the saved rules say of it and what the edited ones would."""
-
-    tool: str
-    about: str
-    session_id: str
-    agent: str
-    before: Ruling
-    after: Ruling
-
-    @property
-    def changed(self) -> bool:
-        """Say whether the edit makes a difference here."""
-        return self.before.decision != self.after.decision
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
+class TestedCall:
     """A call that somebody asks about, and what would happen to it by the saved rules and the grants in force."""
 
     tool: str
@@ -97,8 +86,13 @@ class Asked:
 
     @property
     def server(self) -> str:
-        """The MCP server that the grants are looked up under."""
         return self.verdict.server_id if self.verdict else self.place[0] if self.place else ""
+
+    @property
+    def why_url(self) -> str:
+        """Return the page that says why the grants allow or deny the call."""
+        named = {"agent": self.agent, "server": self.server, "tool": self.place[1] if self.place else ""}
+        return f"{reverse('mcp:why')}?{urlencode(named, quote_via=quote)}"
 
 
 @require_GET
@@ -108,17 +102,18 @@ def rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and what would happen to a call that the address names."""
     saved = policy.saved()
     asked = _asked(request, saved)
-    return _page(request, _forms_of(saved), policy.version(saved), _try(saved, saved), asked=asked)
+    return _page(request, _forms_of(saved), policy.version(saved), Question(), asked=asked)
 
 
-def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> Asked | None:
+def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None:
     tool, about, agent = (request.GET.get(name, "").strip()[:2_000] for name in ("tool", "about", "agent"))
     if not tool:
         return None
     now = timezone.now()
     ruling = policy.by_rules(saved, tool, about, agent or None)
-    verdict = policy.verdict_on(policy.policy_for([(tool, agent)], now), tool, agent, now)
-    return Asked(tool, about, agent, ruling, policy.mcp_tool(tool), verdict, policy.together(ruling, verdict))
+    grants = policy.grants_for([(tool, agent)], now)
+    verdict, place = grants.verdict(tool, agent, now), grants.managed.place(tool)
+    return TestedCall(tool, about, agent, ruling, place, verdict, policy.together(ruling, verdict))
 
 
 @require_POST
@@ -135,11 +130,11 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
         for rule in wanted:
             policy.check(rule)
         if request.POST.get("do") != "save":
-            return _page(request, forms_, seen, _try(policy.saved(), wanted), tried=True)
+            return _page(request, forms_, seen, question.of_rules(wanted))
         tool_rules.save(wanted, seen=seen, by=person(request.user), now=timezone.now())
     except SignalboxError as refusal:
         return _page(request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status)
-    messages.success(request, "Saved. The rules hold for every call from now on.")
+    messages.success(request, "The rules are saved and apply to every call from now on.")
     return redirect("claude_code:rules")
 
 
@@ -171,62 +166,41 @@ def _wanted(forms_: Any) -> list[Rule]:
     ]
 
 
-def _try(saved: Sequence[Rule], wanted: Sequence[Rule]) -> list[Tried]:
-    """Return the latest recorded calls, each kind once, those first for which the edit makes a difference."""
-    found: dict[tuple[str, str, str], Tried] = {}
-    now, recorded = timezone.now(), list(_recorded())
-    grants = policy.policy_for([(tool, agent or "") for tool, _, _, agent in recorded], now)
-    for tool, tool_input, session_id, agent in recorded:
-        about = subject_text(tool, tool_input)
-        if (tool, about, agent) not in found:
-            verdict = policy.verdict_on(grants, tool, agent or "", now)
-            before, after = (
-                policy.together(policy.by_rules(rules, tool, about, agent), verdict)
-                for rules in (saved, wanted)
-            )
-            found[tool, about, agent] = Tried(tool, about[:SHORT], session_id, agent, before, after)
-    return sorted(found.values(), key=lambda tried: not tried.changed)
-
-
-def _recorded() -> Any:
-    latest = Event.objects.aggregate(last=Max("id"))["last"] or 0
-    calls = Event.objects.filter(
-        id__gt=latest - LOOKED_THROUGH,
-        event_type="pre_tool",
-        context__source__in=SOURCES,
-        tool_name__isnull=False,
-    )
-    rows = calls.order_by("-id").values_list("tool_name", "tool_input", "session_id", "session__agent_name")
-    return rows[:MOST_TRIED]
+def _tools() -> list[str]:
+    """Return the agents' own tools, each once."""
+    return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
 
 def _mcp_tools() -> list[str]:
-    """Return the known tools of MCP servers as Claude Code calls them."""
+    """Return the known tools of MCP servers as agents call them."""
     known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
-    return [f"{PREFIX}{spoken(server)}__{name}" for server, name in known[:MOST_OFFERED]]
+    return [
+        f"{PREFIX}{name_in_calls(server)}__{name_in_calls(name)}" for server, name in known[:MOST_OFFERED]
+    ]
 
 
 def _page(
     request: HtmxHttpRequest,
     forms_: Any,
     version: str,
-    found: list[Tried] | None,
+    question_: Question | None,
     *,
-    tried: bool = False,
     problem: str = "",
-    asked: Asked | None = None,
+    asked: TestedCall | None = None,
     status: int = 200,
 ) -> HttpResponse:
+    """Draw the page; without a question the rules cannot be tried out as they are."""
     context = {
         "asked": asked,
         "agents": Agent.objects.order_by("name").values_list("id", "name"),
-        "tools": [*SUBJECTS, *_mcp_tools()],
+        "tools": [*_tools(), *_mcp_tools()],
         "forms": forms_,
         "version": version,
-        "found": (found or [])[:SHOWN],
-        "calls": len(found or []),
-        "changed": sum(one.changed for one in found or []),
-        "tried": tried,
+        "tried": question_ is not None and question_.is_open,
         "problem": problem,
     }
+    if question_ is not None:
+        wanted = QueryDict("changed=1" if question_.is_open else "")
+        context |= trial_context(question_, seconds=AT_ONCE)
+        context |= calls_context(question_, wanted, most=SHOWN, seconds=AT_ONCE)
     return render(request, "claude_code/rules.html", context, status=status)

@@ -13,12 +13,38 @@ window.Idiomorph.defaults.callbacks.beforeNodeMorphed = (before, after) =>
 window.Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
   !(node.matches?.(".htmx-request") || node.querySelector?.(".htmx-request"));
 
+// Who asks can make a card longer while a hand is on its way to the one below, so that another card's button comes to
+// lie there. A press by hand that follows a move this soon was not meant for what it would hit.
+const reaction = 500; // milliseconds
+let places = new Map();
+let moved = -reaction;
+
+const placesNow = () =>
+  new Map([...document.querySelectorAll(".ask[id]")].map((card) => [card.id, card.querySelector(".decide")?.getBoundingClientRect().top]));
+
+function noteMoves() {
+  const now = placesNow();
+  const differs = ([id, top]) => top !== undefined && now.get(id) !== undefined && Math.abs(now.get(id) - top) > 4;
+  if ([...places].some(differs)) moved = performance.now();
+}
+
+window.addEventListener("click", (event) => {
+  const byHand = event.detail > 0; // a key presses what is selected, wherever it lies
+  if (!byHand || performance.now() - moved > reaction || !event.target.closest?.(".decide button, .decide input")) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const text = "The requests have just moved. Check the request, then try again.";
+  document.body.dispatchEvent(new CustomEvent("toast", { detail: { level: "warning", text } }));
+}, true);
+
 document.body.addEventListener("htmx:beforeSwap", (event) => {
   event.detail.requestConfig.elt.classList.remove("htmx-request"); // this one has arrived
   selected = document.querySelector("[data-row].selected")?.id ?? "";
+  places = placesNow();
 });
 
 document.body.addEventListener("htmx:afterSwap", () => {
+  noteMoves();
   if (selected) document.getElementById(selected)?.classList.add("selected");
   look();
 });
@@ -28,7 +54,7 @@ function look() {
   note();
 }
 
-// Housekeeping writes a lapse down within seconds; the page that shows the countdown should not wait for that.
+// Housekeeping records the expiry within seconds; the page that shows the countdown should not wait for that.
 let timer = 0;
 function watchDeadlines() {
   clearTimeout(timer);
@@ -39,7 +65,7 @@ function watchDeadlines() {
     return left;
   });
   const next = Math.min(...ends, 30_000);
-  if (ends.some((left) => left <= 0)) window.htmx.trigger(inbox(), "lapsed");
+  if (ends.some((left) => left <= 0)) window.htmx.trigger(inbox(), "expired");
   timer = setTimeout(watchDeadlines, Math.max(next + 50, ends.length ? 500 : 30_000));
 }
 
@@ -64,7 +90,9 @@ function note() {
 function send(ids) {
   const form = new URLSearchParams(ids.map((id) => ["ids", id]));
   for (const id of ids) noted.add(id);
-  fetch("/ui/approvals/seen/", { method: "POST", body: form, headers: { "X-CSRFToken": csrf() } })
+  const headers = { "X-CSRFToken": csrf(), "HX-Request": "true" };
+  document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
+  fetch("/ui/approvals/seen/", { method: "POST", body: form, headers })
     .catch(() => ids.forEach((id) => noted.delete(id)));
 }
 

@@ -5,13 +5,18 @@ const switches = { notify: "signalbox-notify", sound: "signalbox-sound" };
 const askEvery = 20_000;
 const badge = () => document.querySelector("#rail-badge-approvals");
 const isOn = (name) => localStorage.getItem(switches[name]) === "on";
-const bare = document.title;
+let bare = document.title;
 let count = Number(badge()?.dataset.badge ?? 0);
 let audio = null;
 
 function showTitle() {
   document.title = count ? `(${count}) ${bare}` : bare;
 }
+
+document.addEventListener("page:titled", (event) => {
+  bare = event.detail;
+  showTitle();
+});
 
 function heard(now) {
   const more = now > count;
@@ -64,7 +69,7 @@ async function turn(box) {
 }
 
 function say(text) {
-  document.querySelector("[data-attention-says]").textContent = text;
+  document.querySelector("[data-attention-message]").textContent = text;
 }
 
 if (badge()) {

@@ -121,7 +121,8 @@ async function markRead() {
   marked = last.dataset.place;
   const token = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
   try {
-    const headers = { "X-CSRFToken": token };
+    const headers = { "X-CSRFToken": token, "HX-Request": "true" };
+    document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
     const answer = await fetch(chat.dataset.read, { method: "POST", headers, body: new URLSearchParams({ place: marked }) });
     if (answer.ok) document.body.dispatchEvent(new CustomEvent("chat:read"));
   } catch {

@@ -38,7 +38,7 @@ function size(bytes) {
 function take(added) {
   const total = [...files, ...added].reduce((sum, file) => sum + file.size, 0);
   if (total > most) {
-    say("error", `Files of one message have at most ${size(most)} together; these have ${size(total)}.`);
+    say("error", `The files of one message may total ${size(most)}. These total ${size(total)}.`);
     return;
   }
   if (files.length + added.length > 19) {
@@ -113,8 +113,9 @@ function send(message) {
   for (const file of message.files) body.append("files", file, file.name);
   const request = new XMLHttpRequest();
   request.open("POST", form.action);
-  request.setRequestHeader("HX-Request", "true");
-  request.setRequestHeader("X-CSRFToken", form.elements.csrfmiddlewaretoken.value);
+  const headers = { "HX-Request": "true", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
+  document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
+  for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
   request.upload.addEventListener("progress", (event) => {
     bar.hidden = message.files.length === 0;
     if (event.lengthComputable) bar.value = event.loaded / event.total;
@@ -128,6 +129,9 @@ function answered(message, request) {
   const parsed = document.createElement("template");
   if (request.status === 200) parsed.innerHTML = request.responseText;
   const said = parsed.content.querySelector(".chat-message");
+  if (request.getResponseHeader("Signalbox-Confirm")) {
+    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: reasonOf(request) }));
+  }
   if (!said) {
     failed(message, reasonOf(request));
     return;
@@ -149,7 +153,7 @@ function reasonOf(request) {
     // a page instead of our JSON
   }
   if (request.status === 413) return "The files are too large.";
-  return request.status === 403 ? "You may not, or you are signed out: reload the page." : `It was refused (${request.status}).`;
+  return request.status === 403 ? "You are not allowed to do this, or you are signed out. Reload the page." : `Signalbox refused the message (${request.status}).`;
 }
 
 function failed(message, why) {

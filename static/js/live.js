@@ -1,6 +1,7 @@
 // The page's one stream (/ui/live/): turns what the server says has changed into DOM events and swaps fragments.
 //
 //   live:<topic>, live:<topic>:<key>   on <body>, detail {id, at, topic, key, parent, op, count}: for hx-trigger
+//   live:<view>                        on <body>, what the server has drawn for all who look at a view ("timeline:ID")
 //   live:reset                         too much was missed: whoever shows live things loads them afresh
 //
 // A hidden tab holds no stream (a browser gives a host six connections); shown again, it catches up by id.
@@ -8,9 +9,9 @@
 const body = document.body;
 const topics = [...new Set((body.dataset.liveTopics ?? "").split(/\s+/).filter(Boolean))];
 const button = document.querySelector("#live");
-const says = document.querySelector("#live-says");
+const announcer = document.querySelector("#live-announcer");
 const words = { live: "Live", paused: "Paused", reconnecting: "Connecting", off: "Offline" };
-const mostHeld = 500; // signals and fragments kept while paused; beyond, resuming loads afresh
+const mostHeld = 500; // signals, fragments and drawings kept while paused; beyond, resuming loads afresh
 const longestWait = 30_000; // milliseconds between tries
 const triesBeforeOff = 4;
 const settledAfter = 5_000; // milliseconds a stream must stand before a break counts as the first again
@@ -95,6 +96,7 @@ function take(kind, value) {
 function deliver(kind, value) {
   if (kind === "signal") tell(value);
   else if (kind === "fragment") swap(value);
+  else if (kind === "drawing") fire(`live:${value.view}`, value);
   else reset();
 }
 
@@ -108,7 +110,7 @@ function connect() {
     showNow();
   });
   stream.addEventListener("ready", (event) => (last = event.lastEventId));
-  for (const kind of ["signal", "fragment", "reset"]) {
+  for (const kind of ["signal", "fragment", "drawing", "reset"]) {
     stream.addEventListener(kind, (event) => {
       if (event.lastEventId) last = event.lastEventId;
       take(kind, JSON.parse(event.data));
@@ -136,7 +138,7 @@ function retry() {
 
 function pause() {
   paused = true;
-  if (says) says.textContent = "Live updates paused";
+  if (announcer) announcer.textContent = "Live updates paused";
   showNow();
 }
 
@@ -149,7 +151,7 @@ function resume() {
   arrived = 0;
   if (lost) reset();
   else for (const [kind, value] of waiting) deliver(kind, value);
-  if (says) says.textContent = "Live updates resumed";
+  if (announcer) announcer.textContent = "Live updates resumed";
   showNow();
 }
 

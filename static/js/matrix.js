@@ -81,7 +81,7 @@ function begin() {
     waiting = requestAnimationFrame(() => load());
   }
 
-  // --- choosing ---------------------------------------------------------------------------------------
+  // Choosing.
 
   const key = (cell) => JSON.stringify([cell.closest("tr").dataset.a, cell.dataset.s, cell.dataset.t]);
 
@@ -91,7 +91,7 @@ function begin() {
 
   function tell() {
     bar.hidden = !chosen.size;
-    bar.querySelector("[data-count]").textContent = `${chosen.size} chosen`;
+    bar.querySelector("[data-count]").textContent = `${chosen.size} selected`;
     const fields = bar.querySelector("[data-chosen]");
     fields.replaceChildren(...[...chosen.keys()].map((place) => {
       const field = document.createElement("input");
@@ -154,7 +154,7 @@ function begin() {
     window.htmx.ajax("GET", url, { target: "#mcp-dialog-body", swap: "innerHTML" });
   });
 
-  // --- by keyboard: arrows walk the cells, Enter asks why, the space bar chooses ------------------------
+  // By keyboard: arrows walk the cells, Enter asks why, the space bar chooses.
 
   area.addEventListener("keydown", (event) => {
     const steps = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };

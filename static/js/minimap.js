@@ -6,7 +6,7 @@ const rows = () => [...document.querySelectorAll("#entries > [data-place]")];
 const at = (row) => Number(row.dataset.place.split(".")[0]);
 const REDRAW = 15_000; // ms between two looks at how a running session has grown
 
-// --- where the reader is ----------------------------------------------------------------------------------------
+// Where the reader is.
 
 function percent(time) {
   const all = slices();
@@ -40,7 +40,7 @@ function frame() {
   rect.setAttribute("width", `${Math.max(percent(at(seen.at(-1))) - first, 0.4)}%`);
 }
 
-// --- going there ------------------------------------------------------------------------------------------------
+// Going there.
 
 function scrollTo(event, slice) {
   const all = rows();
@@ -68,7 +68,7 @@ function move(event) {
   hold(all[Math.min(Math.max(next, 0), all.length - 1)]);
 }
 
-// --- a session that grows -----------------------------------------------------------------------------------------
+// A session that grows.
 
 let timer = 0;
 
@@ -84,7 +84,7 @@ function redrawSoon() {
     holder().replaceWith(fresh);
     listen();
     frame();
-  }, REDRAW);
+  }, REDRAW * (0.5 + Math.random())); // not all readers at once
 }
 
 function listen() {

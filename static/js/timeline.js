@@ -2,7 +2,8 @@
 // Without this script the page reads the same; "Earlier" and "Later" are then ordinary links.
 const MOST_ROWS = 400; // a page that grows for hours stays quick: what is far from the reader goes
 const PAUSE = 250; // ms between two fetches of news
-const HEADER_PAUSE = 2000;
+const SEARCH_PAUSE = 5000; // ms until what arrived is searched: the index learns of it a few seconds later
+const SUMMARY_LATE = 4000; // ms after which a summary that the stream has not brought is fetched
 
 const session = () => document.querySelector("#window")?.dataset.session;
 const tail = () => document.querySelector("#tail");
@@ -10,7 +11,7 @@ const entries = () => document.querySelector("#entries");
 const rows = () => [...entries().querySelectorAll(":scope > [data-place]")];
 const nearEnd = () => window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 120;
 
-// --- places ---------------------------------------------------------------------------------------------------
+// Places.
 
 function before(one, other) {
   const [at, id] = one.dataset.place.split(".");
@@ -59,11 +60,48 @@ function place(row, isNew) {
   return !old;
 }
 
-// --- news -----------------------------------------------------------------------------------------------------
+// News.
+//
+// The stream brings rows as the server has drawn them, once for everybody who looks at this session. What it cannot
+// bring (too much was missed, a search for words) is fetched, with all that came since the tail's mark.
 
 let fetching = false;
 let again = false;
 let unseen = 0;
+
+const since = () => Number(new URL(tail().dataset.news, window.location.href).searchParams.get("since"));
+
+function mark(upto) {
+  const url = new URL(tail().dataset.news, window.location.href);
+  url.searchParams.set("since", String(upto));
+  tail().dataset.news = url.pathname + url.search;
+}
+
+// What this reader's filters let through. A search is followed by fetching alone: what is found, the index says.
+function isWanted(row) {
+  const { kinds, tool, errors } = document.querySelector("#window").dataset;
+  if (!(errors === "yes" ? row.among_errors : row.among_all)) return false;
+  if (!row.kind) return !kinds && !tool && errors !== "yes";
+  return (!kinds || kinds.split(" ").includes(row.kind)) && (!tool || (row.kind === "calls" && row.tool === tool));
+}
+
+function drawn(drawing) {
+  if (drawing.key !== session()) return;
+  if (drawing.summary) showSummary(parse(drawing.summary));
+  else if (document.querySelector("#window").dataset.searched === "yes") newsLater();
+  else if (!drawing.rows) news();
+  else if (!tail()) count(drawing.rows.filter(isWanted));
+  else if (drawing.upto > since()) {
+    showRows(drawing.rows.filter(isWanted).map((row) => [parse(row.html).firstElementChild, !row.completes]));
+    mark(drawing.upto);
+  }
+}
+
+// The end is not in this page: calls in it are completed, what is new is counted.
+function count(wanted) {
+  for (const row of wanted) place(parse(row.html).firstElementChild, false);
+  later(wanted.filter((row) => !row.completes).length);
+}
 
 async function news() {
   if (!tail()) return later(1);
@@ -72,10 +110,9 @@ async function news() {
     return undefined;
   }
   fetching = true;
-  const follow = nearEnd();
   try {
     const came = await fragment(tail().dataset.news);
-    if (came && tail()) show(came, follow);
+    if (came && tail()) showFetched(came);
   } finally {
     fetching = false;
   }
@@ -86,13 +123,34 @@ async function news() {
   return undefined;
 }
 
-function show(came, follow) {
+let searching = 0;
+
+function newsLater() {
+  searching ||= setTimeout(() => {
+    searching = 0;
+    news();
+  }, SEARCH_PAUSE);
+}
+
+// What was fetched may be older than what the stream has brought meanwhile: then it only adds rows.
+function showFetched(came) {
   const next = came.querySelector("#tail");
+  const upto = Number(new URL(next.dataset.news, window.location.href).searchParams.get("since"));
+  const isOld = upto < since();
+  const fetched = [...came.querySelectorAll("li[data-place]:not(li li)")]
+    .filter((row) => !isOld || !document.getElementById(row.id))
+    .map((row) => [row, !("completes" in row.dataset)]);
+  for (const [row] of fetched) delete row.dataset.completes;
+  showRows(fetched);
+  if (!isOld) tail().replaceWith(next);
+}
+
+function showRows(came) {
+  const follow = nearEnd();
   let added = 0;
-  for (const row of came.querySelectorAll("li[data-place]:not(li li)")) {
-    if (place(row, !("completes" in row.dataset))) added += 1;
+  for (const [row, isNew] of came) {
+    if (place(row, isNew)) added += 1;
   }
-  if (next) tail().replaceWith(next);
   if (added) document.querySelector("#nothing")?.remove();
   if (follow) {
     trim("start");
@@ -100,26 +158,10 @@ function show(came, follow) {
   } else if (added) {
     later(added);
   }
-  headerSoon();
-  document.dispatchEvent(new CustomEvent("timeline:changed"));
+  if (came.length) document.dispatchEvent(new CustomEvent("timeline:changed"));
 }
 
-// Of a question nobody can tell from outside whose session it is about: one that this page shows is looked at now.
-// A new one may be anybody's, and every open page asks: not all at once. That one of elsewhere changed is no news.
-const SPREAD = 1500;
-let asking = 0;
-
-function asked({ key, op, count }) {
-  if (document.getElementById(`request-${key}`)) news();
-  else if (op === "insert" || count > 1) {
-    asking ||= setTimeout(() => {
-      asking = 0;
-      news();
-    }, SPREAD * Math.random());
-  }
-}
-
-// --- how many are new below -------------------------------------------------------------------------------------
+// How many are new below.
 
 const pill = document.querySelector("#unseen");
 
@@ -146,7 +188,7 @@ pill?.addEventListener("click", (event) => {
 });
 window.addEventListener("scroll", seen, { passive: true });
 
-// --- reading on -------------------------------------------------------------------------------------------------
+// Reading on.
 
 function trim(side) {
   const all = rows();
@@ -215,39 +257,49 @@ function watch() {
   if (newer) reached.observe(newer); // earlier rows come on demand only: the page must not run away upwards
 }
 
-// --- the header ---------------------------------------------------------------------------------------------------
+// The summary: header, actions, numbers beside the filters.
 
-let headerTimer = 0;
+let summaryTimer = 0;
 
-function headerSoon() {
-  headerTimer ||= setTimeout(async () => {
-    headerTimer = 0;
-    const head = document.querySelector("#session-head");
-    const came = head && (await fragment(head.dataset.header).catch(() => null));
-    const fresh = came?.querySelector("#session-head");
-    if (!fresh) return;
-    window.Idiomorph.morph(head, fresh);
-    const actions = came.querySelector("#session-actions");
-    if (actions) window.Idiomorph.morph(document.querySelector("#session-actions"), actions);
-    for (const facet of came.querySelectorAll("#timeline-bar .facets > a.facet")) refreshFacet(facet);
-  }, HEADER_PAUSE);
-}
-
-// That a session has become idle nobody tells: it is silence.
-setInterval(() => document.hidden || !document.querySelector("#session-head [data-running]") || headerSoon(), 60_000);
-
-// Only the numbers: replacing the whole bar would close menus and disturb a search being typed.
-function refreshFacet(fresh) {
-  const name = fresh.firstChild.textContent;
-  for (const facet of document.querySelectorAll("#timeline-bar .facets > a.facet")) {
-    if (facet.className === fresh.className && facet.getAttribute("href") === fresh.getAttribute("href") && facet.firstChild.textContent === name) {
-      facet.querySelector(".count").textContent = fresh.querySelector(".count").textContent;
-      facet.toggleAttribute("data-none", fresh.hasAttribute("data-none"));
-    }
+function showSummary(came) {
+  clearTimeout(summaryTimer);
+  summaryTimer = 0;
+  window.Idiomorph.morph(document.querySelector("#session-name"), came.querySelector("#session-name"));
+  showName();
+  for (const button of came.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  window.Idiomorph.morph(document.querySelector("#session-head"), came.querySelector("#session-head"));
+  window.Idiomorph.morph(document.querySelector("#session-actions"), came.querySelector("#session-actions"));
+  if (tail()) tail().innerHTML = came.querySelector("#tail-words").innerHTML;
+  for (const fresh of came.querySelectorAll("data[data-facet]")) {
+    // Only the numbers: replacing the whole bar would close menus and disturb a search being typed.
+    const facet = document.querySelector(`#timeline-bar a[data-facet="${fresh.dataset.facet}"]`);
+    if (!facet) continue;
+    facet.querySelector(".count").textContent = fresh.textContent;
+    facet.toggleAttribute("data-none", fresh.value === "0");
+    if (!fresh.hidden) facet.hidden = false;
   }
 }
 
-// --- folding everything, permalinks -------------------------------------------------------------------------------
+// The session's name is the tab's, too (attention.js keeps the number of waiting requests before it).
+function showName() {
+  const name = document.querySelector("#session-name");
+  document.dispatchEvent(new CustomEvent("page:titled", { detail: `${name.textContent.trim()} · Signalbox` }));
+}
+
+async function fetchSummary() {
+  const came = await fragment(document.querySelector("#session-head").dataset.header).catch(() => null);
+  if (came) showSummary(came);
+}
+
+// The stream brings the summary a moment after something has changed; if it does not, it is fetched.
+function summaryIsDue() {
+  summaryTimer ||= setTimeout(fetchSummary, SUMMARY_LATE * (1 + Math.random()));
+}
+
+// That a session has become idle nobody tells: it is silence.
+setInterval(() => document.hidden || !document.querySelector("#session-head [data-running]") || fetchSummary(), 60_000);
+
+// Folding everything, permalinks.
 
 document.querySelector("[data-unfold]")?.addEventListener("click", (event) => {
   const open = event.currentTarget.getAttribute("aria-pressed") !== "true";
@@ -287,7 +339,7 @@ function openTarget() {
   window.location.replace(url);
 }
 
-// --- going on from where the reader is -----------------------------------------------------------------------------
+// Going on from where the reader is.
 
 function here() {
   const picked = entries()?.querySelector("[data-place].selected, [data-place]:target, [data-place]:has(> :target)");
@@ -323,16 +375,20 @@ if (timeForm) {
   });
 }
 
-// --- begin ------------------------------------------------------------------------------------------------------
+// Begin.
 
 if (session()) {
-  document.body.addEventListener("live:events", (event) => event.detail.parent === session() && news());
-  document.body.addEventListener("live:sessions", (event) => event.detail.key === session() && headerSoon());
-  document.body.addEventListener("live:permission_requests", (event) => asked(event.detail));
-  document.body.addEventListener("live:runs", (event) => event.detail.parent === session() && headerSoon());
+  document.body.addEventListener("live:timeline", (event) => drawn(event.detail));
+  for (const topic of ["events", "sessions", "runs"]) {
+    document.body.addEventListener(`live:${topic}`, (event) => {
+      if ([event.detail.key, event.detail.parent].includes(session())) summaryIsDue();
+    });
+  }
+  // What has changed on the page stands there already when its signal comes.
+  document.body.addEventListener("live:session_titles", (event) => event.detail.key === session() && showName());
   document.body.addEventListener("live:reset", () => {
     news();
-    headerSoon();
+    fetchSummary();
   });
   document.body.addEventListener("htmx:afterSettle", watch);
   window.addEventListener("hashchange", openTarget);

@@ -48,7 +48,7 @@ function reasonIn(request) {
   } catch {
     // an error page rather than our JSON: its status has to do
   }
-  return `That did not work (${request.status}). Reload the page and try again.`;
+  return `Something went wrong (${request.status}). Reload the page and try again.`;
 }
 
 if (list) {

@@ -1,6 +1,8 @@
 // The waterfall and the rows beside it agree: pointing at one marks the other; the bars follow as rows come and go.
 // By keyboard it is one stop: `w` goes to the bar of the row one is at, arrows from bar to bar, Enter to the row,
 // Escape back. Where there is no room beside the rows, `w` and its button show and hide it above them.
+import { length } from "./time-words.js";
+
 const holder = document.querySelector("#waterfall");
 const entries = () => document.querySelector("#entries");
 const SOON = 400;
@@ -29,25 +31,120 @@ function keepInSight(bar) {
   }
 }
 
+// Drawing: the same rules as dashboard/timeline/waterfall.py, which draws the first page.
+
+const TOP = 20, ROW = 9, LEAST_WIDTH = 0.6, MOST_FOLDS = 20, FOLD_SHARE = 0.06, LEAST_FOLD = 2_000_000;
+
+function spans() {
+  const now = Date.now() * 1000;
+  return [...entries().querySelectorAll(":scope > [data-to]")].map((row) => {
+    const { place, to, goesOn, barKind, barLabel } = row.dataset;
+    return {
+      id: row.id,
+      from: Number(place.split(".")[0]),
+      to: goesOn === undefined ? Number(to) : Math.max(Number(to), now),
+      kind: barKind,
+      label: barLabel,
+    };
+  });
+}
+
+function busyStretches(all) {
+  const merged = [];
+  for (const { from, to } of all.toSorted((one, other) => one.from - other.from || one.to - other.to)) {
+    const last = merged.at(-1);
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else merged.push([from, to]);
+  }
+  return merged;
+}
+
+// Time to percent, with idle stretches folded.
+function scaleOf(all) {
+  const busy = busyStretches(all);
+  const edges = [busy[0][0]], offsets = [0], folded = [];
+  const most = Math.max(LEAST_FOLD, Math.floor(busy.reduce((sum, [from, to]) => sum + to - from, 0) * FOLD_SHARE));
+  busy.forEach(([from, to], number) => {
+    const following = busy[number + 1]?.[0] ?? to;
+    edges.push(to, following);
+    offsets.push(offsets.at(-1) + to - from);
+    if (following - to > most) folded.push([offsets.at(-1) + Math.floor(most / 2), following - to]);
+    offsets.push(offsets.at(-1) + Math.min(following - to, most));
+  });
+  const total = Math.max(offsets.at(-1), 1);
+  const percent = (at) => {
+    const beyond = edges.findIndex((edge) => edge > at);
+    const right = Math.min(Math.max(beyond < 0 ? edges.length : beyond, 1), edges.length - 1);
+    const [first, last] = [edges[right - 1], edges[right]];
+    const share = last > first ? Math.min(Math.max((at - first) / (last - first), 0), 1) : 0;
+    return (100 * (offsets[right - 1] + share * (offsets[right] - offsets[right - 1]))) / total;
+  };
+  return { percent, folds: folded.map(([at, gap]) => ({ x: (100 * at) / total, gap })) };
+}
+
+const rounded = (number) => Math.round(number * 100) / 100;
+
+function element(name, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function titled(text) {
+  const title = element("title", {});
+  title.textContent = text;
+  return title;
+}
+
+function barFor(span, number, percent) {
+  const y = TOP + number * ROW;
+  const x = Math.min(percent(span.from), 100 - LEAST_WIDTH);
+  const width = Math.max(percent(span.to) - x, LEAST_WIDTH);
+  const link = { href: `#${span.id}`, "data-bar": span.id, "aria-label": span.label, tabindex: number ? -1 : 0 };
+  return element(
+    "a",
+    link,
+    titled(span.label),
+    element("rect", { class: "hit", x: 0, width: "100%", y, height: 9 }),
+    element("rect", { class: `span ${span.kind}`, x: `${rounded(x)}%`, width: `${rounded(width)}%`, y: y + 2, height: 5, rx: 2 }),
+  );
+}
+
+function foldFor({ x, gap }, height) {
+  const line = element("line", { x1: `${rounded(x)}%`, x2: `${rounded(x)}%`, y1: 3, y2: height });
+  return element("g", { class: "idle" }, titled(`${length(gap / 1e6)} without events`), line);
+}
+
+function draw() {
+  const all = entries() ? spans() : [];
+  const picture = holder.querySelector("svg");
+  if (!all.length || !picture || !holder.offsetParent) return;
+  const { percent, folds } = scaleOf(all);
+  const height = TOP + all.length * ROW + 4;
+  picture.setAttribute("height", height);
+  picture.replaceChildren(
+    element("line", { class: "axis", x1: 0, x2: "100%", y1: 8, y2: 8 }),
+    ...folds.slice(0, folds.length > MOST_FOLDS ? 0 : folds.length).map((fold) => foldFor(fold, height)),
+    ...all.map((span, number) => barFor(span, number, percent)),
+  );
+  for (const part of [picture, holder.querySelector(".waterfall-head")]) part.toggleAttribute("hidden", false);
+  const whole = Math.max(...all.map((span) => span.to)) - all[0].from;
+  holder.querySelector("[data-whole]").textContent = length(whole / 1e6);
+}
+
 let timer = 0;
 
 function redrawSoon() {
-  timer ||= setTimeout(async () => {
+  timer ||= setTimeout(() => {
     timer = 0;
-    const rows = entries()?.querySelectorAll(":scope > [data-place]");
-    if (!rows?.length || !holder.offsetParent) return;
-    const url = new URL(holder.dataset.source, window.location.href);
-    url.searchParams.set("first", rows[0].dataset.place);
-    url.searchParams.set("last", rows[rows.length - 1].dataset.place);
-    const answer = await fetch(url, { headers: { "HX-Request": "true" } });
-    if (!answer.ok) return;
     const held = holder.contains(document.activeElement) ? document.activeElement.dataset?.bar : null;
-    holder.innerHTML = await answer.text();
+    draw();
     if (held) hold(barOf(held) ?? bars()[0]);
   }, SOON);
 }
 
-// --- by keyboard ------------------------------------------------------------------------------------------------
+// By keyboard.
 
 const opener = document.querySelector("[data-waterfall]");
 const bars = () => [...holder.querySelectorAll("[data-bar]")];

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from coordinator.models import Agent, Event, EventContext, Grant, McpServer, McpTool, OddText, Session
+from coordinator.models import Agent, Event, EventContext, Grant, McpServer, McpTool, Session, UnreadableText
 
 NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
 CASES: dict[str, Any] = json.loads(
@@ -55,7 +55,7 @@ def add_grants(rows: Iterable[Mapping[str, Any]]) -> list[Grant]:
 
 def _raw_dates(row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("granted_at", "expires_at")
-    return {name: OddText(row[name]) for name in names if isinstance(row.get(name), str)}
+    return {name: UnreadableText(row[name]) for name in names if isinstance(row.get(name), str)}
 
 
 def grant(

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Grant
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import signed_in
@@ -43,6 +43,7 @@ def test_a_check_answers_verdict_source_row_end_and_reason() -> None:
     assert ask(client("agent"), body).json() == {
         "verdict": "allow",
         "source": "tool_grant",
+        "unknown_server": False,
         "grant_id": row.pk,
         "until": (NOW + timedelta(hours=1)).isoformat(timespec="microseconds"),
         "reason": "Allowed for this tool by somebody: For the release.",
@@ -154,3 +155,14 @@ def test_a_viewer_replaces_nothing_and_a_foreign_page_neither() -> None:
     strict = signed_in("approver", enforce_csrf_checks=True)
     assert strict.put(path, body, content_type="application/json").status_code == 403
     assert Grant.objects.count() == 1
+
+
+def test_what_an_agent_may_call_names_servers_that_only_its_grants_name() -> None:
+    grant("agent.a", "srv.none", "t9")
+    found = client("read").get("/api/access/agents/agent.a").json()["servers"]
+    (told,) = [one for one in found if one["server_id"] == "srv.none"]
+    assert told["default_policy"] is None
+    assert told["any_tool"]["source"] == "unknown_server"
+    assert [(one["tool_name"], one["verdict"], one["unknown_server"]) for one in told["tools"]] == [
+        ("t9", "allow", True)
+    ]

@@ -20,7 +20,8 @@ QUESTION = {"agent_id": "agent.a", "server_id": "s", "tool_name": "t"}
 
 
 @pytest.fixture
-def world(served: Served) -> Served:
+def world(serve: Callable[..., Served]) -> Served:
+    served = serve()  # a server of its own: a denial that another test saw would not be written again at once
     served.sql("INSERT INTO agents (id, name, default_engine_id) VALUES ('agent.a', 'a', 'mind.x')")
     served.sql("INSERT INTO mcp_servers (name, command, created_at) VALUES ('s', 'python3', 1)")
     return served
@@ -41,30 +42,31 @@ def verdict(client: httpx.Client) -> str:
     return str(answer.json()["verdict"])
 
 
-def becomes(client: httpx.Client, wanted: str, within: float) -> float:
-    """Ask until the verdict is `wanted`; return how long that took."""
-    began = time.monotonic()
+def becomes(client: httpx.Client, wanted: str) -> None:
+    """Ask until the verdict is `wanted`, for 10 s: the machine may be busy."""
+    deadline = time.monotonic() + 10
     while verdict(client) != wanted:
-        assert time.monotonic() - began < within, f"still not {wanted}"
-    return time.monotonic() - began
+        assert time.monotonic() < deadline, f"still not {wanted}"
 
 
 def test_an_edit_of_any_program_reaches_every_worker_at_once(world: Served) -> None:
     clients = [world.client("agent") for _ in range(4)]  # connections spread over the workers
     assert {verdict(client) for client in clients} == {"deny"}
     give(world)
-    assert all(becomes(client, "allow", 1.0) < 1.0 for client in clients)
+    for client in clients:
+        becomes(client, "allow")
     world.sql("UPDATE mcp_access_control SET permission = 'deny'")
-    assert all(becomes(client, "deny", 1.0) < 1.0 for client in clients)
+    for client in clients:
+        becomes(client, "deny")
 
 
 def test_a_changed_policy_and_a_deleted_server_count_at_once(world: Served) -> None:
     client = world.client("agent")
     assert verdict(client) == "deny"
     world.sql("UPDATE mcp_servers SET default_policy = 'opt-out'")
-    becomes(client, "allow", 1.0)
+    becomes(client, "allow")
     world.sql("DELETE FROM mcp_servers")
-    becomes(client, "deny", 1.0)
+    becomes(client, "deny")
     assert client.post("/api/access/check", json=QUESTION).json()["source"] == "unknown_server"
 
 
@@ -78,7 +80,7 @@ def test_a_waiting_check_is_answered_when_a_person_grants_in_the_browser(world: 
         saved = approver.put("/api/mcp/servers/s/access", json={"entries": [entry]})
         assert saved.status_code == 200, saved.text
         assert waiting.result(5).json()["verdict"] == "allow"
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 10  # it would wait 15 s
 
 
 def held(world: Served) -> None:

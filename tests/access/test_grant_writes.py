@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator import access
 from coordinator.actions import agents, grants, mcp_servers
-from coordinator.actions.grants import INHERIT, Edit, StaleEdit
-from coordinator.actors import Actor, key
+from coordinator.actions.grants import StaleEdit
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
+from coordinator.identity.actors import Actor, key
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
+from coordinator.policy import access
+from coordinator.policy.edits import INHERIT, Edit
 from tests.access.cases import CASES, add_agents, add_grants, add_server, add_tool, grant
 
 pytestmark = pytest.mark.django_db
@@ -157,9 +158,6 @@ def test_an_api_key_gives_and_takes_nothing() -> None:
     assert live() == [("server_grant", "agent.a", None, "allow")]
 
 
-# --- one row ----------------------------------------------------------------------------------------------
-
-
 def test_revoking_ends_one_row_and_says_why() -> None:
     row = grant("agent.a", "s")
     grants.revoke(row.pk, by=ALICE, now=NOW, reason="Unused.")
@@ -193,9 +191,6 @@ def test_an_odd_permission_cannot_be_extended() -> None:
     row = grant("agent.a", "s", permission="perhaps")
     with pytest.raises(Invalid):
         grants.extend(row.pk, until=None, by=ALICE, now=NOW)
-
-
-# --- the recorded writes ----------------------------------------------------------------------------------
 
 
 def recorded(case_id: str) -> dict[str, Any]:
@@ -285,9 +280,6 @@ def test_what_the_schema_lets_through_is_refused_here(case_id: str) -> None:
 
 def test_sc_01_a_plain_grant_is_accepted() -> None:
     assert grants.apply([Edit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
-
-
-# --- deleting ---------------------------------------------------------------------------------------------
 
 
 def test_deleting_a_server_takes_its_grants_and_tools_along_each_audited() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator import access, instants
+from coordinator.lib import instants
 from coordinator.models import Grant, McpServer
+from coordinator.policy import access
 from tests.access.cases import NOW, add_grants, add_server
 
 AGENTS, SERVERS, TOOLS = ("a", "b"), ("in", "out", "odd", "none"), ("t", "T", "u")
@@ -40,8 +41,6 @@ rows = st.fixed_dictionaries(
 def plainly(given_rows: list[dict[str, Any]], agent: str, server: str, tool: str) -> tuple[str, str]:
     """The rule once more, as slowly and simply as it can be written."""
     policies = {"in": "opt-in", "out": "opt-out", "odd": "OPT-OUT"}
-    if server not in policies:
-        return "deny", "unknown_server"
     for kind, name in (("tool_grant", tool), ("server_grant", None)):
         live = []
         for row in given_rows:
@@ -60,6 +59,8 @@ def plainly(given_rows: list[dict[str, Any]], agent: str, server: str, tool: str
                 live.append("deny")
         if live:
             return ("allow" if all(word == "allow" for word in live) else "deny"), kind
+    if server not in policies:
+        return "deny", "unknown_server"
     return ("allow" if policies[server] == "opt-out" else "deny"), "default_policy"
 
 

@@ -11,11 +11,12 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator import access, calls
-from coordinator.access_preview import preview
 from coordinator.actions import grants
-from coordinator.actions.grants import Edit
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
+from coordinator.mcp import calls
+from coordinator.policy import access
+from coordinator.policy.access_preview import preview
+from coordinator.policy.edits import Edit
 from tests.access.cases import add_agents, add_grants, add_server, call, grant
 
 ALICE = Actor("user", "alice")
@@ -78,6 +79,13 @@ def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chos
         after = allowed()
         assert told == {cell: verdict for cell, verdict in after.items() if verdict != before[cell]}
         transaction.set_rollback(True)
+
+
+@pytest.mark.django_db
+def test_ending_a_grant_of_a_server_that_is_not_registered_is_previewed() -> None:
+    grant("agent.a", "srv.none", "t")
+    (turn,) = preview([Edit("agent.a", "srv.none", "t", "inherit")], by=ALICE, now=NOW).turns
+    assert (turn.before.allowed, turn.after.allowed, turn.after.source) == (True, False, "unknown_server")
 
 
 @pytest.mark.django_db

@@ -9,14 +9,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator import access
-from coordinator.access_requests import AccessWish, wish_of
 from coordinator.actions import approvals, mcp_servers
-from coordinator.actions.approvals import Ask
-from coordinator.actors import Actor, person
-from coordinator.approvals import Validity
+from coordinator.actions.approvals import NewRequest
 from coordinator.errors import NotFound
+from coordinator.identity.actors import Actor, person
 from coordinator.models import Grant, PermissionRequest
+from coordinator.policy import access
+from coordinator.policy.access_requests import WantedAccess, wanted_access_of
+from coordinator.policy.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import person as new_person
 
@@ -32,10 +32,10 @@ def approver() -> User:
 
 
 def asked(tool: str | None = "t") -> PermissionRequest:
-    wish = AccessWish("agent.a", "s", tool)
-    ask = Ask(wish.subject, justification="The release waits.", agent_id="agent.a")
+    wish = WantedAccess("agent.a", "s", tool)
+    ask = NewRequest(wish.subject, justification="The release waits.", agent_id="agent.a")
     row = approvals.request(ask, by=Actor("user", "vera"), now=NOW).request
-    assert wish_of(row) == wish
+    assert wanted_access_of(row) == wish
     return row
 
 
@@ -51,15 +51,17 @@ def asked(tool: str | None = "t") -> PermissionRequest:
 def test_a_request_whose_words_say_something_else_than_its_input_grants_nothing(
     approver: User, change: dict[str, str], speaks_as: str | None
 ) -> None:
-    subject = replace(AccessWish("agent.a", "s", None).subject, **change)
-    ask = Ask(subject, justification="To look up the weather.", agent_id=speaks_as)
+    subject = replace(WantedAccess("agent.a", "s", None).subject, **change)
+    ask = NewRequest(subject, justification="To look up the weather.", agent_id=speaks_as)
     row = approvals.request(ask, by=Actor("key", "k"), now=NOW).request
     approve(row, approver)
     assert not Grant.objects.exists()
 
 
 def approve(row: PermissionRequest, by: User, validity: Validity = Validity.SHIFT) -> PermissionRequest:
-    return approvals.decide(row.request_id, by=by, verdict="approved", validity=validity, now=NOW)
+    return approvals.decide(
+        row.request_id, by=by, verdict="approved", validity=validity, scope=Scope.EVERYWHERE, now=NOW
+    )
 
 
 def test_approving_grants_the_tool_for_the_chosen_time(approver: User) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator import access
-from coordinator.access import resolve
+from coordinator.policy import access, managed
+from coordinator.policy.access import resolve
 from tests.access.cases import CASES, NOW, add_agents, add_grants, add_server, add_tool, grant, named
 
 pytestmark = pytest.mark.django_db
@@ -110,14 +110,14 @@ def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() 
         ({"permission": "perhaps"}, "denies: 'perhaps' is not a known permission"),
         ({"expires_at": "never"}, "ignored: its end cannot be read"),
         ({"expires_at": "never", "permission": "deny"}, "denies without end: its end cannot be read"),
-        ({"granted_at": "t"}, "taken for the oldest: when it was given cannot be read"),
+        ({"granted_at": "t"}, "counts as the oldest: its time cannot be read"),
         (
             {"entry_type": "server_grant", "tool_name": "t"},
-            "ignored: a server grant that names a tool",
+            "ignored: a server grant must not name a tool",
         ),
         (
             {"entry_type": "tool_grant", "tool_name": None},
-            "ignored: a tool grant that names no tool",
+            "ignored: a tool grant must name a tool",
         ),
     ],
 )
@@ -131,9 +131,6 @@ def test_a_sound_row_has_no_fault() -> None:
     written = grant("a", "s", "t", expires_at=NOW)
     written.refresh_from_db()
     assert access.faults_of(written) == []
-
-
-# --- tools that changed ---------------------------------------------------------------------------------
 
 
 def changed_tool(at: datetime) -> None:
@@ -168,3 +165,53 @@ def test_resolving_needs_no_agent_row() -> None:
     add_agents("agent.known")
     add_server("s", "opt-out")
     assert resolve("agent.unheard-of", "s", "t", NOW).allowed
+
+
+def test_a_grant_decides_before_its_server_is_registered() -> None:
+    row = grant("a", "srv.none", "t", granted_by="user:alice")
+    grant("a", "srv.none", permission="deny")
+    verdict, other = (resolve("a", "srv.none", tool, NOW) for tool in ("t", "u"))
+    assert (verdict.decision, verdict.source, verdict.is_unknown) == ("allow", "tool_grant", True)
+    assert verdict.grant is not None
+    assert verdict.grant.id == row.pk
+    assert verdict.reason == "Allowed for this tool by user:alice. There is no MCP server 'srv.none' here."
+    assert (other.decision, other.source, other.is_unknown) == ("deny", "server_grant", True)
+    assert verdict.as_answer()["unknown_server"] is True
+
+
+def test_an_unknown_server_without_a_grant_denies() -> None:
+    grant("somebody else", "srv.none")
+    grant("a", "srv.none", expires_at=NOW - timedelta(days=1))
+    verdict = resolve("a", "srv.none", "t", NOW)
+    assert (verdict.decision, verdict.source, verdict.is_unknown) == ("deny", "unknown_server", True)
+
+
+def test_a_registered_server_is_not_called_unknown() -> None:
+    add_server("s")
+    grant("a", "s")
+    assert not resolve("a", "s", "t", NOW).is_unknown
+
+
+def test_servers_that_only_live_grants_name_are_listed_too() -> None:
+    add_server("s", "opt-out")
+    grant("a", "srv.none")
+    grant("b", "srv.other")
+    grant("a", "srv.over", expires_at=NOW)
+    assert access.named_servers(NOW) == {"s": "opt-out", "srv.none": None, "srv.other": None}
+    assert access.named_servers(NOW, "a") == {"s": "opt-out", "srv.none": None}
+
+
+@pytest.mark.parametrize(
+    ("agent", "call", "decision"),
+    [
+        ("a", "mcp__srv_none__t", "allow"),
+        ("b", "mcp__srv_none__t", "deny"),  # a live grant of somebody else's
+        ("b", "mcp__elsewhere__t", "deny"),  # once any grant is in force, what is not registered is denied
+    ],
+)
+def test_a_grant_without_a_server_decides_about_hooks_too(agent: str, call: str, decision: str) -> None:
+    grant("a", "srv.none")
+    known = managed.load(NOW)
+    verdict = known.verdict(access.load(), call, agent, NOW)
+    assert verdict is not None
+    assert (verdict.decision, verdict.is_unknown) == (decision, True)

@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from coordinator.actions.accounts import ON_DEVICE, Attempt
 from coordinator.models import AuditLog
 from tests.people import PASSWORD, person, signed_in
 
@@ -21,6 +22,13 @@ def test_a_person_changes_their_password_and_stays_signed_in() -> None:
     assert change(client).headers["Location"] == "/ui/account/"
     assert "Your password is changed" in client.get("/ui/account/").content.decode()
     assert User.objects.get().check_password(NEW)
+
+
+def test_the_browser_that_changes_the_password_stays_a_known_one() -> None:
+    client = signed_in("viewer")
+    change(client)
+    mark = client.cookies["signalbox_device"].value
+    assert [limit for limit, _ in Attempt("viewer", "192.0.2.1", mark).limits()] == [ON_DEVICE]
 
 
 def test_other_sessions_end() -> None:

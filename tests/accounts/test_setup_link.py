@@ -11,8 +11,8 @@ from django.test import Client
 
 from coordinator.actions import setup
 from coordinator.errors import Conflict, Invalid
+from coordinator.identity.roles import role_of
 from coordinator.models import AuditLog, SetupToken
-from coordinator.roles import role_of
 
 NOW = datetime.now(UTC)
 GOOD = "seven-green-lamps"

@@ -48,7 +48,7 @@ def test_what_is_wrong_is_said_without_telling_whether_the_name_exists(name: str
     person("viewer")
     answer = try_it(Client(), name, password)
     assert answer.status_code == 422
-    assert "do not belong together" in answer.content.decode()
+    assert "Wrong name or password" in answer.content.decode()
     assert f'value="{name}"' in answer.content.decode()
 
 

@@ -14,7 +14,14 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import accounts
-from coordinator.actions.accounts import FOR_ACCOUNT, FROM_ADDRESS, ON_DEVICE, Attempt
+from coordinator.actions.accounts import (
+    FOR_ACCOUNT,
+    FROM_ADDRESS,
+    FROM_THIS_MACHINE,
+    ON_DEVICE,
+    Attempt,
+)
+from coordinator.errors import TooMany
 from coordinator.models import AuditLog
 from tests.people import PASSWORD, person
 
@@ -68,19 +75,23 @@ def test_a_known_browser_has_a_count_of_its_own() -> None:
     assert sign_in(thief).status_code == 429
 
 
-@pytest.mark.parametrize("change", ["forged", "of another person", "too old", "[]"])
+@pytest.mark.parametrize(
+    "change", ["forged", "made with the secret key alone", "of another person", "too old", "[]"]
+)
 def test_a_mark_that_is_not_this_persons_opens_nothing(change: str, settings: Any) -> None:
     user, other = person("viewer"), person("approver")
     marks = {
         "forged": accounts.device_mark(user)[:-3] + "xyz",
+        "made with the secret key alone": accounts.signing.dumps([user.pk, "new"], salt="signalbox.device"),
         "of another person": accounts.device_mark(other),
         "too old": accounts.device_mark(user),
-        "[]": accounts.signing.dumps([], salt="signalbox.device"),
+        "[]": accounts.signing.dumps([], key=settings.SECRET_KEY + user.password, salt="signalbox.device"),
     }
     later = accounts.DEVICE_KNOWN_FOR + timedelta(seconds=5) if change == "too old" else timedelta(0)
     with time_machine.travel(timezone.now() + later, tick=False):
         attempt = Attempt("viewer", "192.0.2.1", marks[change])
-        assert [limit for limit, _ in attempt.limits()] == [FROM_ADDRESS, FOR_ACCOUNT]
+        assert ON_DEVICE not in [limit for limit, _ in attempt.limits()]
+        assert {FOR_ACCOUNT, FROM_ADDRESS} <= {limit for limit, _ in attempt.limits()}
 
 
 def test_a_network_of_ipv6_counts_as_one_address() -> None:
@@ -88,6 +99,51 @@ def test_a_network_of_ipv6_counts_as_one_address() -> None:
     person("viewer")
     assert sign_in(Client(REMOTE_ADDR="2001:db8:0:1:ffff::1")).status_code == 429
     assert sign_in(Client(REMOTE_ADDR="2001:db8:0:2::1")).status_code == 302
+
+
+def at(address: str) -> Client:
+    return Client(REMOTE_ADDR=address)
+
+
+SHARED = ["127.0.0.1", "10.0.0.10"]  # this machine's own address, and that of a proxy that is not trusted
+
+
+@pytest.mark.parametrize("address", SHARED)
+def test_wrong_names_from_a_shared_address_lock_nobody_out_who_signed_in_there(address: str) -> None:
+    person("viewer")
+    assert sign_in(at(address)).status_code == 302
+    for n in range(300):
+        accounts.note_failed_sign_in(Attempt(f"nobody-{n}", address), timezone.now())
+    assert sign_in(at(address)).status_code == 302  # another browser, which nobody knows yet
+
+
+def test_wrong_names_on_this_machine_lock_out_nobody_who_is_new_here() -> None:
+    for n in range(FROM_ADDRESS.tries * 2):
+        attempt = Attempt(f"nobody-{n}", f"127.0.0.{n + 1}")
+        accounts.check_tries(attempt, timezone.now())
+        accounts.note_failed_sign_in(attempt, timezone.now())
+    person("viewer")
+    assert sign_in(at("127.0.0.1")).status_code == 302
+
+
+def test_a_name_guessed_from_one_address_is_locked_there_and_nowhere_else() -> None:
+    person("viewer")
+    for n in range(FOR_ACCOUNT.tries * 2):
+        attempt = Attempt("viewer", f"127.1.2.{n + 1}")  # a program may call from any address of this machine
+        try:
+            accounts.check_tries(attempt, timezone.now())
+        except TooMany:
+            continue
+        accounts.note_failed_sign_in(attempt, timezone.now())
+    assert sign_in(at("127.0.0.1")).status_code == 429
+    assert sign_in(at("192.0.2.77")).status_code == 302
+
+
+def test_this_machine_is_bounded_too() -> None:
+    for n in range(FROM_THIS_MACHINE.tries):
+        accounts.note_failed_sign_in(Attempt(f"nobody-{n}", "::1"), timezone.now())
+    person("viewer")
+    assert sign_in(at("127.0.0.1")).status_code == 429
 
 
 def test_the_wait_ends() -> None:

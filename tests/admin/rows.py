@@ -47,6 +47,8 @@ def plain_value(field: models.Field[Any, Any], number: int) -> Any:
         return None
     if isinstance(field, models.BooleanField):
         return 2 if connection.vendor == "sqlite" else True
+    if isinstance(field, models.BinaryField):
+        return b"\xff odd"
     if isinstance(field, models.DateTimeField):
         return "2026-02-23 12:00:00+00:00"
     if field.choices:

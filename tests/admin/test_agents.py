@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from coordinator.actions import agents, keys
-from coordinator.actors import Actor
+from coordinator.chat.presence import status_of
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AgentPlugin, AuditLog, ChatAttachment, ChatMessage, Grant
-from coordinator.presence import status_of
 
 pytestmark = pytest.mark.django_db
 

@@ -190,7 +190,7 @@ def test_a_value_that_is_gone_is_not_brought_back(client: Client) -> None:
     config(a="1")
     opened = open_page(client, PluginSetting, ODD_ID)
     PluginConfig.objects.all().delete()
-    assert "any more" in errors(edit(client, opened, configs__0__value="2"))
+    assert "no longer has" in errors(edit(client, opened, configs__0__value="2"))
     assert configs() == {}
 
 

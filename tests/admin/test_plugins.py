@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 
 from coordinator.actions import agents, plugin_values, plugins
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
 from coordinator.models import AgentPlugin, AuditLog, PluginConfig, PluginData, PluginSetting
-from coordinator.models.fields import OddText
+from coordinator.models.fields import UnreadableText
 from coordinator.secrets import MASK
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +70,7 @@ def test_a_key_is_added_once() -> None:
 
 
 def test_a_value_that_is_gone() -> None:
-    with pytest.raises(NotFound, match="reload"):
+    with pytest.raises(NotFound, match="Reload"):
         plugin_values.CONFIG.change("tool.x", "nothing", "b", by=BY)
 
 
@@ -95,12 +95,12 @@ def test_deleting_takes_what_is_the_plugins_own() -> None:
 
 
 def test_what_can_be_read_is_not_mended() -> None:
-    with pytest.raises(Conflict, match="can be read"):
+    with pytest.raises(Conflict, match="can now be read"):
         plugins.mend_permissions("tool.x", [], by=BY)
 
 
 def test_mending_keeps_what_was_there_in_the_audit_log() -> None:
-    PluginSetting.objects.filter(pk="tool.x").update(allowed_permissions=OddText("not json"))
+    PluginSetting.objects.filter(pk="tool.x").update(allowed_permissions=UnreadableText("not json"))
     plugins.mend_permissions("tool.x", ["FileWrite", "FileRead"], by=BY)
     assert PluginSetting.objects.get(pk="tool.x").allowed_permissions == ["FileRead", "FileWrite"]
     told = AuditLog.objects.get(event_type="PERMISSIONS_REPLACED")

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from coordinator.identity.roles import role_of
 from coordinator.models import Agent, AgentPlugin, AuditLog, ChatMessage, Grant, McpServer, PluginSetting
-from coordinator.roles import role_of
 from tests.admin.pages import errors, open_page, save, url
 from tests.admin.rows import BROKEN_JSON, ODD_ID, insert, odd_row
 from tests.people import PASSWORD, person, signed_in
@@ -140,7 +140,7 @@ def test_what_python_takes_for_json_but_is_not(client: Client, json: str) -> Non
 
 def test_what_an_action_refuses_is_said_on_the_form(client: Client) -> None:
     answer = save(client, McpServer, name="s", command="python", args='{"no": "list"}')
-    assert "JSON list of texts" in errors(answer)
+    assert "JSON list of strings" in errors(answer)
     assert "&quot;no&quot;: &quot;list&quot;" in answer.content.decode()
 
 

@@ -4,10 +4,10 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from coordinator.actions import users
-from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor, person
+from coordinator.identity.roles import role_of
 from coordinator.models import AuditLog
-from coordinator.roles import role_of
 from tests.people import PASSWORD
 from tests.people import person as make
 

@@ -9,8 +9,8 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import agent_power, agents, keys
-from coordinator.actors import Actor, system
 from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor, system
 from coordinator.models import (
     Agent,
     AgentPlugin,
@@ -175,7 +175,7 @@ def test_the_switch_asks_for_its_password():
     answer = client.post("/ui/agents/power/agent.robot/", {"on": "no"}, follow=True)
     assert "Password required" in body(answer)
     answer = client.post("/ui/agents/power/agent.robot/", {"on": "no", "password": "x"}, follow=True)
-    assert "not the password" in body(answer)
+    assert "Wrong password" in body(answer)
     client.post("/ui/agents/power/agent.robot/", {"on": "no", "password": "hunter2"})
     assert not Agent.objects.get(pk="agent.robot").enabled
     assert "hunter2" not in body(client.get(ROBOT))

@@ -10,10 +10,10 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import agent_power
-from coordinator.actors import Actor
+from coordinator.chat.presence import status_of
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, TooMany
+from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog
-from coordinator.presence import status_of
 from tests.chat.rows import add_agent
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from tests.approvals.factories import person
 
 

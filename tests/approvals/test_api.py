@@ -9,8 +9,8 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from coordinator.actions import approvals
-from coordinator.approvals import Validity
 from coordinator.models import PermissionRequest
+from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.factories import person
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,14 @@ def test_asking_again_answers_200_with_the_pending_twin(call: Call) -> None:
 
 def test_a_living_approval_answers_200_at_once(call: Call) -> None:
     request_id = call("post", URL, BODY).json()["request_id"]
-    approvals.decide(request_id, by=person(), verdict="approved", validity=Validity.HOUR, reason="ok")
+    approvals.decide(
+        request_id,
+        by=person(),
+        verdict="approved",
+        validity=Validity.HOUR,
+        scope=Scope.EVERYWHERE,
+        reason="ok",
+    )
     again = call("post", URL, BODY)
     assert again.status_code == 200
     told = again.json()
@@ -148,7 +155,11 @@ def test_checking_says_whether_an_approval_covers_it_without_asking(call: Call) 
         "expires_at": None,
     }
     request_id = call("post", URL, BODY).json()["request_id"]
-    approvals.decide(request_id, by=person(), verdict="approved", validity=Validity.HOUR)
-    told = call("get", path, scope="read").json()
+    approvals.decide(
+        request_id, by=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE
+    )
+    assert not call("get", path, scope="read").json()["approved"]  # it covers its own asker alone
+    told = call("get", f"{path}&asked_by=key:agent-None", scope="read").json()
     assert (told["approved"], told["request_id"]) == (True, request_id)
+    assert call("get", f"{path}&asked_by=key:agent-None", scope="runner").status_code == 403
     assert PermissionRequest.objects.count() == 1

@@ -9,12 +9,13 @@ import pytest
 from django.db import IntegrityError, connection, connections, transaction
 
 from coordinator.actions import approvals
-from coordinator.actors import key
-from coordinator.approvals import Validity
 from coordinator.errors import Conflict, Invalid, TooLarge
+from coordinator.identity.actors import key
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy.approvals import Validity
+from coordinator.policy.coverage import Requester
 from coordinator.secrets.masking import Masker
-from tests.approvals.factories import AGENT, MINUTE, NOW, ask, asked, fresh, person, trail
+from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
 
@@ -71,7 +72,7 @@ def test_a_twin_past_its_deadline_is_closed_and_not_joined() -> None:
 
 def test_an_approval_in_force_answers_the_same_question() -> None:
     row = asked()
-    approvals.decide(row.request_id, by=person(), verdict="approved", validity=Validity.HOUR, now=NOW)
+    approve(row, validity=Validity.HOUR)
     again = approvals.request(ask(session_id="ses_other"), by=AGENT, now=NOW + MINUTE)
     assert (again.created, again.request) == (False, row)
     assert trail(row)[-1] == "PERMISSION_APPROVAL_USED"
@@ -80,7 +81,7 @@ def test_an_approval_in_force_answers_the_same_question() -> None:
 @pytest.mark.parametrize("validity", [Validity.ONCE, Validity.HOUR])
 def test_a_question_after_the_approval_is_over_is_a_new_request(validity: Validity) -> None:
     row = asked()
-    approvals.decide(row.request_id, by=person(), verdict="approved", validity=validity, now=NOW)
+    approve(row, validity=validity)
     again = asked(now=NOW + timedelta(hours=1))
     assert again != row
     assert fresh(again).status == "pending"
@@ -88,18 +89,14 @@ def test_a_question_after_the_approval_is_over_is_a_new_request(validity: Validi
 
 def test_an_approval_for_one_input_does_not_cover_another() -> None:
     row = asked()
-    approvals.decide(
-        row.request_id, by=person(), verdict="approved", validity=Validity.UNTIL_REVOKED, now=NOW
-    )
+    approve(row)
     assert asked(tool_input={"command": "rm -rf /"}).status == "pending"
     assert asked(tool_name=None, tool_input=None).status == "pending"
 
 
 def test_an_approval_for_one_agent_does_not_cover_another() -> None:
     row = asked(agent_id="one")
-    approvals.decide(
-        row.request_id, by=person(), verdict="approved", validity=Validity.UNTIL_REVOKED, now=NOW
-    )
+    approve(row)
     assert asked(agent_id="one").status == "approved"
     assert asked(agent_id="two").status == "pending"
     assert asked(agent_id=None).status == "pending"
@@ -124,8 +121,18 @@ def test_an_idempotency_key_is_the_askers_own() -> None:
 
 def test_an_idempotency_key_of_another_question_is_refused() -> None:
     asked(idempotency_key="k1")
-    with pytest.raises(Conflict, match="another request"):
+    with pytest.raises(Conflict, match="different request"):
         asked(idempotency_key="k1", target_resource="zsh")
+
+
+@pytest.mark.parametrize(
+    "other", [{"folder": "/srv"}, {"host": "prod"}, {"agent_id": "b"}, {"session_id": "s"}]
+)
+def test_an_idempotency_key_brings_no_approval_to_another_place(other: dict[str, str]) -> None:
+    place = {"folder": "/home/toy", "host": "laptop", "agent_id": "a", "session_id": "ses_1"}
+    approve(asked(idempotency_key="k1", **place))
+    with pytest.raises(Conflict, match="different request"):
+        asked(idempotency_key="k1", **place | other)
 
 
 @pytest.mark.parametrize("name", ["plugin_id", "permission_type", "justification"])
@@ -146,14 +153,12 @@ def test_an_input_nobody_can_judge_is_refused() -> None:
 
 def test_what_a_card_cannot_show_whole_is_not_asked_and_not_covered_by_what_begins_alike() -> None:
     begins = "token a " * 50_001
-    with pytest.raises(TooLarge, match="nobody can judge"):
+    with pytest.raises(TooLarge, match="for a person to judge"):
         asked(tool_input={"command": f"{begins}; reboot"})
     assert not PermissionRequest.objects.exists()
 
     row = asked()
-    approvals.decide(
-        row.request_id, by=person(), verdict="approved", validity=Validity.UNTIL_REVOKED, now=NOW
-    )
+    approve(row)
     context = fresh(row).context
     context.tool_input = Masker(judged=True).value({"command": f"{begins}; reboot"})  # as it was once shown
     context.save()
@@ -162,6 +167,7 @@ def test_what_a_card_cannot_show_whole_is_not_asked_and_not_covered_by_what_begi
         "ProcessExecution",
         "bash",
         NOW,
+        requester=Requester(asked_by=str(AGENT)),
         tool_name="Bash",
         tool_input={"command": f"{begins}; poweroff"},
     )

@@ -122,5 +122,5 @@ def test_where_the_browser_refuses_the_switch_says_so_and_stays_off(
     page.goto("/ui/approvals/notifications/")
     box = page.get_by_label("Show a notification")
     box.click()
-    expect(page.locator("[data-attention-says]")).to_contain_text("does not allow notifications")
+    expect(page.locator("[data-attention-message]")).to_contain_text("does not allow notifications")
     expect(box).not_to_be_checked()

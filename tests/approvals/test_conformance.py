@@ -11,9 +11,9 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from coordinator.actions import approvals, plugin_permissions
-from coordinator.approvals import is_approved
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.models import PluginSetting
+from coordinator.policy.coverage import is_approved
 from tests.approvals.factories import AGENT, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +38,24 @@ def test_is_approved(case: dict[str, Any]) -> None:
     row = stored(case["status"])
     raw("permission_requests", "expires_at", case["expires_at"], "id", row.pk)
     assert is_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is case["expected"]
+
+
+def test_what_another_program_approved_by_itself_stands_as_what_a_person_approved() -> None:
+    row = stored("auto-approved", approved_by="YOLO")
+    for end, stands in (
+        (None, True),
+        ("2026-02-23T13:00:00+00:00", True),
+        ("2026-02-23T11:00:00+00:00", False),
+    ):
+        raw("permission_requests", "expires_at", end, "id", row.pk)
+        assert is_approved("mind.x", "NetworkAccess", "api.example.org", FROZEN) is stands
+        assert approvals.verdict(row.request_id, FROZEN)["allowed"] is stands
+
+
+def test_what_is_approved_without_a_person_here_covers_itself_alone(settings) -> None:
+    settings.AUTO_APPROVE_TYPES = ["FileRead"]
+    row = fresh(asked(permission_type="FileRead"))
+    assert not is_approved(row.plugin_id, "FileRead", row.target_resource, NOW)
 
 
 def test_every_lifecycle_case_has_a_test_here() -> None:

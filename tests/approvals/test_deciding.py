@@ -8,12 +8,12 @@ import time_machine
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import connections
 
-from coordinator import trace
 from coordinator.actions import approvals
 from coordinator.actions.approvals import rows
-from coordinator.approvals import Validity
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
+from coordinator.lib import trace
 from coordinator.models import ApiKey, AuditLog, PermissionRequest, PluginSetting
+from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,8 @@ def test_a_verdict_keeps_who_when_and_why(verdict: str) -> None:
 )
 def test_an_approval_ends_when_its_validity_says(validity: Validity, length: timedelta) -> None:
     row = asked(deadline=NOW + 5 * MINUTE)
-    approvals.decide(row.request_id, by=person(), verdict="approved", validity=validity, now=NOW)
+    scope = Scope.CALL if validity is Validity.ONCE else Scope.EVERYWHERE
+    approvals.decide(row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW)
     assert fresh(row).expires_at == NOW + length
     assert fresh(row).context.deadline == NOW + 5 * MINUTE
 
@@ -51,7 +52,12 @@ def test_an_approval_ends_when_its_validity_says(validity: Validity, length: tim
 def test_an_approval_until_revoked_has_no_end() -> None:
     row = asked(deadline=NOW + MINUTE)
     approvals.decide(
-        row.request_id, by=person(), verdict="approved", validity=Validity.UNTIL_REVOKED, now=NOW
+        row.request_id,
+        by=person(),
+        verdict="approved",
+        validity=Validity.UNTIL_REVOKED,
+        scope=Scope.EVERYWHERE,
+        now=NOW,
     )
     assert fresh(row).expires_at is None
 
@@ -77,7 +83,7 @@ def test_a_verdict_is_audited_with_before_after_reason_and_trace() -> None:
 def test_who_comes_too_late_is_told_who_decided_what(first: str, second: str) -> None:
     row, bob = asked(), person("bob")
     approvals.decide(row.request_id, by=person(), verdict=first, now=NOW)
-    with pytest.raises(Conflict, match=f"alice {first} it 12 s ago"):
+    with pytest.raises(Conflict, match=f"alice {first} it 12s ago"):
         approvals.decide(row.request_id, by=bob, verdict=second, now=NOW + timedelta(seconds=12))
     assert fresh(row).approved_by == "alice"
     assert trail(row)[-1] == "PERMISSION_REQUEST_REFUSED"
@@ -179,7 +185,7 @@ def test_people_may_be_kept_from_deciding_what_their_own_key_asked(settings) -> 
     )
     row, alice = asked(by=AGENT), person("alice")
     settings.DECIDE_OWN_REQUESTS = False
-    with pytest.raises(Forbidden, match="yourself"):
+    with pytest.raises(Forbidden, match="Somebody else must decide"):
         approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
     approvals.decide(row.request_id, by=person("bob"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "bob"

@@ -6,13 +6,16 @@ import pytest
 from django.db import connection
 
 from coordinator.actions import approvals
-from coordinator.actors import key
-from coordinator.approvals import Validity, is_approved
 from coordinator.errors import Conflict, Forbidden, NotFound
+from coordinator.identity.actors import key
 from coordinator.models import PluginSetting
+from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.coverage import Requester, is_approved
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db
+
+ASKER = Requester(asked_by=str(AGENT))
 
 
 def test_the_asker_withdraws_its_request() -> None:
@@ -55,21 +58,21 @@ def test_a_question_after_a_withdrawal_is_a_new_request() -> None:
     assert asked() != row
 
 
-def test_requests_past_their_deadline_lapse_once() -> None:
+def test_requests_past_their_deadline_expire_once() -> None:
     due, later, never = asked(deadline=NOW + MINUTE), asked(agent_id="b", deadline=NOW + 9 * MINUTE), stored()
-    assert approvals.lapse_due(NOW + MINUTE) == 1
-    assert approvals.lapse_due(NOW + MINUTE) == 0
+    assert approvals.expire_due(NOW + MINUTE) == 1
+    assert approvals.expire_due(NOW + MINUTE) == 0
     assert [fresh(row).status for row in (due, later, never)] == ["expired", "pending", "pending"]
     assert fresh(due).context.closed_at == NOW + MINUTE
     assert trail(due)[-1] == "PERMISSION_REQUEST_EXPIRED"
 
 
-def test_a_foreign_row_with_a_deadline_in_another_form_lapses_too() -> None:
+def test_a_foreign_row_with_a_deadline_in_another_form_expires_too() -> None:
     row = stored()
     text = (NOW + 119 * MINUTE).strftime("%Y-%m-%dT%H:%M:%S+02:00")  # a minute before NOW
     with connection.cursor() as cursor:
         cursor.execute("UPDATE permission_requests SET expires_at = %s WHERE id = %s", [text, row.pk])
-    assert approvals.lapse_due(NOW) == 1
+    assert approvals.expire_due(NOW) == 1
     assert fresh(row).status == "expired"
 
 
@@ -87,17 +90,18 @@ def test_nobody_waits_for_an_unknown_request() -> None:
 
 def approved(validity: Validity = Validity.WEEK, **changes: object):
     row = asked(tool_name=None, tool_input=None)
+    scope = Scope.CALL if validity is Validity.ONCE else Scope.EVERYWHERE
     return approvals.decide(
-        row.request_id, by=person(), verdict="approved", validity=validity, now=NOW, **changes
+        row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW, **changes
     )
 
 
 def test_a_revoked_approval_covers_nothing_from_then_on() -> None:
     row = approved()
     question = ("mind.x", "ProcessExecution", "bash")
-    assert is_approved(*question, NOW + MINUTE)
+    assert is_approved(*question, NOW + MINUTE, requester=ASKER)
     approvals.revoke(row.request_id, by=person("bob"), reason="too much", now=NOW + MINUTE)
-    assert not is_approved(*question, NOW + MINUTE)
+    assert not is_approved(*question, NOW + MINUTE, requester=ASKER)
     row = fresh(row)
     assert (row.status, row.expires_at, row.context.revoked_by) == ("approved", NOW + MINUTE, "bob")
     assert approvals.verdict(row.request_id, NOW + MINUTE)["allowed"] is False
@@ -123,7 +127,7 @@ def test_only_an_approver_revokes() -> None:
     row = approved()
     with pytest.raises(Forbidden):
         approvals.revoke(row.request_id, by=person("eve", "viewer"), now=NOW)
-    assert is_approved("mind.x", "ProcessExecution", "bash", NOW)
+    assert is_approved("mind.x", "ProcessExecution", "bash", NOW, requester=ASKER)
 
 
 def test_only_an_approver_sees_a_request_and_only_the_first_time_counts() -> None:

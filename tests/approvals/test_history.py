@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from coordinator.actions import approvals
-from dashboard.approval_statistics import statistics
+from dashboard.approvals.statistics import statistics
 from tests.approvals.factories import MINUTE, NOW, asked, person, stored
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +102,7 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
     figures = statistics(NOW + 10 * MINUTE, 7)
     assert (figures.asked, figures.decided, figures.approved) == (7, 3, 2)
     assert figures.median == 2 * MINUTE
-    assert (figures.lapsed, figures.lapsed_unseen) == (2, 1)
+    assert (figures.expired, figures.expired_unseen) == (2, 1)
     assert {bar.label: bar.number for bar in figures.ages}["5 to 30 min"] == 2
     [plugin] = figures.plugins
     outcomes = {part.outcome: part.number for part in plugin.parts}
@@ -119,4 +119,4 @@ def test_the_figures_have_a_page(signed_in, query: str) -> None:
 
 
 def test_figures_of_nothing_are_no_error(signed_in) -> None:
-    assert "Nothing was decided" in signed_in().get("/ui/approvals/statistics/").content.decode()
+    assert "No decisions in this period" in signed_in().get("/ui/approvals/statistics/").content.decode()

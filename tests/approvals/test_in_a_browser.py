@@ -111,7 +111,28 @@ def test_a_verdict_on_one_card_leaves_the_others_alone(served: Served, person_at
     expect(page.get_by_role("button", name="Approve a")).to_have_count(3)
 
 
-def test_a_card_that_lapses_while_open_says_so_and_cannot_be_pressed(
+def test_a_press_in_the_moment_in_which_cards_move_decides_nothing(
+    served: Served, person_at: PersonAt
+) -> None:
+    """Whoever may ask can make the card above longer, so that another button comes to lie under the hand."""
+    page, _ = person_at(served, "approver")
+    page.add_init_script("performance.now = () => 5000")
+    for target in ("api.upper", "api.lower"):
+        asked(served, target_resource=target, session_id="ses_1")
+    page.goto(INBOX)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    asked(served, target_resource="api.upper", session_id="ses_2")
+    expect(card(page, "api.upper")).to_contain_text("2 ask for the same")
+    button = card(page, "api.lower").get_by_role("button", name="Approve")
+    button.click()
+    expect(page.locator("#toasts")).to_contain_text("The requests have just moved")
+    assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(3,)]
+    page.evaluate("() => (performance.now = () => 5501) && null")
+    button.click()
+    expect(card(page, "api.lower")).to_contain_text("Approver approved it")
+
+
+def test_a_card_that_expires_while_open_says_so_and_cannot_be_pressed(
     served: Served, person_at: PersonAt
 ) -> None:
     page = at_inbox(person_at, served)
@@ -128,7 +149,7 @@ def test_a_card_that_is_withdrawn_while_open_says_so(served: Served, person_at: 
     request_id = asked(served, target_resource="api.gone")
     expect(card(page, "api.gone")).to_be_visible()
     served.client("agent").delete(f"/api/permission-requests/{request_id}")
-    expect(card(page, "api.gone")).to_contain_text("Its asker withdrew it")
+    expect(card(page, "api.gone")).to_contain_text("Its requester withdrew it")
 
 
 def test_what_is_typed_chosen_and_selected_survives_what_arrives(served: Served, person_at: PersonAt) -> None:
@@ -138,11 +159,13 @@ def test_what_is_typed_chosen_and_selected_survives_what_arrives(served: Served,
     expect(first).to_be_visible()
     page.keyboard.press("j")
     first.get_by_placeholder("Reason (optional)").fill("because I")
-    first.locator("select").select_option("8h")
+    first.locator("select[name=scope]").select_option("everywhere")
+    first.locator("select[name=validity]").select_option("8h")
     asked(served, target_resource="api.second")
     expect(card(page, "api.second")).to_be_visible()
     expect(first.get_by_placeholder("Reason (optional)")).to_have_value("because I")
-    expect(first.locator("select")).to_have_value("8h")
+    expect(first.locator("select[name=scope]")).to_have_value("everywhere")
+    expect(first.locator("select[name=validity]")).to_have_value("8h")
     expect(page.locator(".ask.selected")).to_contain_text("api.first")
     expect(first.get_by_placeholder("Reason (optional)")).to_be_focused()
 
@@ -151,12 +174,13 @@ def test_the_chosen_validity_and_reason_are_what_the_agent_reads(served: Served,
     page = at_inbox(person_at, served)
     request_id = asked(served, target_resource="api.words")
     found = card(page, "api.words")
-    found.locator("select").select_option("7d")
+    found.locator("select[name=scope]").select_option("everywhere")
+    found.locator("select[name=validity]").select_option("7d")
     found.get_by_placeholder("Reason (optional)").fill("for this week")
     with held(served, request_id) as [waiter]:
         found.get_by_role("button", name="Approve").click()
         told = waiter.told()
-    assert (told["validity"], told["reason"]) == ("7d", "for this week")
+    assert (told["validity"], told["scope"], told["reason"]) == ("7d", "everywhere", "for this week")
 
 
 def test_on_a_phone_a_thumb_decides(served: Served, person_at: PersonAt) -> None:
@@ -194,11 +218,12 @@ def test_a_request_page_follows_and_revokes(served: Served, person_at: PersonAt)
     request_id = asked(served, target_resource="api.page")
     page, _ = person_at(served, "approver")
     page.goto(f"{INBOX}{request_id}/")
+    page.locator("select[name=scope]").select_option("everywhere")
     page.locator("select[name=validity]").select_option("8h")
     page.get_by_role("button", name="Approve a").click()
     expect(page.locator("#request")).to_contain_text("Permission request approved")
     page.get_by_role("button", name="Revoke now").click()
-    page.get_by_role("button", name="Yes, do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#request")).to_contain_text("Permission approval revoked")
     expect(page.get_by_role("button", name="Revoke now")).to_have_count(0)
 

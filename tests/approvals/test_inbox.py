@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import PermissionRequest, PluginSetting
+from tests.approvals.cards import form, form_for
 from tests.approvals.factories import AGENT, MINUTE, asked, fresh, person, stored
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +33,7 @@ def ask_now(**changes: object):
 
 
 def test_an_empty_inbox_says_what_will_happen(signed_in) -> None:
-    assert "Nothing waits for you" in html_of(signed_in())
+    assert "Nothing to decide" in html_of(signed_in())
 
 
 def test_a_card_shows_everything_that_is_to_be_judged(signed_in) -> None:
@@ -79,7 +80,7 @@ def test_characters_that_hide_or_reorder_text_are_marked(signed_in) -> None:
     for code in ("U+202E", "U+202C", "U+200B", "U+001B"):
         assert code in html
     assert "\u202e" not in html
-    assert "cannot be seen" in html
+    assert "are invisible" in html
 
 
 @pytest.mark.parametrize("request_id", ["", "a/b", "a/revoke/b", "a?b#c\nd"])
@@ -105,16 +106,16 @@ def test_identical_requests_share_a_card_and_are_decided_together(signed_in) -> 
     browser = signed_in()
     html = html_of(browser)
     assert html.count('class="card ask') == 1
-    assert "Approve all 3" in html
-    browser.post(DECIDE, {"ids": ids_of(html), "verdict": "approved", "reason": "all of you"})
+    assert "Approve all 3" in " ".join(html.split())
+    browser.post(DECIDE, form(html, reason="all of you"))
     assert [fresh(row).status for row in rows] == ["approved"] * 3
 
 
 def test_a_click_decides_what_was_on_the_screen_and_no_twin_that_came_since(signed_in) -> None:
     first, browser = ask_now(agent_id="one"), signed_in()
-    ids = ids_of(html_of(browser))
+    seen = form(html_of(browser))
     later = ask_now(agent_id="two")
-    browser.post(DECIDE, {"ids": ids, "verdict": "approved"})
+    browser.post(DECIDE, seen)
     assert (fresh(first).status, fresh(later).status) == ("approved", "pending")
 
 
@@ -134,15 +135,15 @@ def test_a_card_that_was_decided_elsewhere_says_so_in_place(signed_in) -> None:
     assert html.count("data-key=") == 4  # two cards can still be decided
 
 
-@pytest.mark.parametrize("how", ["lapsed", "withdrawn"])
+@pytest.mark.parametrize("how", ["expired", "withdrawn"])
 def test_a_card_that_ended_without_a_verdict_says_so_in_place(signed_in, how: str) -> None:
     row, browser = ask_now(deadline=timezone.now() + MINUTE), signed_in()
-    if how == "lapsed":
+    if how == "expired":
         PermissionRequest.objects.update(expires_at=timezone.now())
     else:
         approvals.withdraw(row.request_id, by=AGENT)
     html = html_of(browser, f"{URL}?ids={row.request_id}", headers=HTMX)
-    assert ("Its deadline passed" if how == "lapsed" else "Its asker withdrew it") in html
+    assert ("Its deadline passed" if how == "expired" else "Its requester withdrew it") in html
     assert "data-key=" not in html
 
 
@@ -155,7 +156,7 @@ def test_a_loaded_page_shows_only_what_waits(signed_in) -> None:
 def test_the_loser_of_a_race_gets_the_card_as_it_stands_and_is_told_who_won(signed_in) -> None:
     row, browser = ask_now(), signed_in()
     approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
-    answer = browser.post(DECIDE, {"ids": row.request_id, "verdict": "approved"}, headers=HTMX)
+    answer = browser.post(DECIDE, form_for(row), headers=HTMX)
     assert answer.status_code == 200
     assert "bob denied it" in answer["HX-Trigger"]
     assert "Bob denied it" in answer.content.decode()
@@ -190,7 +191,7 @@ def test_a_grant_is_offered_only_where_it_would_change_something(signed_in) -> N
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
     html = html_of(browser)
     assert 'name="grant"' in html
-    browser.post(DECIDE, {"ids": ids_of(html), "verdict": "approved", "grant": "on"})
+    browser.post(DECIDE, form(html, grant="on"))
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == ["ProcessExecution"]
 
@@ -224,7 +225,14 @@ def test_the_inbox_asks_the_database_as_often_for_many_cards_as_for_few(
 
 def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(row.request_id, by=person("bob"), verdict="approved", reason="why not", validity="8h")
+    approvals.decide(
+        row.request_id,
+        by=person("bob"),
+        verdict="approved",
+        reason="why not",
+        validity="8h",
+        scope="everywhere",
+    )
     html = html_of(browser, f"{URL}{row.request_id}/")
     for words in (
         "Permission request created",
@@ -238,9 +246,9 @@ def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
 
 def test_revoking_from_the_page_ends_the_approval(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide(row.request_id, by=person("bob"), verdict="approved", validity="8h")
+    approvals.decide(row.request_id, by=person("bob"), verdict="approved", validity="8h", scope="everywhere")
     answer = browser.post(f"{URL}{row.request_id}/revoke/", {"reason": "changed my mind"}, follow=True)
-    assert "Revoked." in answer.content.decode()
+    assert "The approval is revoked." in answer.content.decode()
     assert fresh(row).context.revoke_reason == "changed my mind"
     again = browser.post(f"{URL}{row.request_id}/revoke/", follow=True)
     assert "nothing to revoke" in again.content.decode()

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.core import mail
 
 from coordinator.actions import approvals, notifications, users
-from coordinator.actors import Actor
 from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget
 from tests.approvals.factories import MINUTE, NOW, asked, person
 from tests.people import PASSWORD

@@ -14,8 +14,8 @@ from django.db import connection
 from django.http import HttpResponse
 from django.utils import timezone
 
-from coordinator import approvals as rules
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy import approvals as rules
 from dashboard.filters.approvals import STANDINGS, RequestFilter
 
 pytestmark = pytest.mark.django_db
@@ -102,13 +102,13 @@ def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:
     picked = {
         "waiting": PermissionRequest.objects.waiting(now),
         "in-force": PermissionRequest.objects.in_force(now),
-        "lapsed": PermissionRequest.objects.lapsed(now),
+        "expired": PermissionRequest.objects.expired(now),
     }
     states = {row.pk: rules.standing(row, now) for row in rows}
     wanted = {
         "waiting": {pk for pk, state in states.items() if state.waiting},
         "in-force": {pk for pk, state in states.items() if state.in_force},
-        "lapsed": {pk for pk, state in states.items() if state.status == "expired"},
+        "expired": {pk for pk, state in states.items() if state.status == "expired"},
     }
     assert {name: set(found.values_list("pk", flat=True)) for name, found in picked.items()} == wanted
     assert all(wanted.values())

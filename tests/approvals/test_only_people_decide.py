@@ -14,10 +14,12 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from coordinator.actions import approvals
 from coordinator.api import permission_requests
-from coordinator.approvals import Validity
 from coordinator.models import AuditLog
 from coordinator.models.keys import SCOPES
+from coordinator.policy.approvals import Scope, Validity
+from tests.approvals.cards import form_for
 from tests.approvals.factories import NOW, asked, fresh, person, trail
+from tests.served import PROOF
 
 pytestmark = pytest.mark.django_db
 Call = Callable[..., HttpResponse]
@@ -61,10 +63,11 @@ def test_a_key_does_not_open_the_pages_that_decide(call: Call, scope: str, heade
         by=person(),
         verdict="approved",
         validity=Validity.UNTIL_REVOKED,
+        scope=Scope.EVERYWHERE,
         now=NOW,
     )
     call("get", API, scope=scope)  # makes the key
-    form = {"ids": row.request_id, "verdict": "approved"}
+    form = form_for(row)
     answers = [
         call("post", DECIDE, form, scope=scope),
         call("post", f"/ui/approvals/{approved.request_id}/revoke/", {}, scope=scope),
@@ -103,7 +106,7 @@ def test_only_post_decides(signed_in, method: str) -> None:
 
 def test_a_click_without_the_pages_token_decides_nothing(signed_in) -> None:
     row, browser = asked(), signed_in(enforce_csrf_checks=True)
-    form = {"ids": row.request_id, "verdict": "approved"}
+    form = form_for(row)
     assert browser.post(DECIDE, form).status_code == 403
     assert browser.post(DECIDE, form | {"csrfmiddlewaretoken": "x" * 64}).status_code == 403
     assert fresh(row).status == "pending"
@@ -113,7 +116,7 @@ def test_another_sites_form_decides_nothing_even_with_the_token(signed_in) -> No
     row, browser = asked(), signed_in(enforce_csrf_checks=True)
     browser.get("/ui/approvals/")
     token = browser.cookies["signalbox_csrf"].value
-    form = {"ids": row.request_id, "verdict": "approved", "csrfmiddlewaretoken": token}
+    form = form_for(row, csrfmiddlewaretoken=token)
     assert browser.post(DECIDE, form, headers={"Origin": "https://evil.example"}).status_code == 403
     assert fresh(row).status == "pending"
     assert browser.post(DECIDE, form, headers={"Origin": "http://testserver"}).status_code == 302
@@ -129,14 +132,15 @@ def test_a_session_planted_before_signing_in_is_not_signed_in_after() -> None:
     session.save()
     victim = Client()
     victim.cookies["signalbox_session"] = session.session_key
-    form = {"username": user.username, "password": "secret-words-7"}
+    form = {"username": user.username, "password": "secret-words-7", "new_proof": PROOF}
     assert victim.post("/ui/sign-in/", form).status_code == 302
+    victim.defaults["HTTP_X_SIGNALBOX_PROOF"] = PROOF
     attacker = Client()
     attacker.cookies["signalbox_session"] = session.session_key
-    answer = attacker.post(DECIDE, {"ids": row.request_id, "verdict": "approved"})
+    answer = attacker.post(DECIDE, form_for(row))
     assert "/ui/sign-in/" in answer["Location"]
     assert fresh(row).status == "pending"
-    assert victim.post(DECIDE, {"ids": row.request_id, "verdict": "approved"}).status_code == 302
+    assert victim.post(DECIDE, form_for(row)).status_code == 302
     assert fresh(row).status == "approved"
 
 
@@ -150,7 +154,7 @@ def test_the_session_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(se
 
 def test_a_form_sent_twice_decides_once(signed_in) -> None:
     row, browser = asked(), signed_in()
-    form = {"ids": [row.request_id, row.request_id], "verdict": "approved", "validity": "1h"}
+    form = form_for(row, row, scope="everywhere", validity="1h")
     browser.post(DECIDE, form)
     first = fresh(row)
     browser.post(DECIDE, form | {"validity": "7d"})
@@ -160,21 +164,21 @@ def test_a_form_sent_twice_decides_once(signed_in) -> None:
 
 def test_a_viewer_is_refused_and_the_card_has_no_effect(signed_in) -> None:
     row, browser = asked(), signed_in("eve", "viewer")
-    assert browser.post(DECIDE, {"ids": row.request_id, "verdict": "approved"}).status_code == 403
+    assert browser.post(DECIDE, form_for(row)).status_code == 403
     assert fresh(row).status == "pending"
 
 
 def test_somebody_who_lost_the_role_is_refused_at_once(signed_in) -> None:
     row, browser = asked(), signed_in("carol")
     User.objects.get(username="carol").groups.clear()
-    assert browser.post(DECIDE, {"ids": row.request_id, "verdict": "approved"}).status_code == 403
+    assert browser.post(DECIDE, form_for(row)).status_code == 403
     assert fresh(row).status == "pending"
 
 
 def test_switching_keys_off_opens_no_decision(settings) -> None:
     settings.API_AUTH = False
     row, nobody = asked(), Client(headers={"Host": "127.0.0.1"})
-    nobody.post(DECIDE, {"ids": row.request_id, "verdict": "approved"})
+    nobody.post(DECIDE, form_for(row))
     for method in METHODS:
         getattr(nobody, method)(f"{API}/{row.request_id}", VERDICT, content_type="application/json")
     assert fresh(row).approved_by is None

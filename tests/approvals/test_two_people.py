@@ -8,11 +8,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connections
 
-from coordinator import approvals as rules
 from coordinator.actions import approvals
-from coordinator.approvals import Validity
 from coordinator.errors import Conflict
 from coordinator.models import AuditLog, PermissionRequest, PluginSetting
+from coordinator.policy import approvals as rules
+from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +39,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
         verdict="approved",
         reason="read it",
         validity=Validity.HOUR,
+        scope=Scope.EVERYWHERE,
         now=NOW,
     )
     approvals.decide(
@@ -47,6 +48,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
         verdict="approved",
         reason="me too",
         validity=Validity.WEEK,
+        scope=Scope.EVERYWHERE,
         now=NOW + MINUTE,
     )
     row = fresh(row)
@@ -59,7 +61,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
 def test_one_person_does_not_count_twice() -> None:
     row, alice = asked(), person("alice")
     approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
-    with pytest.raises(Conflict, match="somebody else"):
+    with pytest.raises(Conflict, match="A second person"):
         approvals.decide(row.request_id, by=alice, verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 

@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 
-from coordinator import trace
 from coordinator.actions import audit
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
+from coordinator.lib import trace
 from coordinator.models import AuditLog
 from dashboard.views.audit import differences
 

@@ -14,7 +14,7 @@ from itertools import accumulate, islice
 from random import Random
 from typing import Any
 
-from coordinator import instants
+from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
 
 LONG = "ses_ffffffffffff"  # the session that has a tenth of all events
@@ -23,6 +23,7 @@ BATCH = 5_000
 RARE_EVERY = 100_003  # events
 DAYS = 90
 WORDS = 30_000
+HOT = "/srv/projects/1/src/settings.py"  # the file that very many calls touch
 BEGINNING = "ident"  # so begin 3,000 of the words, and most events have one of them
 TOOLS = ("Bash", "Read", "Edit", "Grep", "mcp__tickets__search")
 
@@ -108,13 +109,26 @@ def _event(session: str, at: str, number: int, text: str) -> Event:
         row.content = [{"type": "text", "text": text}]
     elif kind in (1, 3):
         row.event_type, row.tool_name = "pre_tool", tool
-        row.tool_input = {"command": text[:200]}
+        row.tool_input = _input(tool, number, text)
     else:
         row.event_type, row.tool_name = "post_tool", tool
-        row.tool_input, row.tool_output = {"command": text[:200]}, {"stdout": text}
+        row.tool_input, row.tool_output = _input(tool, number, text), {"stdout": text}
         if number % 47 == 0:
             row.error = "the command failed with exit status 1"
     return row
+
+
+def _input(tool: str, number: int, text: str) -> dict[str, str]:
+    """Return a call's input; every hundredth file of those that are read or edited is the HOT one."""
+    if tool not in ("Read", "Edit"):
+        return {"command": text[:200]}
+    place = number // 10
+    path = (
+        HOT
+        if place % 100 == 3
+        else f"/srv/projects/{place % 57}/src/{text.split(maxsplit=1)[0]}_{place % 7}.py"
+    )
+    return {"file_path": path, "old_string": text[:100], "new_string": text[:120]}
 
 
 def _context(event: Event) -> EventContext:

@@ -56,8 +56,8 @@ def measure(options: argparse.Namespace, now: datetime) -> None:
     from django.contrib.auth.models import Group, User
     from django.test import Client
 
-    from coordinator import search_index
-    from coordinator.startup import prepare_static_files
+    from coordinator.operations.startup import prepare_static_files
+    from coordinator.search import index as search_index
 
     settings.ALLOWED_HOSTS = ["testserver"]
     if options.patience:
@@ -108,7 +108,7 @@ def processor_seconds() -> float:
 
 def pages(now: datetime) -> dict[str, str]:
     """Return the paths to ask for, by name."""
-    return searches(now) | lists(now) | timelines() | admin()
+    return searches(now) | files() | lists(now) | timelines() | admin()
 
 
 def searches(now: datetime) -> dict[str, str]:
@@ -138,6 +138,20 @@ def searches(now: datetime) -> dict[str, str]:
         "two broad beginnings": {"q": f"{corpus.BEGINNING}* b*"},
         "two beginnings that never meet": {"q": "eveni* odd*"},
         "a phrase that ends in a beginning": {"q": '"everywhere evening" ident*'},
+        "a piece of a word in every event": {"q": "erywher"},
+        "a piece of a rare word": {"q": "eedl"},
+        "a piece of very many words": {"q": "dent"},
+        "a piece of nothing": {"q": "zzqqx"},
+        "a piece of old events only": {"q": "esteryea"},
+        "a piece of very many words, an agent without hits": {"q": "dent", "agent": corpus.IDLE_AGENT},
+        "two pieces": {"q": "vening dent"},
+        "a piece across two words": {"q": "where.even"},
+        "a piece across two words, rare": {"q": "dle.in.a.hay"},
+        "a piece across two words, nowhere": {"q": "vening.eve"},
+        "a path": {"q": "projects/1/src/sett"},
+        "an exact phrase with signs": {"q": '"src/settings.py"'},
+        "an exact phrase that is nowhere": {"q": '"everywhere, evening"'},
+        "signs alone": {"q": '"!="'},
         "an agent, a word in every event": {"q": "everywhere", "agent": "agent-3"},
         "an agent without hits": {"q": "everywhere", "agent": corpus.IDLE_AGENT},
         "no such agent": {"q": "everywhere", "agent": "nobody"},
@@ -168,8 +182,26 @@ def searches(now: datetime) -> dict[str, str]:
     return {f"search: {name}": f"/ui/search/?{urlencode(data)}" for name, data in asked.items()}
 
 
+def files() -> dict[str, str]:
+    """Return questions for what was done to files."""
+    from tests.bench import corpus
+
+    asked = {
+        "nothing asked": {},
+        "a path that very many calls touch": {"path": corpus.HOT},
+        "the end of it": {"path": "settings.py"},
+        "its page far back": {"path": corpus.HOT, "before": "100000"},
+        "a tool and an agent": {"path": corpus.HOT, "tool": "Read", "agent": "agent-3"},
+        "a tool that touched none": {"path": corpus.HOT, "tool": "Bash"},
+        "a piece of very many paths": {"path": "src/"},
+        "no such path": {"path": "nowhere.py"},
+    }
+    return {f"files: {name}": f"/ui/files/?{urlencode(data)}" for name, data in asked.items()}
+
+
 def lists(now: datetime) -> dict[str, str]:
     """Return the sessions' list in every order, and with every filter."""
+    from tests.bench import corpus
 
     days = {"since": str((now - timedelta(days=40)).date()), "until": str((now - timedelta(days=30)).date())}
     asked: dict[str, dict[str, str]] = {
@@ -190,6 +222,11 @@ def lists(now: datetime) -> dict[str, str]:
         "a host and an agent": {"host": "host-5", "agent": "agent-5"},
         "a directory": {"dir": "projects/5"},
         "a word": {"q": "agent-3"},
+        "a tool": {"tool": "Read"},
+        "a tool nobody called": {"tool": "Nothing"},
+        "a file that very many touched": {"file": corpus.HOT},
+        "a piece of very many paths": {"file": "src/"},
+        "a file nobody touched": {"file": "nowhere.py"},
         "a session's id": {"q": "ses_00000000c350"},
         "no such word": {"q": "nothing"},
         "with errors": {"errors": "true"},

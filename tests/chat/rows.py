@@ -12,7 +12,7 @@ from PIL import Image
 
 from coordinator.actions import chat
 from coordinator.actions.chat import Speaker, Upload
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import Agent, ChatMessage
 
 NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from coordinator import attachments as reading
 from coordinator.actions import agents, attachments, chat
+from coordinator.chat import attachments as reading
 from coordinator.errors import BadRequest, NotFound, TooLarge
 from coordinator.models import ChatAttachment, ChatMessage
 from tests.chat.rows import ANNA, CASES, NOW, add_agent, case, png, upload

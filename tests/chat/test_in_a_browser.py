@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.chat.rows import png, text
-from tests.served import Served
+from tests.served import PEOPLE, Served
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 AGENT = "agent.cloto_default"
@@ -216,5 +216,6 @@ def test_it_works_without_scripts(served, person_at):
     page, _ = person_at(served, "approver", java_script_enabled=False)
     page.goto(PAGE)
     page.get_by_label(re.compile("^Message ")).fill("plain")
+    page.get_by_label("Your password").fill(PEOPLE["approver"])
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".chat-message", has_text="plain")).to_be_visible()

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import agent_power, agents, keys
-from coordinator.actors import system
+from coordinator.identity.actors import system
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage
 from tests.chat.rows import ANNA, NOW, add_agent, add_messages, case, png, say, text, upload
 
@@ -140,7 +140,7 @@ def test_at_10_an_attachment_is_a_private_download_that_runs_nothing():
     assert answer.body == png()
     assert answer["Content-Type"] == "image/png"
     assert answer["Content-Disposition"] == 'attachment; filename="chart.png"'
-    assert answer["Cache-Control"].startswith("private")
+    assert answer["Cache-Control"] == "no-store"
     assert answer["X-Content-Type-Options"] == "nosniff"
 
 

@@ -10,12 +10,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator import chat as reading
 from coordinator.actions import chat, chat_search
-from coordinator.feed import Change
+from coordinator.chat import reading
+from coordinator.feed.reader import Change
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, ReadMark
-from dashboard.chat_list import chat_rows
-from dashboard.chat_messages import message_fragments, shown
+from dashboard.chat.messages import message_fragments, shown
+from dashboard.chat.threads import chat_rows
 from tests.chat.rows import ANNA, ROBOT, add_agent, add_messages, png, say, text, upload
 from tests.people import person, signed_in
 
@@ -169,7 +169,7 @@ def test_an_image_opens_in_the_browser_and_has_a_small_picture():
 
 
 def test_an_image_of_too_many_pixels_has_no_small_picture(monkeypatch):
-    monkeypatch.setattr("coordinator.thumbnails.MOST_PIXELS", 100)
+    monkeypatch.setattr("coordinator.chat.thumbnails.MOST_PIXELS", 100)
     chat.post("agent.robot", [], by=ANNA, files=[upload(png((300, 200)), "big.png")])
     row = ChatAttachment.objects.get()
     assert signed_in("viewer").get(f"/ui/chat/files/{row.pk}/thumbnail/").status_code == 404
@@ -178,9 +178,6 @@ def test_an_image_of_too_many_pixels_has_no_small_picture(monkeypatch):
 def test_files_are_for_people_who_are_signed_in():
     chat.post("agent.robot", [], by=ANNA, files=[upload(b"x")])
     assert Client().get(f"/ui/chat/files/{ChatAttachment.objects.get().pk}/").status_code == 302
-
-
-# --- unread -------------------------------------------------------------------------------------------------
 
 
 def unread_of(user: Any) -> int:
@@ -219,9 +216,6 @@ def test_the_page_notes_what_was_read():
     assert client.post(f"{THREAD}read/", {"place": "?"}).status_code == 400
 
 
-# --- taking away --------------------------------------------------------------------------------------------
-
-
 def test_only_admins_delete_and_it_is_audited():
     message = say("x", now=timezone.now())
     assert signed_in("approver").post(f"/ui/chat/messages/{message.pk}/delete/").status_code == 403
@@ -240,9 +234,6 @@ def test_a_thread_is_deleted_once_its_agents_id_was_typed():
     assert AuditLog.objects.get(event_type="CHAT_DELETED").metadata["taken_along"]["chat messages"] == 1
 
 
-# --- finding and taking along -------------------------------------------------------------------------------
-
-
 def found(words: str, **others: str) -> str:
     return body(signed_in("viewer").get("/ui/chat/search/", {"q": words, **others}))
 
@@ -254,7 +245,7 @@ def test_messages_are_found_by_their_words_and_forgotten_with_them():
     assert "<mark>midnight</mark>" in found("midnight pool")
     User.objects.all().delete()
     chat.delete_message(message.pk, by=ANNA.actor)
-    assert "No message has these words" in found("midnight")
+    assert "No messages match" in found("midnight")
 
 
 def test_messages_of_other_programs_are_found_after_housekeeping():
@@ -267,7 +258,7 @@ def test_messages_of_other_programs_are_found_after_housekeeping():
 def test_search_stays_in_one_chat_where_asked():
     add_agent("agent.other")
     say("needle", now=timezone.now())
-    assert "No message has these words" in found("needle", agent="agent.other")
+    assert "No messages match" in found("needle", agent="agent.other")
 
 
 @pytest.mark.parametrize("words", ["'", '"', "*", "a AND", "(", "\\", "%"])
@@ -282,9 +273,6 @@ def test_a_thread_is_taken_along_in_full():
     assert len(lines) == 450
     document = client.get(f"{THREAD}export.md").getvalue().decode()
     assert document.index("number 1\n") < document.index("number 450")
-
-
-# --- live ---------------------------------------------------------------------------------------------------
 
 
 def change(op: str, key: str) -> Change:
@@ -303,9 +291,11 @@ def test_a_deleted_message_leaves_the_page():
     assert (fragment.target, fragment.swap) == ('[data-message="a\\22 b"]', "delete")
 
 
-def test_a_page_of_messages_takes_one_query_for_all_their_files(django_assert_num_queries):
+def test_a_page_of_messages_takes_a_query_for_all_their_files_and_one_for_their_versions(
+    django_assert_num_queries,
+):
     for _ in range(3):
         chat.post("agent.robot", text("x"), by=ANNA, files=[upload(b"x")])
     messages = list(ChatMessage.objects.all())
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         assert all(len(one.blocks) == 2 for one in shown(messages, "Robot"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import chat
+from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest
 from coordinator.models import ChatMessage
 from tests.chat.rows import CASES, EPOCH, add_agent, add_messages
@@ -45,7 +45,7 @@ def test_cp_9_no_message_is_skipped_where_a_page_ends_within_one_instant(limit):
 
 
 def test_going_forward_skips_none_either():
-    wanted, found, place = same_instant(15), [], chat.Place(EPOCH, "")
+    wanted, found, place = same_instant(15), [], chat.MessagePlace(EPOCH, "")
     while page := chat.newer_than("agent.robot", place, 4):
         found += [row.pk for row in page.messages]
         place = chat.place_of(page.messages[-1])

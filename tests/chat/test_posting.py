@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator import chat as reading
 from coordinator.actions import agent_power, chat
-from coordinator.actions.keys import KeyIdentity
+from coordinator.chat import reading
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, TooLarge
+from coordinator.identity.keys import KeyIdentity
 from coordinator.models import ChatMessage
 from tests.chat.rows import ANNA, NOW, ROBOT, add_agent, add_messages, say
 
@@ -92,14 +92,14 @@ def test_an_agent_that_is_switched_off_is_told_nothing_but_may_end_its_sentence(
 
 
 def test_a_key_of_an_agent_speaks_as_that_agent_alone():
-    speaker = chat.key_speaking(key("agent.robot"), "agent.robot", to="anna")
+    speaker = chat.speaker_of_key(key("agent.robot"), "agent.robot", to="anna")
     assert (speaker.source, speaker.user_id, str(speaker.actor)) == ("agent", "anna", "key:bridge")
     with pytest.raises(Forbidden):
-        chat.key_speaking(key("agent.robot"), "agent.other")
+        chat.speaker_of_key(key("agent.robot"), "agent.other")
 
 
 def test_another_key_speaks_under_its_own_name():
-    speaker = chat.key_speaking(key(), "agent.robot", to="anna")
+    speaker = chat.speaker_of_key(key(), "agent.robot", to="anna")
     assert (speaker.source, speaker.user_id) == ("user", "key:bridge")
 
 
@@ -123,15 +123,15 @@ def test_an_agent_is_told_what_it_has_not_answered():
     say("one")
     say("two", by=ROBOT)
     say("three")
-    told = reading.told("agent.robot", reading.since_last_word("agent.robot"))
+    told = reading.unanswered_messages("agent.robot", reading.after_own_last_message("agent.robot"))
     assert told is not None
     assert [one["content"][0]["text"] for one in told["messages"]] == ["three"]
-    assert reading.told("agent.robot", reading.place_from(told["after"])) is None
+    assert reading.unanswered_messages("agent.robot", reading.place_from(told["after"])) is None
 
 
-def test_a_lone_surrogate_and_nul_in_a_text_are_kept():
+def test_a_lone_surrogate_is_read_as_its_escape_and_a_nul_is_kept():
     stored = ChatMessage.objects.get(pk=say("a\ud800b\x00c").pk)
-    assert stored.content[0]["text"] == "a\ud800b\x00c"
+    assert stored.content[0]["text"] == "a\\ud800b\x00c"
 
 
 def test_what_a_deleted_message_said_is_not_in_the_audit_log():

@@ -6,22 +6,29 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
-from coordinator.actions import claude_code as sessions
-from coordinator.actions.claude_code import Known, Whereabouts
-from coordinator.actions.events import NewEvent, Recorded
-from coordinator.dialects.claude_code import Hook
-from coordinator.edge.claude_code import Recorder
+from coordinator.actions import reported_sessions as sessions
+from coordinator.dialects.claude_code import DIALECT
+from coordinator.dialects.hooks import Hook
+from coordinator.edge.recorder import Recorder
 from coordinator.errors import Busy
+from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.reports import KnownSession, SessionLocation
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.claude_code.test_recording import events
 from tests.served import Served, Template, postgres_url, running, with_database
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server of its own: what these tests do to it would show in others."""
+    return serve()
 
 
 @contextlib.contextmanager
@@ -42,7 +49,12 @@ def locked(served: Served) -> Iterator[None]:
 @pytest.mark.served
 def test_nobody_is_held_up_and_a_denial_holds(served_template: Template, tmp_path: Any) -> None:
     with running(served_template, tmp_path / "server") as served:
-        rules(served, {"tool": "Bash", "pattern": "rm", "verdict": "deny", "reason": "Never."})
+        rules(
+            served,
+            {"tool": "Bash", "pattern": "rm", "verdict": "deny", "reason": "Never."},
+            {"tool": "Write", "verdict": "ask"},
+            {"tool": "Edit", "verdict": "ask", "deny_at_deadline": True},
+        )
         Claude(served).prompt("The key is known, and its use noted.")
         claude = Claude(served)
         with locked(served):
@@ -53,6 +65,8 @@ def test_nobody_is_held_up_and_a_denial_holds(served_template: Template, tmp_pat
             denied = claude.before(claude.new_call("Bash", {"command": "rm -rf /"}))
             assert denied["permissionDecision"] == "deny"
             assert claude.asked(claude.new_call("Bash", {"command": "ls"})) == {}  # the terminal asks
+            assert claude.before(claude.new_call("Write", {}))["permissionDecision"] == "ask"
+            assert claude.before(claude.new_call("Edit", {}))["permissionDecision"] == "deny"
         until = time.monotonic() + 10
         while {"message", "pre_tool"} - {event["type"] for event in events(served, claude)}:
             assert time.monotonic() < until, events(served, claude)
@@ -67,7 +81,7 @@ class Writer:
         self.written: list[NewEvent] = []
 
     async def perform(self, work: Any, **_how: Any) -> Any:
-        return Known("ses_1", True) if work.func is sessions.heard else None
+        return KnownSession("ses_1", True) if work.func is sessions.active_session_for else None
 
     async def submit(self, items: Sequence[NewEvent], **_how: Any) -> list[Recorded]:
         if self.failures:
@@ -80,11 +94,11 @@ class Writer:
 def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
     async def work() -> list[NewEvent]:
         writer = Writer(failures=3)
-        recorder = Recorder(writer)  # type: ignore[arg-type]
+        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
         for name in ("Notification", "PostToolUse", "PostToolUse", "Setup"):
             hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
             with contextlib.suppress(Busy):
-                await recorder.observe(hook, Whereabouts(), 10)
+                await recorder.observe(hook, SessionLocation(), 10)
         return writer.written
 
     lost, setup = asyncio.run(work())

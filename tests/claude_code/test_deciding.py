@@ -5,16 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
-from coordinator.actions.tool_calls import GONE
+from coordinator.actions.tool_calls import GONE, rule_digest
+from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
 from tests.claude_code.test_recording import events
 from tests.live.connections import connect
-from tests.served import Served, running
+from tests.served import KEYS, Served, running
 
 pytestmark = pytest.mark.served
 
@@ -113,16 +115,20 @@ def approver(served: Served) -> httpx.Client:
 
 
 def decide(approver: httpx.Client, request_id: str, verdict: str = "approved", **more: Any) -> None:
-    answer = approver.post("/ui/approvals/decide/", data={"ids": request_id, "verdict": verdict, **more})
+    answer = approver.post("/ui/approvals/decide/", data=served_form(approver, request_id, verdict, **more))
     assert answer.status_code == 200, answer.text
-
-
-# --- policy -----------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_decided_where_nobody_laid_down_anything(served: Served, claude: Claude) -> None:
     assert claude.before(claude.new_call("Bash", {"command": "rm -rf /"})) == {}
-    assert claude.before(claude.new_call("mcp__unheard__of", {})) == {}
+
+
+def test_a_server_that_nobody_registered_is_denied_where_grants_are_in_force(
+    served: Served, claude: Claude
+) -> None:
+    denied = claude.before(claude.new_call("mcp__unheard__of", {}))
+    assert denied["permissionDecision"] == "deny"
+    assert "no MCP server 'unheard'" in denied["permissionDecisionReason"]
 
 
 def test_a_grant_allows_and_its_absence_denies_in_words(served: Served, claude: Claude) -> None:
@@ -161,6 +167,15 @@ def test_the_first_rule_that_fits_decides(served: Served, claude: Claude) -> Non
     assert decision("Read", file_path="/srv/.env") is None
 
 
+def test_a_server_is_found_under_the_name_that_claude_gives_it(served: Served, claude: Claude) -> None:
+    for name in ("my__server", "tool.terminal", "claude.ai Gmail"):
+        served.sql("INSERT INTO mcp_servers (name, command, created_at) VALUES (?, 'x', 1)", (name,))
+    time.sleep(0.4)
+    for name in ("my__server", "tool_terminal", "claude_ai_Gmail"):
+        denied = claude.before(claude.new_call(f"mcp__{name}__run", {}))
+        assert "default policy" in denied["permissionDecisionReason"]
+
+
 def test_a_rule_and_a_grant_together_let_less_happen(served: Served, claude: Claude) -> None:
     rules(served, {"tool": "mcp__shopdb__*", "verdict": "deny", "reason": "Stocktaking."})
     assert claude.before(claude.new_call("mcp__shopdb__read_orders", {}))["permissionDecision"] == "deny"
@@ -184,9 +199,6 @@ def test_what_policy_decides_is_in_the_timeline_and_in_the_audit_log(served: Ser
     assert row == ("key:shop", "denied", "No downloads.")
 
 
-# --- people -----------------------------------------------------------------------------------------------
-
-
 def test_a_person_approves_from_elsewhere(served: Served, claude: Claude, approver: httpx.Client) -> None:
     call = claude.new_call("Bash", {"command": "npm test", "description": "Run the tests"})
     claude.before(call)
@@ -203,7 +215,7 @@ def test_a_person_approves_from_elsewhere(served: Served, claude: Claude, approv
 def test_always_allow_echoes_what_was_offered(served: Served, claude: Claude, approver: httpx.Client) -> None:
     call = claude.new_call("Bash", {"command": "npm test"})
     asking = claude.asking(call, permission_suggestions=[{"type": "setMode"}, SUGGESTION])
-    decide(approver, pending(served, claude)[0], suggestion="1")
+    decide(approver, pending(served, claude)[0], suggestion=rule_digest(SUGGESTION))
     assert asking.result() == {"behavior": "allow", "updatedPermissions": [SUGGESTION]}
 
 
@@ -212,7 +224,7 @@ def test_a_rule_that_was_not_offered_cannot_be_picked(
 ) -> None:
     asking = claude.asking(claude.new_call("Bash", {"command": "npm test"}))
     (request_id,) = pending(served, claude)
-    decide(approver, request_id, suggestion="0")
+    decide(approver, request_id, suggestion=rule_digest(SUGGESTION))
     assert asking.waits
     decide(approver, request_id, "denied", reason="Not now.")
     assert asking.result()["behavior"] == "deny"
@@ -287,7 +299,53 @@ def test_a_call_that_no_card_could_show_whole_is_left_to_the_terminal(served: Se
     assert served.sql("SELECT count(*) FROM permission_requests") == before
 
 
-# --- answered in the terminal -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("more", "content"),
+    [("x" * 1_000_100, "x"), ("", "é" * 175_000), ("", "pwd=a\n" * 50_100)],
+    ids=["a megabyte", "wide letters", "look-alikes of secrets"],
+)
+def test_what_no_card_could_show_is_asked_in_the_terminal_or_denied(
+    served: Served, claude: Claude, more: str, content: str
+) -> None:
+    call = {"file_path": "/x", "content": content, "description": more}
+    rules(served, {"tool": "Write", "verdict": "ask"})
+    answer = claude.before(claude.new_call("Write", call))
+    assert answer["permissionDecision"] == "ask"
+    assert "Nobody could be asked" in answer["permissionDecisionReason"]
+    rules(served, {"tool": "Write", "verdict": "ask", "deny_at_deadline": True})
+    assert claude.before(claude.new_call("Write", call))["permissionDecision"] == "deny"
+
+
+def test_a_session_that_seems_to_go_on_frees_no_call_that_a_rule_asks(served: Served, claude: Claude) -> None:
+    rules(served, {"tool": "Bash", "verdict": "ask"})
+    call = claude.new_call("Bash", {"command": "x"})
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(claude.before, call)
+        pending(served, claude)
+        claude.hook(
+            "PostToolUse", tool_name="Bash", tool_input={}, tool_use_id=call.id
+        )  # as an agent may post
+        assert asked.result(10)["permissionDecision"] == "ask"
+
+
+def test_a_restart_and_a_revoked_key_free_no_call_that_a_rule_asks(
+    served_template: Any, tmp_path: Any
+) -> None:
+    with running(served_template, tmp_path / "server") as served, ThreadPoolExecutor(2) as pool:
+        rules(served, {"tool": "Bash", "verdict": "ask"}, {"tool": "Write", "verdict": "deny"})
+        one, other = Claude(served, wait="20"), Claude(served, wait="20")
+        asked = pool.submit(one.before, one.new_call("Bash", {"command": "x"}))
+        pending(served, one)
+        served.sql(
+            "UPDATE api_keys SET revoked_at = '2026-03-01T00:00:00.000000+00:00' WHERE name = 'test-agent'"
+        )
+        assert asked.result(10)["permissionDecision"] == "ask"
+        assert other.before(other.new_call("Write", {}))["permissionDecision"] == "deny"
+        third = Claude(served, key=KEYS["all"], wait="20")
+        asked = pool.submit(third.before, third.new_call("Bash", {"command": "x"}))
+        pending(served, third)
+        served.stop()
+        assert asked.result(10)["permissionDecision"] == "ask"
 
 
 @pytest.mark.parametrize("trace", ["result", "failure", "turn", "prompt", "end"])
@@ -355,7 +413,7 @@ def test_a_dropped_connection_withdraws(served: Served, claude: Claude) -> None:
     (row,) = served.sql("SELECT request_id FROM permission_requests ORDER BY id DESC LIMIT 1")
     status, reason = ends(served, row[0])
     assert status == "withdrawn"
-    assert "connection dropped" in (reason or "")
+    assert "agent disconnected" in (reason or "")
 
 
 @pytest.mark.parametrize("where", ["the same worker", "another worker"])

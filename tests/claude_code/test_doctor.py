@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,12 @@ from coordinator.dialects.claude_settings import REPORTING, WAIT, WAITING, WAITI
 from tests.served import ROOT, Served, manage
 
 pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server of its own: what these tests do to it would show in others."""
+    return serve()
 
 
 def test_the_doctor_finds_every_hop_working(served: Served) -> None:
@@ -29,7 +36,7 @@ def test_the_doctor_names_what_is_wrong(served: Served) -> None:
     done = subprocess.run(command, cwd=ROOT, env=served.env, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "FAIL" in done.stdout
-    assert "not known here" in done.stdout
+    assert "unknown or was revoked" in done.stdout
 
 
 def hooks(block: dict[str, Any], name: str) -> list[dict[str, Any]]:

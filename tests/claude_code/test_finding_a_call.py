@@ -8,8 +8,9 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
-from coordinator.actions.tool_calls import AskedCall, find_call
+from coordinator.actions.tool_calls import find_call
 from coordinator.models import Event, EventContext, Session
+from coordinator.policy.tool_calls import AskedCall
 from coordinator.secrets.masking import without_secrets
 from tests.secrets.corpus import SECRETS
 
@@ -43,7 +44,9 @@ def begun(call_id: str, tool_input: Any, subagent: str | None = None) -> int:
 
 
 def asked(call_id: str | None = None) -> AskedCall:
-    return AskedCall("PermissionRequest", "ses_1", None, 0, "Bash", INPUT, INPUT["command"], call_id=call_id)
+    return AskedCall(
+        "PermissionRequest", "ses_1", None, 0, "Bash", INPUT, INPUT["command"], "claude-code", call_id=call_id
+    )
 
 
 @pytest.fixture

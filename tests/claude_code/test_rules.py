@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordinator import tool_rules as policy
-from coordinator.actions import claude_code, tool_rules
-from coordinator.actions.claude_code import Whereabouts
-from coordinator.actions.events import NewEvent, record_events
-from coordinator.actors import Actor
+from coordinator.actions import reported_sessions, tool_rules
+from coordinator.actions.events import record_events
 from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Grant, McpServer, ToolRule
-from coordinator.tool_rules import Rule
+from coordinator.policy import tool_rules as policy
+from coordinator.policy.tool_rules import Rule
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import SessionLocation
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +53,18 @@ def test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere() -> 
     assert decision(allow, "Bash", "git status\nrm -rf ~") == "observe"
     assert decision(allow, "Bash", "sudo git status") == "observe"
     assert decision(deny, "Bash", "cd /\nsudo rm -rf ~") == "deny"
+
+
+@pytest.mark.parametrize("pattern", [r"ls [^;&|]*", r"ls\s.+\s*.*", r"(?i)ls [^;]+", r"ls (\D|x)*"])
+def test_an_allow_pattern_written_for_one_line_lets_no_second_line_through(pattern: str) -> None:
+    rules = [Rule(1, "Bash", "allow", pattern)]
+    assert decision(rules, "Bash", "ls docs x") == "allow"
+    assert decision(rules, "Bash", "ls docs x\nrm -rf ~") == "observe"
+
+
+@pytest.mark.parametrize("pattern", [r"(?s)cat <<E.*", r"cat <<E(\n[^\n]*)*", r"(?is)cat .*"])
+def test_an_allow_pattern_that_speaks_of_lines_fits_several(pattern: str) -> None:
+    assert decision([Rule(1, "Bash", "allow", pattern)], "Bash", "cat <<E\none\nE") == "allow"
 
 
 def test_a_rule_for_some_agents_leaves_the_others_alone() -> None:
@@ -124,7 +137,7 @@ def test_the_page_saves_in_the_order_given_and_drops_what_is_ticked() -> None:
 def test_trying_out_changes_nothing() -> None:
     answer = signed_in("approver").post("/ui/claude-code/rules/save/", form({"tool": "Bash"}, do="try"))
     assert answer.status_code == 200
-    assert b"What this would change" in answer.content
+    assert b"Effect of your changes" in answer.content
     assert policy.saved() == ()
 
 
@@ -158,24 +171,30 @@ def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> 
 
     read = answer("mcp__shopdb__read")
     assert "Allowed for this tool by user:ann: For the report." in read
-    assert "It runs without a question." in read
+    assert "The call runs without asking anyone." in read
     assert "Rule 1: Never." in answer("mcp__shopdb__drop")
     assert "default policy (opt-in) denies" in answer("mcp__shopdb__read", "")
-    assert "No server elsewhere is managed here" in answer("mcp__elsewhere__read")
-    assert "Not an MCP tool" in answer("Bash")
+    assert "There is no MCP server 'elsewhere' here." in answer("mcp__elsewhere__read").replace("&#x27;", "'")
+    McpServer.objects.update(default_policy="opt-out")
+    Grant.objects.all().delete()
+    assert "No server elsewhere is registered here" in answer("mcp__elsewhere__read")
+    assert "not an MCP tool" in answer("Bash")
 
 
 def test_trying_rules_out_counts_the_grants_in(agent_with_a_grant: str) -> None:
     record_calls(agent_with_a_grant, "mcp__shopdb__read", "mcp__shopdb__write")
     data = form({"tool": "mcp__shopdb__*", "verdict": "allow"}, do="try")
     page = signed_in("approver").post("/ui/claude-code/rules/save/", data)
-    found = {one.tool: (one.before.decision, one.after.decision) for one in page.context["found"]}
+    trial = page.context["trial"]
     # The one is granted already, and no rule opens what the grants keep shut.
-    assert found == {"mcp__shopdb__read": ("allow", "allow"), "mcp__shopdb__write": ("deny", "deny")}
+    assert {count.label: count.number for count in trial.totals} == {
+        "Denied": 1, "Asked": 0, "Allowed": 1, "Observed": 0,
+    }  # fmt: skip
+    assert (trial.calls, trial.changed.number, page.context["listed"].calls) == (2, 0, [])
 
 
 def record_calls(agent: str, *tools: str) -> None:
-    made = claude_code.session_for("made-up", Whereabouts(agent_name=agent), NOW).session_id
+    made = reported_sessions.session_for("made-up", SessionLocation(agent_name=agent), NOW).session_id
     calls = [
         NewEvent(
             event_type="pre_tool", session_id=made, timestamp="", tool_name=tool, tool_input={}, source=source

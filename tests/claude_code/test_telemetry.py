@@ -172,9 +172,6 @@ def test_spans_of_other_agents_become_a_session(served: Served) -> None:
     assert session(served, claude, "executor_profile") == ["helpdesk-bot"]
 
 
-# --- the protocol -----------------------------------------------------------------------------------------
-
-
 def field(number: int, content: bytes) -> bytes:
     assert len(content) < 2**14
     size = (

@@ -13,15 +13,17 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from coordinator import transcripts, usage
-from coordinator.actions import claude_code
-from coordinator.actions.claude_code import Whereabouts
-from coordinator.actions.events import NewEvent, record_events
+from coordinator.actions import reported_sessions
+from coordinator.actions.events import record_events
 from coordinator.dialects import claude_code as hooks
 from coordinator.dialects import otlp
-from coordinator.models import AuditLog, Event, EventContext, Session
-from coordinator.timeline import CallRow
-from coordinator.timeline.walking import walk_rows
+from coordinator.importing import transcripts
+from coordinator.models import AuditLog, Event, EventContext, Session, SessionTitle
+from coordinator.sessions import titles, usage
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import SessionLocation
+from coordinator.sessions.timeline import CallRow
+from coordinator.sessions.timeline.walking import walk_rows
 from tests.claude_code.test_telemetry import logs, pairs
 from tests.people import signed_in
 
@@ -163,7 +165,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(corpus: Path) -> None:
 
 def record_hooks(*told: dict[str, Any], at: str) -> Session:
     """Record hooks of the first session as the door does."""
-    made = claude_code.session_for(FIXED, Whereabouts("/home/dev/shop"), timezone.now()).session_id
+    made = reported_sessions.session_for(FIXED, SessionLocation("/home/dev/shop"), timezone.now()).session_id
     for fields in told:
         hook = hooks.hook_of(json.dumps({"session_id": FIXED, **fields}).encode(), at)
         record_events(hooks.events_of(hook, made), timezone.now())
@@ -216,7 +218,7 @@ def test_the_same_words_long_after_are_said_anew(corpus: Path) -> None:
 
 
 def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: Path) -> None:
-    made = claude_code.session_for(FIXED, Whereabouts(), timezone.now()).session_id
+    made = reported_sessions.session_for(FIXED, SessionLocation(), timezone.now()).session_id
     model = "claude-opus-4-6"
     shared = {"session__id": FIXED, "prompt__id": "7d0e0000-aaaa-4bbb-8ccc-000000000001"}
     records = [
@@ -239,7 +241,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
 
 
 def test_calls_that_an_executor_reported_without_ids_are_known(corpus: Path) -> None:
-    made = claude_code.session_for(FIXED, Whereabouts(), timezone.now()).session_id
+    made = reported_sessions.session_for(FIXED, SessionLocation(), timezone.now()).session_id
     given = {"command": 'grep -rn "total" shop/pricing.py', "description": "Find where totals are summed"}
     call = NewEvent(
         event_type="pre_tool",
@@ -288,9 +290,9 @@ def test_a_request_whose_answer_is_being_written_waits_for_its_tokens(corpus: Pa
 
 
 def test_nothing_to_read_says_where_it_looked(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="No transcripts"):
+    with pytest.raises(CommandError, match="no transcripts"):
         brought(tmp_path)
-    with pytest.raises(CommandError, match="There is nothing at"):
+    with pytest.raises(CommandError, match="does not exist"):
         brought(tmp_path / "nowhere")
 
 
@@ -304,3 +306,63 @@ def test_the_session_page_says_where_its_history_comes_from(corpus: Path) -> Non
     by_model = page.partition('id="by-model"')[2].partition("</table>")[0]
     assert "claude-haiku-4-5-20251001" in by_model
     assert '<pre class="code failure">Overloaded</pre>' in page
+
+
+def written(place: Path, name: str, *lines: dict[str, Any]) -> Path:
+    place.mkdir(exist_ok=True)
+    path = place / f"{name}.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def asked_for(text: str, uuid: str = "u1", name: str = "one") -> dict[str, Any]:
+    return {
+        "type": "user",
+        "uuid": uuid,
+        "sessionId": name,
+        "timestamp": "2026-11-20T09:00:00Z",
+        "message": {"role": "user", "content": text},
+    }
+
+
+def titled(kind: str, field: str, text: str, **more: str) -> dict[str, Any]:
+    return {"type": kind, field: text, **more}
+
+
+AI = titled("ai-title", "aiTitle", "Rounding of orders", sessionId="one")
+
+
+@pytest.mark.parametrize(
+    ("lines", "title"),
+    [
+        ([AI], "Rounding of orders"),
+        ([AI, titled("ai-title", "aiTitle", "Rounding, mended", sessionId="one")], "Rounding, mended"),
+        ([titled("custom-title", "customTitle", "Cents", sessionId="one"), AI], "Cents"),
+        ([titled("summary", "summary", "Sums", leafUuid="u1")], "Sums"),
+        ([titled("summary", "summary", "Of another", leafUuid="u9")], "Fix the totals"),
+        ([titled("summary", "summary", "Sums", leafUuid="u1"), AI], "Rounding of orders"),
+        ([titled("ai-title", "aiTitle", "   ")], "Fix the totals"),
+        ([{"type": "ai-title", "aiTitle": ["odd"]}], "Fix the totals"),
+    ],
+)
+def test_a_transcript_names_its_session(tmp_path: Path, lines: list[dict[str, Any]], title: str) -> None:
+    for order in ([*lines, asked_for("Fix the totals")], [asked_for("Fix the totals"), *lines]):
+        brought(written(tmp_path, "one", *order))
+        assert titles.of_one(session("one").pk) == title
+        SessionTitle.objects.all().delete()
+
+
+def test_a_title_that_comes_later_is_brought_with_nothing_else(tmp_path: Path) -> None:
+    place = written(tmp_path, "one", asked_for("Fix the totals"))
+    brought(place)
+    written(tmp_path, "one", asked_for("Fix the totals"), AI)
+    brought(place, "--dry-run")
+    assert not SessionTitle.objects.exists()
+    brought(place)
+    assert titles.of_one(session("one").pk) == "Rounding of orders"
+    assert SessionTitle.objects.get().source == "agent"
+
+
+def test_a_title_without_a_session_makes_none(tmp_path: Path) -> None:
+    brought(written(tmp_path, "one", AI))
+    assert not Session.objects.exists()

@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from coordinator import usage
 from coordinator.actions import prices
-from coordinator.actions.events import NewEvent, record_events
-from coordinator.actors import Actor
+from coordinator.actions.events import record_events
 from coordinator.errors import Invalid
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, ModelPrice, Session
+from coordinator.sessions import prices as list_prices
+from coordinator.sessions import usage
+from coordinator.sessions.events import NewEvent
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -55,12 +57,42 @@ def test_a_model_without_a_price_has_tokens_and_no_cost() -> None:
     ],
 )
 def test_a_model_is_known_under_its_other_names(name: str) -> None:
-    assert usage.plain_name(name) == "claude-opus-4-6"
+    assert list_prices.plain_name(name) == "claude-opus-4-6"
 
 
 def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
     spend("ses_1", "claude-opus-4-99", 10, 5)
     assert not usage.of_sessions(["ses_1"])["ses_1"].priced
+
+
+@pytest.mark.parametrize(
+    ("model", "dollars"),
+    [("gpt-5.1-codex", "$11.25"), ("gemini-2.5-pro", "$11.25"), ("claude-sonnet-4-5-20250929", "$18.00")],
+)
+def test_a_model_without_a_price_of_our_own_costs_its_list_price(model: str, dollars: str) -> None:
+    spend("ses_1", model, 1_000_000, 1_000_000)
+    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == dollars
+
+
+def test_a_price_of_our_own_wins_over_the_list_price() -> None:
+    own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
+    prices.save({"gpt-5.1-codex": own}, by=Actor("user", "ann"), now=NOW)
+    spend("ses_1", "gpt-5.1-codex", 1_000_000, 1_000_000)
+    assert usage.of_sessions(["ses_1"])["ses_1"].cost_words == "$7.00"
+
+
+def test_the_page_says_where_each_price_comes_from() -> None:
+    own = {"input": 7.0, "output": 0.0, "cache_read": 0.0, "cache_write": 0.0}
+    prices.save({"my-model": own}, by=Actor("user", "ann"), now=NOW)
+    for model in ("gpt-5", "my-model", "nobody-knows-it"):
+        spend("ses_1", model, 10, 10, at=timezone.now())
+    page = signed_in("viewer").get("/ui/claude-code/costs/").content.decode()
+    words = " ".join(
+        re.sub(r"<[^>]+>", " ", page.partition("Prices used")[2].partition("own prices")[0]).split()
+    )
+    assert "gpt-5 1.25 10 0.125 1.25 List price" in words
+    assert "my-model 7 0 0 0 Your price" in words
+    assert re.search(r"nobody-knows-it (\S ){4}No price known", words)
 
 
 def test_sums_by_model_and_by_agent_agree() -> None:
@@ -91,7 +123,7 @@ def test_prices_are_edited_by_admins_and_audited() -> None:
     with pytest.raises(Invalid):
         prices.save({"gpt-x": price | {"input": -1}}, by=Actor("user", "ann"), now=NOW)
     form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}
-    form |= {f"form-0-{kind}": 3 for kind in usage.KINDS}
+    form |= {f"form-0-{kind}": 3 for kind in list_prices.KINDS}
     assert signed_in("approver").post("/ui/claude-code/costs/prices/", form).status_code == 403
     assert signed_in("admin").post("/ui/claude-code/costs/prices/", form).status_code == 302
     assert ModelPrice.objects.get().output == 3

@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.actions import keys, runners, runs
-from coordinator.actors import system
 from coordinator.api import api, edge_doors
+from coordinator.identity.actors import system
 from coordinator.models.keys import SCOPES
+from coordinator.runs.statuses import START
 from tests.served import Served
 
 EXAMPLES = 20
@@ -140,8 +141,8 @@ def client(db: None) -> Client:
 def known(db: None) -> dict[str, list[str]]:
     """Ids that exist, so that requests get beyond 404."""
     now = timezone.now()
-    runner = runners.register(runners.Registration("vm", "/p", "test"), now)
-    run = runs.create(kind=runs.START, prompt="x", by=system("tests"), now=now)
+    runner = runners.register(runners.RunnerRegistration("vm", "/p", "test"), now)
+    run = runs.create(kind=START, prompt="x", by=system("tests"), now=now)
     return {
         "session_id": [run.session_id],
         "run_id": [run.run_id],

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from coordinator.actions import keys, runners
-from coordinator.actions.keys import KeyIdentity
 from coordinator.edge import auth as auth_module
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.polls import Polls
 from coordinator.edge.waits import Waits
 from coordinator.errors import Unauthorized
+from coordinator.identity.keys import KeyIdentity
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORK = {"run": {"run_id": "run_1"}}
@@ -69,7 +69,7 @@ def poll_once(world: SimpleNamespace) -> None:
     async def ask() -> None:
         threads: Any = Inline()
         feed = SimpleNamespace(watch=lambda: None, unwatch=lambda: None)
-        hub: Any = SimpleNamespace(hearers=[], feed=feed)
+        hub: Any = SimpleNamespace(listeners=[], feed=feed)
         world.auth = Authenticator(threads)
         await Polls(world.auth, Waits(hub, threads), threads).runner(SCOPE, receive, send)
 
@@ -79,7 +79,7 @@ def poll_once(world: SimpleNamespace) -> None:
 def test_a_run_that_is_claimed_as_the_key_is_revoked_goes_back_untold(world: SimpleNamespace) -> None:
     def revoke() -> None:
         world.revoked = True
-        world.auth.heard([SimpleNamespace(topic="api_keys")])
+        world.auth.on_changes([SimpleNamespace(topic="api_keys")])
 
     world.meanwhile = revoke
     with pytest.raises(Unauthorized):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from coordinator.edge.bridge import DjangoBridge
 from coordinator.edge.peers import peer_of
+from coordinator.edge.shares import Shares
 
 Environ = dict[str, Any]
 
@@ -110,12 +113,27 @@ def streaming(answer: Streamed, *headers: tuple[str, str]) -> Callable[..., Stre
     return application
 
 
-def ask(application: Any, scope: dict[str, Any], *parts: bytes, max_body: int = 1000) -> Client:
+@contextlib.asynccontextmanager
+async def whole(_scope: dict[str, Any], receive: Callable[[], Any]) -> AsyncIterator[io.BytesIO]:
+    """Take a body in, without limits (those: tests/bodies)."""
+    message = await receive()
+    body = message["body"]
+    while message["more_body"]:
+        message = await receive()
+        body += message["body"]
+    yield io.BytesIO(body)
+
+
+async def nobody(_scope: dict[str, Any]) -> str:
+    return "address:10.0.0.9"
+
+
+def ask(application: Any, scope: dict[str, Any], *parts: bytes) -> Client:
     """Send one request through a fresh bridge and return the client with the answer."""
 
     async def run() -> Client:
         client = Client(*parts)
-        bridge = DjangoBridge(application, threads=2, max_body=max_body)
+        bridge = DjangoBridge(application, threads=2, take=whole, who=nobody)
         try:
             await bridge(scope, client.receive, client.send)
         finally:
@@ -186,38 +204,6 @@ def test_head_gets_the_headers_without_a_body() -> None:
     assert (client.status, client.body) == (200, b"")
 
 
-def test_announced_oversize_body_is_refused_unread() -> None:
-    called: Environ = {}
-    client = ask(echo(called), scope_of("POST", headers=[(b"content-length", b"1001")]), b"x")
-    assert client.status == 413
-    assert not called
-
-
-def test_chunked_oversize_body_is_refused_as_soon_as_it_is_seen() -> None:
-    called: Environ = {}
-    client = ask(echo(called), scope_of("POST"), b"x" * 600, b"x" * 600)
-    assert client.status == 413
-    assert not called
-
-
-def test_a_body_that_does_not_come_whole_reaches_no_thread_and_is_no_500() -> None:
-    called: Environ = {}
-
-    async def run() -> Client:
-        client = Client(b"half")
-
-        async def receive() -> dict[str, Any]:
-            if client.parts:
-                return {"type": "http.request", "body": client.parts.pop(), "more_body": True}
-            return {"type": "http.disconnect"}
-
-        await DjangoBridge(echo(called), threads=1, max_body=1000)(scope_of("POST"), receive, client.send)
-        return client
-
-    assert asyncio.run(run()).status == 408  # which nobody reads, unless it was only slow
-    assert not called
-
-
 def test_client_that_leaves_while_queued_reaches_no_thread() -> None:
     busy, free = threading.Event(), threading.Event()
     seen: list[str] = []
@@ -230,12 +216,12 @@ def test_client_that_leaves_while_queued_reaches_no_thread() -> None:
         return [b""]
 
     async def run() -> None:
-        bridge = DjangoBridge(application, threads=1, max_body=1000)
+        bridge = DjangoBridge(application, threads=1, take=whole, who=nobody)
         first, second = Client(), Client()
         one = asyncio.create_task(bridge(scope_of(path=b"/first"), first.receive, first.send))
         await asyncio.to_thread(busy.wait, 5)
         two = asyncio.create_task(bridge(scope_of(path=b"/second"), second.receive, second.send))
-        while bridge.queued < 2 or second.parts:
+        while len(bridge.places) < 2 or second.parts:
             await asyncio.sleep(0)
         second.gone.set()
         for _turn in range(10):
@@ -250,15 +236,15 @@ def test_client_that_leaves_while_queued_reaches_no_thread() -> None:
 
 def test_full_queue_is_told_to_come_back() -> None:
     async def run() -> Client:
-        bridge = DjangoBridge(echo({}), threads=1, max_body=1000)
-        bridge.queued = bridge.capacity
+        bridge = DjangoBridge(echo({}), threads=1, take=whole, who=nobody)
+        bridge.places = Shares(0, "requests")
         client = Client()
         await bridge(scope_of(), client.receive, client.send)
         return client
 
     client = asyncio.run(run())
     assert client.status == 503
-    assert client.headers[b"retry-after"] == b"1"
+    assert client.headers[b"retry-after"] == b"2"
 
 
 def test_answer_is_closed_when_the_application_fails_half_way() -> None:
@@ -309,11 +295,11 @@ def test_large_file_goes_by_a_lane() -> None:
 def test_slow_reader_holds_no_django_thread() -> None:
     async def run() -> None:
         answer = Streamed(iter([b"slow"]))
-        bridge = DjangoBridge(streaming(answer), threads=1, max_body=1000)
+        bridge = DjangoBridge(streaming(answer), threads=1, take=whole, who=nobody)
         slow = Client()
         slow.accepting.clear()
         held = asyncio.create_task(bridge(scope_of(), slow.receive, slow.send))
-        while not bridge.streaming:
+        while not bridge.downloads.count:
             await asyncio.sleep(0)
         bridge.application = echo({})
         other = Client()
@@ -338,7 +324,7 @@ def test_stream_ends_and_is_closed_when_its_client_leaves() -> None:
                 yield b"endless"
 
         answer = Streamed(chunks())
-        bridge = DjangoBridge(streaming(answer), threads=1, max_body=1000)
+        bridge = DjangoBridge(streaming(answer), threads=1, take=whole, who=nobody)
         sending = asyncio.create_task(bridge(scope_of(), client.receive, client.send))
         while len(client.sent) < 2:
             await asyncio.sleep(0)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.edge import channels
-from coordinator.edge.channels import Blob, Channel, Frame, Member
-from coordinator.feed import Change
+from coordinator.feed.reader import Change
+from coordinator.live import channels
+from coordinator.live.channels import Blob, Channel, Frame, Subscriber
 
 
 def change(number: int) -> Change:
@@ -19,7 +19,7 @@ async def render(changes: Sequence[Change]) -> list[Frame]:
     return [Frame(one.id, b"%d;" % one.id) for one in changes]
 
 
-async def taken(member: Member) -> bytes:
+async def taken(member: Subscriber) -> bytes:
     blob = await asyncio.wait_for(member.next(), 5)
     return b"".join(blob.chunks) if blob else b"(end)"
 
@@ -27,9 +27,9 @@ async def taken(member: Member) -> bytes:
 def test_members_share_the_same_bytes() -> None:
     async def work() -> tuple[Blob | None, Blob | None]:
         channel = Channel(lambda one: True, render)
-        members = [Member(0), Member(0)]
+        members = [Subscriber(0), Subscriber(0)]
         channel.members.update(members)
-        channel.heard([change(1)])
+        channel.on_changes([change(1)])
         return await members[0].next(), await members[1].next()
 
     one, other = asyncio.run(work())
@@ -40,9 +40,9 @@ def test_members_share_the_same_bytes() -> None:
 def test_a_member_is_not_told_again_what_it_was_told_before() -> None:
     async def work() -> bytes:
         channel = Channel(lambda one: True, render)
-        member = Member(after=2)
+        member = Subscriber(after=2)
         channel.members.add(member)
-        channel.heard([change(1), change(2), change(3)])
+        channel.on_changes([change(1), change(2), change(3)])
         return await taken(member)
 
     assert asyncio.run(work()) == b"3;"
@@ -51,12 +51,12 @@ def test_a_member_is_not_told_again_what_it_was_told_before() -> None:
 def test_what_comes_while_a_page_rests_goes_together() -> None:
     async def work() -> list[bytes]:
         channel = Channel(lambda one: True, render, pause=0.05)
-        member = Member(0)
+        member = Subscriber(0)
         channel.members.add(member)
-        channel.heard([change(1)])
+        channel.on_changes([change(1)])
         first = await taken(member)
         for number in range(2, 6):
-            channel.heard([change(number)])
+            channel.on_changes([change(number)])
         return [first, await taken(member)]
 
     assert asyncio.run(work()) == [b"1;", b"2;3;4;5;"]
@@ -67,21 +67,21 @@ def test_a_member_that_does_not_read_is_cut_and_its_neighbours_are_not(
 ) -> None:
     monkeypatch.setattr(channels, "MOST_BLOBS", 3)
 
-    async def read(member: Member, into: list[bytes]) -> None:
+    async def read(member: Subscriber, into: list[bytes]) -> None:
         while (data := await taken(member)) != b"(end)":
             into.append(data)
 
     async def work() -> tuple[bool, list[bytes]]:
         channel = Channel(lambda one: True, render)
         got: list[bytes] = []
-        quick = Member(0)
+        quick = Subscriber(0)
         reader = asyncio.ensure_future(read(quick, got))
         stuck = asyncio.ensure_future(asyncio.sleep(60))
-        slow = Member(0)
+        slow = Subscriber(0)
         slow.task = stuck
         channel.members.update([quick, slow])
         for number in range(1, 7):
-            channel.heard([change(number)])
+            channel.on_changes([change(number)])
             while len(got) < number:
                 await asyncio.sleep(0.001)
         quick.close()
@@ -102,16 +102,16 @@ def test_a_channel_that_cannot_be_rendered_ends_its_streams_and_lives_on() -> No
     async def work() -> tuple[bool, bytes]:
         channel = Channel(lambda one: True, fail_once)
         stuck: asyncio.Task[Any] = asyncio.ensure_future(asyncio.sleep(60))
-        first = Member(0)
+        first = Subscriber(0)
         first.task = stuck
         channel.members.add(first)
-        channel.heard([change(1)])
+        channel.on_changes([change(1)])
         with pytest.raises(asyncio.CancelledError):
             await stuck
         channel.members.discard(first)
-        second = Member(1)
+        second = Subscriber(1)
         channel.members.add(second)
-        channel.heard([change(2)])
+        channel.on_changes([change(2)])
         return stuck.cancelled(), await taken(second)
 
     assert asyncio.run(work()) == (True, b"2;")

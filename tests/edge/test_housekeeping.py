@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connections
 
-from coordinator import housekeeping
 from coordinator.actions import leases
-from coordinator.housekeeping import JOBS, Job
+from coordinator.operations import housekeeping
+from coordinator.operations.housekeeping import JOBS, Job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,7 +19,7 @@ MINUTE = timedelta(minutes=1)
 def test_a_lease_is_had_once_until_it_runs_out() -> None:
     assert leases.take("x", length=MINUTE, now=NOW)
     assert not leases.take("x", length=MINUTE, now=NOW + MINUTE / 2)
-    assert leases.free(["x", "y"], now=NOW + MINUTE / 2) == {"y"}
+    assert leases.free({"x": MINUTE, "y": MINUTE}, now=NOW + MINUTE / 2) == {"y"}
     assert leases.take("x", length=MINUTE, now=NOW + MINUTE)
 
 

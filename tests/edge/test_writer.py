@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError, connection
+from django.db import DataError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from coordinator.actions.events import NewEvent, Recorded
+from coordinator.actions import idempotency
 from coordinator.edge import writer as module
 from coordinator.edge.writer import GroupWriter
+from coordinator.engine import locks
 from coordinator.errors import Busy, SignalboxError
 from coordinator.models import Event, EventContext, Session
+from coordinator.sessions.events import NewEvent, Recorded
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -146,6 +150,89 @@ def test_a_lock_that_never_comes_free_is_busy_in_time(monkeypatch: pytest.Monkey
     answer, took = with_writer(work)
     assert isinstance(answer, Busy)
     assert took < 1.5
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch, begun: threading.Event, go_on: threading.Event) -> None:
+    """Let the writing of events wait, once it is begun, until it may go on."""
+    write = module.write_events
+
+    def wait(prepared: Any, now: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        return write(prepared, now)
+
+    monkeypatch.setattr(module, "write_events", wait)
+
+
+def test_what_is_being_written_as_the_time_is_up_is_answered_as_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    slowly(monkeypatch, begun, go_on)
+
+    async def work(writer: GroupWriter) -> Any:
+        answer = asyncio.create_task(submit(writer, event("late"), within=0.4))
+        await asyncio.to_thread(begun.wait, 5)
+        behind = await submit(writer, event("behind"), within=0.1)
+        await asyncio.sleep(0.5)
+        go_on.set()
+        return await answer, behind
+
+    answer, behind = with_writer(work)
+    assert isinstance(answer[0], Recorded)
+    assert "Nothing was written" in behind.detail
+    assert list(Event.objects.values_list("reason", flat=True)) == ["late"]
+
+
+def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    slowly(monkeypatch, begun, go_on)
+    once = idempotency.claim(caller="k", door="d", key="1", content=b"x")
+
+    async def send(writer: GroupWriter, within: float) -> Any:
+        return await writer.submit(
+            [event("once")],
+            deadline=time.monotonic() + within,
+            size=1,
+            once=once,
+            make_answer=lambda _outcomes: b"written",
+            tell_within=0.1,
+        )
+
+    async def work(writer: GroupWriter) -> Any:
+        with pytest.raises(Busy, match="Idempotency-Key"):
+            await send(writer, within=0.4)
+        go_on.set()
+        return await send(writer, within=3)
+
+    assert with_writer(work) == b"written"
+    assert Event.objects.count() == 1
+
+
+def test_a_line_that_is_lost_at_commit_is_not_called_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "may_come_free", lambda _: False)
+    monkeypatch.setattr(locks, "lost_the_line", lambda _: True)  # SQLite never does
+
+    real = transaction.atomic
+
+    @contextlib.contextmanager
+    def atomic(**options: Any) -> Iterator[None]:
+        is_ours = not connection.in_atomic_block
+        with real(**options):
+            yield
+        if is_ours:
+            raise OperationalError("server closed the connection unexpectedly")
+
+    async def work(writer: GroupWriter) -> Any:
+        monkeypatch.setattr(transaction, "atomic", atomic)
+        try:
+            return await submit(writer, event("x"))
+        finally:
+            monkeypatch.setattr(transaction, "atomic", real)
+
+    assert "did not confirm" in with_writer(work).detail
 
 
 def test_a_queue_that_is_full_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
-from coordinator.actions.events import NewEvent, Outcome, Recorded, record_events
+from coordinator.actions.events import Outcome, record_events
 from coordinator.edge.writer import GroupWriter
 from coordinator.models import Session
+from coordinator.sessions.events import NewEvent, Recorded
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

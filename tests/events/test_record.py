@@ -6,17 +6,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from coordinator import instants
-from coordinator.actions.events import (
-    EVENT_COLUMNS,
-    NewEvent,
-    Recorded,
-    adopt_all_events,
-    adopt_events,
-    record_events,
-)
+from coordinator.actions.events import adopt_all_events, adopt_events, record_events
 from coordinator.errors import Invalid, NotFound
+from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
+from coordinator.sessions.events import EVENT_COLUMNS, NewEvent, Recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -131,9 +125,6 @@ def test_the_end_of_a_session_is_noted_with_the_event() -> None:
     record_events([event(), event(event_type="session_stop", reason="completed"), event()], NOW)
     assert Session.objects.get().status == "finished"
     assert Event.objects.count() == 3
-
-
-# --- rows of other programs -------------------------------------------------------------------------------
 
 
 def foreign(timestamp: str) -> int:

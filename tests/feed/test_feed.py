@@ -11,8 +11,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from coordinator import feed
-from coordinator.feed import Change, Feed
+from coordinator.engine import commits
+from coordinator.engine.commits import SqliteCommitWatcher
+from coordinator.feed import reader as feed
+from coordinator.feed.reader import Change, Feed
 from coordinator.models import Session
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -109,7 +111,7 @@ def kill_on_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextlib.contextmanager
 def break_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the connection's next look fail, as one on a file that went away does."""
-    look: Callable[..., int] = feed.SqliteEar._look
+    look: Callable[..., int] = SqliteCommitWatcher._look
     broken = threading.Event()
 
     def fail_once(ear: Any) -> int:
@@ -118,12 +120,9 @@ def break_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ear.raw.close()
         return look(ear)
 
-    monkeypatch.setattr(feed.SqliteEar, "_look", fail_once)
+    monkeypatch.setattr(SqliteCommitWatcher, "_look", fail_once)
     assert broken.wait(5)
     yield
-
-
-# --- pruning ----------------------------------------------------------------------------------------------
 
 
 def kept_ids() -> list[int]:
@@ -178,7 +177,7 @@ def test_the_feed_looks_by_itself_where_nobody_notifies(following: tuple[Feed, H
 
 
 def test_the_first_who_waits_ends_the_slow_pace_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "QUIET_EVERY", 60.0)
+    monkeypatch.setattr(commits, "QUIET_EVERY", 60.0)
     running, heard = Feed(), Heard()
     running.listeners.append(heard)
     running.start()

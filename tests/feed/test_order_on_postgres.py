@@ -1,4 +1,4 @@
-"""The claims of coordinator/triggers.py on PostgreSQL: ids follow commits, and writers never deadlock over it."""
+"""The claims of coordinator/feed/triggers.py on PostgreSQL: ids follow commits, and writers never deadlock over it."""
 
 from __future__ import annotations
 

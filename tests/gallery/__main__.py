@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, StorageState, sync_playwright
 
 from tests.browser import FLAGS, chromium_path
 from tests.served import PEOPLE, ROOT, Served, Template, manage, running
@@ -105,6 +105,10 @@ STATES = (
     State("resume", "/ui/sessions/ses_ten/-/resume/"),
     State("resume-errors", "/ui/sessions/ses_ten/-/resume/", act=sent(prompt="")),
     State("search", "/ui/search/?q=rounding"),
+    State("search-help", "/ui/search/"),
+    State("files", "/ui/files/?path=.py"),
+    State("files-none", "/ui/files/?path=nowhere.py"),
+    State("files-ask", "/ui/files/"),
     State("runs-empty", "/ui/runs/", empty=True),
     State("runs", "/ui/runs/"),
     State("runs-none-match", "/ui/runs/?session=ses_none"),
@@ -188,7 +192,7 @@ def take(context: BrowserContext, state: State, size: str, file: Path) -> None:
     context.close()
 
 
-_cookies: dict[tuple[str, str], list[dict[str, object]]] = {}
+_states: dict[tuple[str, str], StorageState] = {}
 
 
 def signed_in(browser: Browser, server: Served, who: str | None, size: str, scheme: str) -> BrowserContext:
@@ -196,10 +200,9 @@ def signed_in(browser: Browser, server: Served, who: str | None, size: str, sche
     context = browser.new_context(
         base_url=server.url, color_scheme=scheme, viewport=SIZES[size],
         is_mobile=size == "phone", has_touch=size == "phone",
+        storage_state=_states.get((server.url, who or "")),
     )  # fmt: skip
-    if who is None:
-        return context
-    if (server.url, who) not in _cookies:
+    if who and (server.url, who) not in _states:
         page = context.new_page()
         page.goto("/ui/sign-in/")
         page.get_by_label("Username").fill(who)
@@ -207,9 +210,7 @@ def signed_in(browser: Browser, server: Served, who: str | None, size: str, sche
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/ui/")
         page.close()
-        _cookies[server.url, who] = context.cookies()  # type: ignore[assignment]
-    else:
-        context.add_cookies(_cookies[server.url, who])  # type: ignore[arg-type]
+        _states[server.url, who] = context.storage_state()
     return context
 
 

@@ -81,7 +81,7 @@ class Telling:
         self, event_type: str, after: float = 1.0, *, context: dict[str, Any] | None = None, **values: Any
     ) -> None:
         """Add an event, `after` seconds from the one before."""
-        from coordinator import instants
+        from coordinator.lib import instants
         from coordinator.models import Event, EventContext
 
         self.now += timedelta(seconds=after)
@@ -356,8 +356,8 @@ def asks(told: Telling) -> None:
     from django.contrib.auth.models import User
 
     from coordinator.actions import approvals
-    from coordinator.actors import key
-    from coordinator.approvals import Subject, Validity
+    from coordinator.identity.actors import key
+    from coordinator.policy.approvals import Subject, Validity
 
     approver = User.objects.get(username="approver")
     for number, (command, verdict) in enumerate(
@@ -369,7 +369,7 @@ def asks(told: Telling) -> None:
     ):
         subject = Subject("claude-code", "ProcessExecution", command, "Bash", {"command": command})
         told.now += timedelta(seconds=30)
-        ask = approvals.Ask(
+        ask = approvals.NewRequest(
             subject=subject,
             justification="The fix is ready; this lets people review it.",
             session_id=told.session_id,
@@ -423,8 +423,8 @@ def long(told: Telling) -> None:
 
 def runs_and_runners(now: datetime) -> None:
     """Write runs and runners in each state."""
-    from coordinator import instants
-    from coordinator.identifiers import runner_id_of
+    from coordinator.lib import instants
+    from coordinator.lib.identifiers import runner_id_of
     from coordinator.models import Run, Runner
 
     def runner(host: str, heard: timedelta, **values: Any) -> str:

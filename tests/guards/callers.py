@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.actors import system
+from coordinator.identity.actors import system
 from coordinator.models import ApiKey
 from coordinator.models.keys import SCOPES
 

@@ -1,13 +1,12 @@
 """Who may use which URL: one row for each, by which tests/guards/test_every_url.py tries every caller on it.
 
 A new URL needs a row here. Before you write it, ask: may everybody with that role or scope touch every row behind
-this URL, or only their own? Whose a session, a runner or a request is, is told by coordinator/ownership.py,
+this URL, or only their own? Whose a session, a runner or a request is, is told by coordinator/identity/ownership.py,
 actions/runners.py and approvals.visible; tests/guards/test_whose.py holds those rules.
 """
 
 from __future__ import annotations
 
-# --- pages: URL name, methods, who (`anyone`, `signed_in` or the least role) -------------------------------
 SAFE, BOTH, POST, GET = "GET HEAD", "GET HEAD POST", "POST", "GET"
 _PAGES: dict[tuple[str, str], str] = {
     ("anyone", BOTH): "accounts:login accounts:setup",
@@ -15,24 +14,30 @@ _PAGES: dict[tuple[str, str], str] = {
     ("anyone", "GET HEAD POST PUT PATCH DELETE OPTIONS"): "home",  # it only leads to /ui/
     ("signed_in", SAFE): "accounts:account",
     ("signed_in", BOTH): "accounts:password",
+    ("signed_in", POST): "accounts:confirm",
     ("viewer", SAFE): """
         overview rail-badge agents:list agents:detail mcp:list mcp:unknown mcp:server mcp:tool mcp:sheet mcp:why
         mcp:matrix mcp:grants mcp:grant chat:list chat:agents chat:search chat:attachment chat:thumbnail
         chat:presence chat:export chat:thread plugins:list plugins:detail runs:list runners:list search:find
-        sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
-        sessions:markdown sessions:print sessions:go sessions:waterfall sessions:children sessions:nested
+        search:files sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
+        sessions:markdown sessions:print sessions:evidence sessions:evidence-zip
+        sessions:go sessions:children sessions:nested
         sessions:newest sessions:header sessions:detail sessions:minimap""",
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
-        audit:csv audit:ndjson audit:detail claude_code:connect claude_code:rules claude_code:costs""",
-    ("viewer", BOTH): "mcp:ask",  # asking is not having: it makes a request that an approver decides
-    ("viewer", POST): "chat:read",  # how far they themselves have read
+        audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
+        claude_code:connect claude_code:rules claude_code:costs""",
+    # Asking is not having: mcp:ask makes a request that an approver decides. The others count and list recorded calls.
+    ("viewer", BOTH): "mcp:ask claude_code:calls claude_code:suggestions",
+    # How far they themselves have read; and what rules would decide, which changes nothing.
+    ("viewer", POST): "chat:read claude_code:trial",
     ("approver", GET): "approvals:notifications",
-    ("approver", BOTH): "runs:new sessions:resume",
+    ("approver", BOTH): "runs:new sessions:resume sessions:rename",
     ("approver", POST): """
         agents:power approvals:decide approvals:seen approvals:notification-add approvals:notification-remove
         approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
-        mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop""",
+        mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop
+        claude_code:accept-suggestion""",
     ("admin", SAFE): "style",
     ("admin", BOTH): """
         agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
@@ -45,21 +50,22 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     name: (who, tuple(methods.split())) for (who, methods), names in _PAGES.items() for name in names.split()
 }
 
-# --- the admin: its tables, all for admins alone, and whether rows may be added, changed, deleted there -----
 ADMIN_PAGES = {
     "index", "login", "logout", "password_change", "password_change_done", "autocomplete", "jsi18n",
     "view_on_site", "app_list", "auth_user_password_change",
 }  # fmt: skip
 _TO_LOOK_AT = """
-    auth_group coordinator_apikey coordinator_auditlog coordinator_blueprint coordinator_callback
-    coordinator_capability coordinator_change coordinator_chatattachment coordinator_chatmessage
+    auth_group coordinator_apikey coordinator_auditcheckpoint coordinator_auditdelivery coordinator_auditkey
+    coordinator_auditleaf coordinator_auditlog coordinator_auditnode coordinator_blueprint coordinator_callback
+    coordinator_capability coordinator_change coordinator_chatattachment coordinator_chatbranch
+    coordinator_chatmessage
     coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
-    coordinator_idempotencykey coordinator_lease coordinator_mcptool coordinator_messagepart
+    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
-    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runtimeplugin
-    coordinator_session coordinator_sessionwriter coordinator_setuptoken coordinator_stopcommand
-    coordinator_toolrule"""
+    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runparameters
+    coordinator_runtimeplugin coordinator_session coordinator_sessiontitle coordinator_sessionwriter
+    coordinator_setuptoken coordinator_stopcommand coordinator_toolrule"""
 ADMIN_TABLES: dict[str, str] = {
     "auth_user": "add change delete",
     "coordinator_agent": "add change delete",
@@ -68,7 +74,6 @@ ADMIN_TABLES: dict[str, str] = {
     **dict.fromkeys(_TO_LOOK_AT.split(), ""),
 }
 
-# --- the machine API, at Django: method and path, which scopes; `people`: approvers' browsers alone ----------
 R, A, O, READ = "runner", "agent", "operator", "read"  # noqa: E741
 EVERYBODY = f"{R} {A} {O} {READ}"
 API: dict[str, str] = {
@@ -95,6 +100,7 @@ API: dict[str, str] = {
     "POST /runner/runs/<run_id>/completed": R,
     "POST /runner/runs/<run_id>/failed": R,
     "POST /runner/runs/<run_id>/stopped": R,
+    "POST /runner/sessions/<session_id>/status": R,
     "GET /runners": f"{R} {O} {READ}",
     "DELETE /runners/<runner_id>": f"{R} {O}",
     "GET /agents": EVERYBODY,
@@ -109,6 +115,7 @@ API: dict[str, str] = {
     "PATCH /capabilities/<name>": O,
     "DELETE /capabilities/<name>": O,
     "POST /api/permission-requests": f"{R} {A} {O}",
+    "GET /api/permission-requests": f"{O} {READ}",
     "GET /api/permission-requests/check": EVERYBODY,
     "GET /api/permission-requests/<request_id>": EVERYBODY,
     "GET /api/permission-requests/<request_id>/wait": EVERYBODY,
@@ -129,12 +136,11 @@ API: dict[str, str] = {
     "GET /api/chat/<path:agent_id>/messages/wait": f"{A} {O} {READ}",
 }
 
-# --- the edge's own doors: method and pattern, which scopes; `viewer`: a signed-in person with a role --------
 EDGE: dict[tuple[str, str], str] = {
     ("POST", r"/sessions/([^/]+)/events"): f"{R} {A} {O}",
     ("POST", r"/api/events"): f"{R} {A} {O}",
     ("POST", r"/api/access/check"): EVERYBODY,
-    ("POST", r"/hooks/claude-code"): A,
+    ("POST", r"/hooks/([^/]+)"): A,
     ("POST", r"/v1/logs"): f"{R} {A} {O}",
     ("POST", r"/v1/traces"): f"{R} {A} {O}",
     ("POST", r"/v1/metrics"): f"{R} {A} {O}",

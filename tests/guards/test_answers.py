@@ -12,7 +12,7 @@ from django.test import Client
 from tests.guards.callers import browser, people
 from tests.guards.table import API, PAGES
 from tests.guards.test_every_url import every_route, path_of
-from tests.served import KEYS, PEOPLE, Served, Template, running
+from tests.served import KEYS, PEOPLE, PROOF, Served, Template, running
 
 SAFE = {
     "x-content-type-options": "nosniff",
@@ -103,9 +103,6 @@ def test_no_key_is_ever_logged_nor_told_in_an_answer(box: Served) -> None:
     assert wrong not in str(audited)
 
 
-# --- forms ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.django_db
 def test_no_form_of_any_page_is_taken_without_the_pages_token() -> None:
     client = browser(people()["superuser"])
@@ -148,9 +145,6 @@ def test_a_foreign_host_gets_no_page_and_no_link(host: str) -> None:
     assert host not in answer.content.decode()
 
 
-# --- over TLS -------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def tls_box(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server behind a proxy that ends TLS, which is us."""
@@ -170,11 +164,11 @@ def signed_in_over_tls(box: Served, name: str, **headers: str) -> tuple[httpx.Cl
     client = through_tls(box, **headers)
     token = cookies_of(client.get("/ui/sign-in/"))["__Host-signalbox_csrf"][0]
     client.headers["Cookie"] = f"__Host-signalbox_csrf={token}"
-    form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token}
+    form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token, "new_proof": PROOF}
     answer = client.post("/ui/sign-in/", data=form, headers={"Referer": "https://box.example/ui/sign-in/"})
     given = cookies_of(answer)
     client.headers["Cookie"] = "; ".join(f"{cookie}={value}" for cookie, (value, _) in given.items())
-    client.headers["X-CSRFToken"] = given["__Host-signalbox_csrf"][0]
+    client.headers.update({"X-CSRFToken": given["__Host-signalbox_csrf"][0], "X-Signalbox-Proof": PROOF})
     return client, answer
 
 

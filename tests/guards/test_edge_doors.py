@@ -59,7 +59,7 @@ def test_a_door_lets_in_whom_the_table_says(
             right = answer.status_code == 200
         elif who != "viewer" and scopes & set(who.split()):
             refused = answer.status_code in {401, 403}
-            right = not refused or re.search("not registered|speaks as", answer.text) is not None
+            right = not refused or re.search("not registered|is bound to", answer.text) is not None
         else:
             right = answer.status_code == (401 if who == "viewer" or not scopes else 403)
         if not right or answer.status_code >= 500:

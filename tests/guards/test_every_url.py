@@ -73,9 +73,6 @@ def ask(client: Client, method: str, path: str) -> HttpResponse:
     return client.generic(method, path, b"{}" if "/ui/" not in path else b"", "application/json")
 
 
-# --- the table is whole ---------------------------------------------------------------------------------------
-
-
 def test_every_page_has_a_row() -> None:
     pages = {
         name for name, route in every_route() if (route == "/" and name == "home") or route.startswith("/ui/")
@@ -113,16 +110,13 @@ def test_no_path_outside_of_these_is_routed() -> None:
     assert others == set(), WHAT_TO_DO
 
 
-# --- the table is true ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def knocking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[dict[str, Client], dict[str, tuple[Client, frozenset]]]:
     """Clients of all people, and of all programs with the scopes that count. Nobody is throttled."""
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # thousands of refusals
-    monkeypatch.setattr(keys.Limit, "seconds_left", lambda *_: 0)
+    monkeypatch.setattr(keys.AttemptLimit, "seconds_left", lambda *_: 0)
     monkeypatch.setattr("dashboard.views.claude_code.examine", lambda *_, **__: [])
     people = {name: callers.browser(person) for name, person in callers.people().items()}
     programs = {name: (callers.with_key(raw), scopes) for name, (raw, scopes) in callers.programs().items()}
@@ -230,7 +224,7 @@ def fits(answer: HttpResponse, who: str, scopes: frozenset[str]) -> bool:
         return answer.status_code == 403 and b"scopes" in answer.content
     # Let in; what it asked for is not there, or another agent's, which is told otherwise than a missing scope.
     beyond = answer.status_code in {401, 403} and b"scopes" not in answer.content
-    own = b"speaks" in answer.content or b"Runner not registered" in answer.content
+    own = b"is bound to" in answer.content or b"Runner not registered" in answer.content
     return answer.status_code not in {401, 403} or (beyond and own)
 
 
@@ -270,9 +264,6 @@ def test_what_the_table_says_of_scopes_is_what_the_api_s_page_says() -> None:
     assert {place: told[place] for place in rows} == {
         place: frozenset(who.split()) for place, who in rows.items()
     }
-
-
-# --- reading is only reading ----------------------------------------------------------------------------------
 
 
 def test_the_scope_read_opens_no_door_that_writes() -> None:

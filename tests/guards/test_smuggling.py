@@ -9,8 +9,10 @@ import contextlib
 import socket
 from dataclasses import dataclass
 
+import httpx
 import pytest
 
+from tests.approvals.cards import values
 from tests.served import KEYS, Served
 
 pytestmark = pytest.mark.served
@@ -22,6 +24,7 @@ class Approval:
 
     box: Served
     request_id: str
+    seen: str
     hidden: bytes
 
     def status(self) -> str:
@@ -46,7 +49,8 @@ def approver(box: Served) -> dict[str, str]:
     """The headers of a signed-in approver's browser."""
     client = box.sign_in("approver")
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in client.cookies.jar)
-    return {"Cookie": cookies, "X-CSRFToken": client.headers["X-CSRFToken"], "Origin": box.url}
+    names = ("X-CSRFToken", "X-Signalbox-Proof", "Origin")
+    return {"Cookie": cookies} | {name: client.headers[name] for name in names}
 
 
 @pytest.fixture
@@ -59,11 +63,13 @@ def approval(box: Served, approver: dict[str, str], request: pytest.FixtureReque
     }
     asked = box.client("operator").post("/api/permission-requests", json=body)
     name = asked.json()["request_id"]
-    return Approval(box, name, decide(box, name, approver))
+    page = httpx.get(f"{box.url}/ui/approvals/{name}/", headers={"Cookie": approver["Cookie"]}).text
+    [seen] = values(page, "judged")
+    return Approval(box, name, seen, decide(box, name, seen, approver))
 
 
-def decide(box: Served, request_id: str, headers: dict[str, str]) -> bytes:
-    form = f"ids={request_id}&verdict=approved".encode()
+def decide(box: Served, request_id: str, seen: str, headers: dict[str, str]) -> bytes:
+    form = f"ids={request_id}&judged={seen}&verdict=approved".encode()
     told = {
         "Host": f"127.0.0.1:{box.port}",
         "Content-Type": "application/x-www-form-urlencoded",
@@ -156,7 +162,9 @@ def test_a_pipelined_request_does_not_inherit_the_one_before_it(
 ) -> None:
     lines = "".join(f"{name}: {value}\r\n" for name, value in approver.items())
     page = f"GET /ui/ HTTP/1.1\r\nHost: 127.0.0.1:{approval.box.port}\r\n{lines}\r\n".encode()
-    bare = decide(approval.box, approval.request_id, {"Authorization": f"Bearer {KEYS['all']}"})
+    bare = decide(
+        approval.box, approval.request_id, approval.seen, {"Authorization": f"Bearer {KEYS['all']}"}
+    )
     answers = approval.send(page, bare, outer("Content-Length: 0", "/runs", "GET"))
     assert approval.status() == "pending"
     assert [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]][:2] == [200, 403]
@@ -177,7 +185,7 @@ def test_no_header_makes_another_request_of_it(
     approval: Approval, approver: dict[str, str], header: str
 ) -> None:
     lines = "".join(f"{name}: {value}\r\n" for name, value in approver.items())
-    query = f"ids={approval.request_id}&verdict=approved&_method=POST"
+    query = f"ids={approval.request_id}&judged={approval.seen}&verdict=approved&_method=POST"
     host = "" if header.startswith("Host") else f"Host: 127.0.0.1:{approval.box.port}\r\n"
     for path in (f"/ui/approvals/decide/?{query}", f"/ui/?{query}"):
         approval.send(f"GET {path} HTTP/1.1\r\n{host}{lines}{header}\r\n\r\n".encode())

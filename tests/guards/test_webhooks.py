@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import webhooks
 from coordinator.actions import notifications
 from coordinator.models import Notification
+from coordinator.notifications import webhooks
 from tests.approvals.factories import NOW, person
 
 INTERNAL = [
@@ -66,20 +66,20 @@ def test_a_name_that_leads_inside_is_refused_before_anything_is_sent(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     resolving(monkeypatch, address)
-    with pytest.raises(webhooks.Refused, match="SIGNALBOX_WEBHOOK_NETWORKS"):
+    with pytest.raises(webhooks.AddressRefused, match="SIGNALBOX_WEBHOOK_NETWORKS"):
         webhooks.post("https://hooks.example/x", b"", {})
 
 
 @pytest.mark.usefixtures("no_connection")
 def test_one_address_inside_among_others_is_enough_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "93.184.215.14", "10.0.0.1")
-    with pytest.raises(webhooks.Refused):
+    with pytest.raises(webhooks.AddressRefused):
         webhooks.post("https://hooks.example/", b"", {})
 
 
 @pytest.mark.parametrize("address", INTERNAL)
 def test_an_address_inside_is_refused_when_it_is_typed(address: str) -> None:
-    with pytest.raises(webhooks.Refused):
+    with pytest.raises(webhooks.AddressRefused):
         webhooks.check_literal(f"http://[{address}]/" if ":" in address else f"http://{address}/")
 
 
@@ -87,14 +87,14 @@ def test_an_address_inside_is_refused_when_it_is_typed(address: str) -> None:
     "url", ["http://localhost:8765/", "http://box.localhost/", "http://x/\r\nHost:%20y", "http://a b/"]
 )
 def test_what_only_looks_like_a_public_url_is_refused_when_it_is_typed(url: str) -> None:
-    with pytest.raises(webhooks.Refused):
+    with pytest.raises(webhooks.AddressRefused):
         webhooks.check_literal(url)
 
 
 @pytest.mark.usefixtures("no_connection")
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "017700000001", "127.1"])
 def test_other_ways_to_write_loopback_are_seen_through_when_they_are_looked_up(host: str) -> None:
-    with pytest.raises((webhooks.Refused, webhooks.Unreachable)):
+    with pytest.raises((webhooks.AddressRefused, webhooks.Unreachable)):
         webhooks.post(f"http://{host}/", b"", {})
 
 
@@ -104,7 +104,7 @@ class Listener:
     def __init__(self, treat: Callable[[socket.socket], None]) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
-        self.heard = b""
+        self.received = b""
         self._treat = treat
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -118,7 +118,7 @@ class Listener:
 
     def _one(self, line: socket.socket) -> None:
         with line:
-            self.heard = line.recv(65_536)
+            self.received = line.recv(65_536)
             self._treat(line)
 
 
@@ -144,7 +144,7 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     asked = resolving(monkeypatch, "127.0.0.1")
     assert webhooks.post(f"http://hooks.example:{there.port}/a?b=c", b"hello", {"X-A": "1"}) == 204
     assert asked.count("hooks.example") == 1
-    assert there.heard.startswith(b"POST /a?b=c HTTP/1.1\r\nHost: hooks.example:")
+    assert there.received.startswith(b"POST /a?b=c HTTP/1.1\r\nHost: hooks.example:")
 
 
 def test_a_receiver_that_never_ends_is_left(
@@ -189,7 +189,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(notifications.outbox, "send", send)
     for target in (slow, slow, quick, quick):
-        notifications.send_test(target.pk, by=alice, now=NOW)
+        notifications.send_test(target.pk, by=alice)  # due at once, whatever the hour
     notifications.deliver_due()
     assert [sent.acquire(timeout=5), sent.acquire(timeout=5)] == [True, True]
     notifications.deliver_due()  # the slow one is at it: it gets no second thread

@@ -10,14 +10,18 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from coordinator import ownership
-from coordinator.actions import approvals, keys, runners, tool_calls, writers
-from coordinator.actions.claude_code import Whereabouts, found, session_for
-from coordinator.actions.events import ToldEvent, record_events
-from coordinator.actors import key as key_actor
-from coordinator.approvals import Subject, Validity
+from coordinator.actions import approvals, runners, tool_calls, writers
+from coordinator.actions.events import record_events
+from coordinator.actions.reported_sessions import session_for, session_id_of
 from coordinator.errors import Forbidden, NotFound
+from coordinator.identity import ownership
+from coordinator.identity.actors import key as key_actor
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Event, PermissionRequest, Run, Runner, Session, SessionWriter
+from coordinator.policy.approvals import Scope, Subject, Validity
+from coordinator.policy.tool_calls import AskedCall
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import SessionLocation
 from tests.guards.callers import key, with_key
 from tests.people import person
 
@@ -26,8 +30,8 @@ pytestmark = pytest.mark.django_db
 NOBODY = '{"detail":"Session not found"}'
 
 
-def caller(name: str, *scopes: str, agent_id: str | None = None) -> keys.KeyIdentity:
-    return keys.KeyIdentity(0, name, frozenset(scopes), agent_id)
+def caller(name: str, *scopes: str, agent_id: str | None = None) -> KeyIdentity:
+    return KeyIdentity(0, name, frozenset(scopes), agent_id)
 
 
 ANNA = caller("anna", "agent", agent_id="agent.anna")
@@ -51,9 +55,6 @@ def send(client: Client, method: str, path: str, body: Any = None) -> tuple[int,
     return answer.status_code, answer.content.decode()
 
 
-# --- agents ---------------------------------------------------------------------------------------------------
-
-
 def test_a_bound_agent_writes_into_its_agents_sessions_and_into_those_it_made(session: Session) -> None:
     Session.objects.create(session_id="ses_made", status="running", created_at=timezone.now())
     writers.note_maker("ses_made", key_actor("bert"))
@@ -68,7 +69,7 @@ def test_another_agents_session_is_refused_in_the_words_of_an_unknown_one(sessio
 
 
 def test_agents_without_a_name_and_operators_write_everywhere(session: Session) -> None:
-    for anybody in (caller("x", "agent"), caller("x", "operator"), keys.LOCAL_PROGRAM):
+    for anybody in (caller("x", "agent"), caller("x", "operator"), LOCAL_PROGRAM):
         assert ownership.refusals(anybody, ["ses_anna"]) == {}
 
 
@@ -106,12 +107,12 @@ def test_an_agents_key_with_the_scope_read_reads_all(session: Session) -> None:
 
 def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> None:
     now = timezone.now()
-    annas = session_for("claude-1", Whereabouts(agent_name="agent.anna", by=ANNA), now).session_id
-    berts = session_for("claude-1", Whereabouts(agent_name="agent.bert", by=BERT), now).session_id
+    annas = session_for("claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now).session_id
+    berts = session_for("claude-1", SessionLocation(agent_name="agent.bert", by=BERT), now).session_id
     assert annas != berts
-    assert session_for("claude-1", Whereabouts(by=ANNA), now).session_id == annas
-    assert session_for("claude-1", Whereabouts(by=BERT), now).session_id == berts
-    assert session_for("claude-1", Whereabouts(by=caller("any", "agent")), now).session_id == annas
+    assert session_for("claude-1", SessionLocation(by=ANNA), now).session_id == annas
+    assert session_for("claude-1", SessionLocation(by=BERT), now).session_id == berts
+    assert session_for("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id == annas
 
 
 def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
@@ -121,7 +122,7 @@ def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
     for session_id in ("ses_a", "ses_b"):
         Session.objects.create(session_id=session_id, status="running", created_at=now)
         record_events(
-            [ToldEvent(session_id=session_id, **told), ToldEvent(session_id=session_id, **told)], now
+            [DedupedEvent(session_id=session_id, **told), DedupedEvent(session_id=session_id, **told)], now
         )
     assert sorted(Event.objects.values_list("session_id", flat=True)) == ["ses_a", "ses_b"]
 
@@ -152,13 +153,10 @@ def test_a_session_made_for_claudes_id_comes_before_an_older_one_that_was_given_
     Session.objects.create(
         session_id="ses_bert", status="running", created_at=now - timedelta(days=1), agent_name="agent.bert"
     )
-    annas = session_for("claude-1", Whereabouts(agent_name="agent.anna", by=ANNA), now).session_id
+    annas = session_for("claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now).session_id
     Session.objects.filter(pk="ses_bert").update(executor_session_id="claude-1")
-    assert session_for("claude-1", Whereabouts(by=caller("any", "agent")), now).session_id == annas
-    assert found("claude-1") == annas
-
-
-# --- runners --------------------------------------------------------------------------------------------------
+    assert session_for("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id == annas
+    assert session_id_of("claude-1") == annas
 
 
 @pytest.fixture
@@ -181,7 +179,7 @@ def taken(session: Session) -> Run:
 
 def register(name: str) -> str:
     """Register the runner with a key of that name and return its id."""
-    registration = runners.Registration("host", "/x", "p")
+    registration = runners.RunnerRegistration("host", "/x", "p")
     return runners.register(registration, timezone.now(), key=caller(name, "runner")).pk
 
 
@@ -212,7 +210,7 @@ def test_a_runner_that_registered_before_keys_were_noted_belongs_to_the_first_th
 
 
 def test_without_keys_no_runner_is_bound_to_one() -> None:
-    runners.register(runners.Registration("h", "/", "p"), timezone.now(), key=keys.LOCAL_PROGRAM)
+    runners.register(runners.RunnerRegistration("h", "/", "p"), timezone.now(), key=LOCAL_PROGRAM)
     assert Runner.objects.get().registered_by is None
 
 
@@ -248,12 +246,9 @@ def test_a_session_that_no_runner_has_taken_is_open_to_runners(session: Session)
     assert ownership.refusals(caller("two", "runner"), ["ses_anna"]) == {}
 
 
-# --- permission requests --------------------------------------------------------------------------------------
-
-
 def asked(by: str, **more: Any) -> PermissionRequest:
     subject = Subject("mind.x", "FileWrite", more.pop("target", "/etc/hosts"))
-    ask = approvals.Ask(subject, "because", **more)
+    ask = approvals.NewRequest(subject, "because", **more)
     return approvals.request(ask, by=key_actor(by), now=timezone.now()).request
 
 
@@ -281,14 +276,16 @@ def test_a_request_is_there_for_who_asked_for_its_agent_and_for_readers() -> Non
 
 
 def test_who_is_answered_with_an_approval_in_force_may_look_at_it() -> None:
-    row = asked("one")
-    for_anna = asked("one", agent_id="agent.anna", target="/etc/passwd")
+    for_anna, for_bert = (asked("one", agent_id=name) for name in ("agent.anna", "agent.bert"))
+    for_its_key = asked("one", target="/etc/passwd")
     approver = person("approver")
-    for one in (row, for_anna):
-        approvals.decide(one.request_id, by=approver, verdict="approved", validity=Validity.UNTIL_REVOKED)
+    lasting = {"validity": Validity.UNTIL_REVOKED, "scope": Scope.EVERYWHERE}
+    for one in (for_anna, for_bert, for_its_key):
+        approvals.decide(one.request_id, by=approver, verdict="approved", **lasting)
     bert = client("bert", "agent", agent_id="agent.bert")
-    assert send(bert, "GET", f"{API}/{row.request_id}")[0] == 200
+    assert send(bert, "GET", f"{API}/{for_bert.request_id}")[0] == 200
     assert send(bert, "GET", f"{API}/{for_anna.request_id}")[0] == 404
+    assert send(bert, "GET", f"{API}/{for_its_key.request_id}")[0] == 404
 
 
 ASK = {"plugin_id": "mind.x", "permission_type": "FileWrite", "justification": "because"}
@@ -314,7 +311,7 @@ def test_no_card_is_opened_in_anothers_session_nor_at_an_event_of_another(sessio
 @pytest.mark.parametrize(
     ("tool", "tool_input", "answered"),
     [
-        ("Bash", {"command": "ls"}, True),
+        ("Bash", {"command": "ls"}, False),  # it was edited: what was asked for is not approved
         ("Bash", {"command": "ls -a"}, True),
         ("Bash", {"command": "rm -rf /"}, False),
         ("Bash", None, False),
@@ -325,14 +322,13 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     session: Session, tool: str, tool_input: dict[str, Any] | None, answered: bool
 ) -> None:
     """A card may name any call's id, whatever it shows."""
-    subject = Subject(tool_calls.PLUGIN, tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
-    ask = approvals.Ask(subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk)
+    subject = Subject("claude-code", tool_calls.PERMISSION, None, "Bash", {"command": "ls"})
+    ask = approvals.NewRequest(subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk)
     row = approvals.request(ask, by=key_actor("anna")).request
-    tool_calls.decide(
-        row.request_id, by=person("approver"), verdict="approved", edited="ls -a", edited_field="command"
-    )
-    asks = tool_calls.AskedCall(
-        "PermissionRequest", session.pk, None, 0, tool, tool_input, "", call_id="toolu_1"
+    edit = tool_calls.Additions("ls -a", "command")
+    tool_calls.decide(row.request_id, by=person("approver"), verdict="approved", additions=edit)
+    asks = AskedCall(
+        "PermissionRequest", session.pk, None, 0, tool, tool_input, "", "claude-code", True, call_id="toolu_1"
     )
     settled = tool_calls.answered_before(asks, timezone.now())
     assert (settled is not None and settled["status"] == "approved") is answered

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.dialects import claude_transcripts
-from coordinator.edge.http import gunzip
+from coordinator.edge.bodies import gunzip
 from coordinator.errors import TooLarge
-from dashboard import markdown
+from dashboard.text import markdown
 
 LENGTH = 100_000
 BOMBS = {

@@ -12,12 +12,14 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from coordinator import attachments, chat_search
 from coordinator.actions import housekeeping, runners, runs
-from coordinator.actions.importing import Outcome, import_database
-from coordinator.actors import system
+from coordinator.actions.importing import import_database
+from coordinator.actions.importing.outcomes import TableOutcome
+from coordinator.chat import attachments
+from coordinator.chat import search as chat_search
 from coordinator.errors import Conflict
-from coordinator.foreign import TABLES, Foreign
+from coordinator.identity.actors import system
+from coordinator.importing.foreign import TABLES, Foreign
 from coordinator.models import (
     Agent,
     AuditLog,
@@ -42,13 +44,13 @@ def path(settings, tmp_path) -> Path:
     return tmp_path / "theirs" / "data" / "cloto.db"
 
 
-def brought(path: Path, *, write: bool = True) -> dict[str, Outcome]:
+def brought(path: Path, *, write: bool = True, with_policy: bool = True) -> dict[str, TableOutcome]:
     source = Foreign(path)
     try:
-        outcomes = import_database(source, now=timezone.now(), write=write)
+        done = import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
         source.close()
-    return {one.table: one for one in outcomes}
+    return {one.table: one for one in done.outcomes}
 
 
 def everything() -> dict[str, int]:
@@ -354,9 +356,9 @@ def test_an_open_run_is_held_until_a_person_releases_it(path, status):
             "created_at": old, "claimed_at": old, "started_at": old, "timeout_at": old, "runner_id": "lnch_gone",
         },
     )  # fmt: skip
-    assert "1 were open" in brought(path, write=False)["runs"].notes[0]
-    assert "1 were open" in brought(path)["runs"].notes[0]
-    runner = runners.register(runners.Registration("h", "/", "p"), now)
+    assert "1 had not ended" in brought(path, write=False)["runs"].notes[0]
+    assert "1 had not ended" in brought(path)["runs"].notes[0]
+    runner = runners.register(runners.RunnerRegistration("h", "/", "p"), now)
     housekeeping.run(now)
     assert runners.poll(runner.pk, now) is None
     assert Run.objects.get().status == status

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coordinator.actions import keys
-from coordinator.actors import system
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from coordinator.identity.actors import system
 from coordinator.models import ApiKey, AuditLog, RevokedKey
 
 pytestmark = pytest.mark.django_db

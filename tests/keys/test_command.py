@@ -36,7 +36,7 @@ def test_list_shows_everything_but_the_key() -> None:
 
 def test_revoke_ends_a_key() -> None:
     raw = run("create", "my-runner", "--scope", "runner")
-    assert "refused from now on" in run("revoke", "my-runner")
+    assert "is revoked" in run("revoke", "my-runner")
     with pytest.raises(Unauthorized):
         keys.authenticate(raw, timezone.now())
     assert "revoked" in run("list")
@@ -45,9 +45,9 @@ def test_revoke_ends_a_key() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("create", "my-runner", "--scope", "read"), "exists already"),
+        (("create", "my-runner", "--scope", "read"), "already exists"),
         (("create", "x", "--scope", "read", "--days", "0"), "--days"),
-        (("revoke", "nobody"), "No key is named"),
+        (("revoke", "nobody"), "There is no key named"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(words: tuple[str, ...], says: str) -> None:

@@ -29,8 +29,8 @@ def test_an_admin_makes_uses_and_revokes_a_key(
     page, _ = person_at(served, "admin", **options)
     page.goto("/ui/keys/")
     page.get_by_label("Name").fill("from-the-page")
-    page.get_by_label("read: looks").check()
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_label("read: read everything").check()
+    page.get_by_role("button", name="Create key").click()
     raw = page.locator("#new-key").inner_text()
     headers = {"Authorization": f"Bearer {raw}"}
     assert httpx.get(f"{served.url}/sessions", headers=headers).status_code == 200
@@ -39,6 +39,6 @@ def test_an_admin_makes_uses_and_revokes_a_key(
     page.goto("/ui/keys/")
     row = page.get_by_role("row", name="from-the-page")
     row.get_by_role("button", name="Revoke").click()
-    page.get_by_role("button", name="Yes, do it").click()
-    page.get_by_text("refused from now on").wait_for()
+    page.get_by_role("button", name="Confirm").click()
+    page.get_by_text("is revoked").wait_for()
     assert httpx.get(f"{served.url}/sessions", headers=headers).status_code == 401

@@ -103,6 +103,8 @@ class Stream:
         )
         if self.status == 200:
             threading.Thread(target=self._read, daemon=True).start()
+        else:  # refused, as by a worker that is about to stop
+            self.ended.set()
 
     def _read(self) -> None:
         fields: dict[str, str] = {}

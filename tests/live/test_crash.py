@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +19,13 @@ from tests.live.connections import Stream, connect, make_session, message, post,
 from tests.served import Served
 
 pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server of its own: what these tests do to it would show in others."""
+    return serve()
+
 
 SESSION = "ses_crash0000001"
 WRITERS = 4
@@ -86,9 +94,10 @@ class Follower(threading.Thread):
 
     def wait_for(self, count: int) -> None:
         """Wait until it was told `count` events."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60  # a busy machine
         while len(self.seen()) < count:
-            assert time.monotonic() < deadline, f"told {len(self.seen())} of {count} events"
+            streams = [(len(stream.frames), stream.ended.is_set()) for stream in self.streams]
+            assert time.monotonic() < deadline, f"told {len(self.seen())} of {count} events by {streams}"
             time.sleep(0.02)
 
 

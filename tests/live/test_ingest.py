@@ -137,9 +137,6 @@ def test_a_body_over_the_limit_is_refused_before_it_is_sent(shared: Served, sess
     assert connection.getresponse().status == 413
 
 
-# --- batches ----------------------------------------------------------------------------------------------
-
-
 def lines(*events: Any) -> bytes:
     """Return events as NDJSON."""
     return b"\n".join(event if isinstance(event, bytes) else json.dumps(event).encode() for event in events)
@@ -215,7 +212,7 @@ def test_gzip_is_accepted_and_a_bomb_is_not(shared: Served, session_id: str) -> 
 
 def test_more_than_ten_thousand_events_are_too_many(shared: Served, session_id: str) -> None:
     status, answer = post(connect(shared), "/api/events", b"[" + b",".join([b"{}"] * 10_001) + b"]")
-    assert (status, answer) == (413, {"detail": "A batch holds at most 10000 events."})
+    assert (status, answer) == (413, {"detail": "A batch may hold at most 10000 events."})
 
 
 def test_ten_thousand_events_go_in_at_once_and_in_order(shared: Served, session_id: str) -> None:
@@ -226,9 +223,6 @@ def test_ten_thousand_events_go_in_at_once_and_in_order(shared: Served, session_
     assert ids == sorted(ids)
     (counted,) = shared.sql("SELECT count(*) FROM event_context WHERE session_id = ?", (session_id,))
     assert counted == (10_000,)
-
-
-# --- the database in trouble ------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(postgres_url() is not None, reason="SQLite's one write lock")

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.live.connections import Stream, bearer, connect, make_session, message, post
-from tests.served import Served, postgres_url
+from tests.served import Served, Template, postgres_url, running
 
 pytestmark = pytest.mark.served
 
@@ -57,6 +57,47 @@ def test_without_keys_only_programs_of_this_machine_may_call(serve: Callable[...
     connection = connect(served)
     connection.request("GET", "/ui/live/?topics=sessions")
     assert connection.getresponse().status == 401, "pages are for people who have signed in, always"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "odd"}],
+)
+def test_without_keys_a_page_of_another_site_reads_and_does_nothing(
+    without_keys: Served, headers: dict[str, str]
+) -> None:
+    """A browser sends no Origin with a GET that it only shows: an image, a frame, a link."""
+    for path in ("/runner/runs?runner_id=r", "/sessions", "/sse/sessions", "/api/chat/agent.x/messages/wait"):
+        answer = without_keys.client(key=None).get(path, headers=headers)
+        assert answer.status_code == 403, path
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/78.0"},
+        {"Referer": "http://evil.example/"},
+    ],
+)
+def test_without_keys_no_browser_claims_a_run(without_keys: Served, headers: dict[str, str]) -> None:
+    program = without_keys.client(key=None)
+    registered = {"hostname": str(headers), "project_dir": "/", "executor_profile": "p"}
+    runner_id = program.post("/runner/register", json=registered).json()["runner_id"]
+    assert program.post("/runs", json={"type": "start_session", "prompt": "x"}).is_success
+    assert program.get(f"/runner/runs?runner_id={runner_id}", headers=headers).status_code == 403
+    assert program.get("/api/permission-requests/x/wait", headers=headers).status_code == 403
+    assert program.get("/sessions", headers=headers).status_code == 200
+    run = program.get(f"/runner/runs?runner_id={runner_id}").json()["run"]
+    assert run["prompt"] == "x"
+
+
+@pytest.fixture(scope="module")
+def without_keys(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("open") / "data"
+    with running(served_template, folder, workers=1, SIGNALBOX_API_AUTH="off") as server:
+        yield server
 
 
 def test_a_slow_reader_slows_nobody_and_catches_up(serve: Callable[..., Served]) -> None:

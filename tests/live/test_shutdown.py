@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,12 @@ from tests.live.connections import Stream, bearer, connect, make_session
 from tests.served import Served
 
 pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server of its own: what these tests do to it would show in others."""
+    return serve()
 
 
 def held_poll(served: Served, pid: int, name: str) -> object:
@@ -40,9 +47,9 @@ def test_held_polls_are_answered_and_streams_closed_at_once(served: Served) -> N
         assert poll.getresponse().status == 204  # type: ignore[attr-defined]
     for stream in streams:
         assert stream.ended.wait(5)
-    let_go = time.monotonic() - began
-    stopped = let_go + served.stop()
-    assert let_go < 5, "a poll is held 30 s"
+    release_held_requests = time.monotonic() - began
+    stopped = release_held_requests + served.stop()
+    assert release_held_requests < 5, "a poll is held 30 s"
     assert stopped < 8, "idle connections held the server up"
     del idle
 

@@ -23,7 +23,7 @@ def test_stream_opens_with_the_sessions_as_recorded(shared: Served, session_id: 
     assert init.event == "init"
     assert [list(session) for session in init.data["sessions"]] == [SESSION_COLUMNS]
     assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-    assert stream.headers["Cache-Control"] == "no-cache"
+    assert stream.headers["Cache-Control"] == "no-cache, no-store"
     assert stream.headers["X-Accel-Buffering"] == "no"
     stream.close()
 
@@ -40,7 +40,7 @@ def test_event_posted_to_one_worker_reaches_streams_on_both(shared: Served, sess
     for stream in streams:
         stream.wait(lambda frames: sum(frame.event == "event" for frame in frames) >= 10)
         assert [text_of(event) for event in stream.events()] == [str(number) for number in range(10)]
-        assert list(stream.events()[0]) == EVENT_FIELDS
+        assert list(stream.events()[0]) == [*EVENT_FIELDS, "result_text", "result_data"]
         stream.close()
 
 

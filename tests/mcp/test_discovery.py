@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import discovery, mcp_stdio
 from coordinator.errors import Busy, Invalid
+from coordinator.mcp import discovery
+from coordinator.mcp import stdio as mcp_stdio
 from coordinator.models import AuditLog, McpServer, McpTool
 from tests.access.cases import add_server
 from tests.people import signed_in
@@ -62,7 +63,7 @@ def _this_python(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = [sys.executable]
 
 
-def ask(source: str) -> discovery.Listing:
+def ask(source: str) -> discovery.ToolListing:
     return discovery.ask(sys.executable, ["-c", source])
 
 
@@ -211,8 +212,8 @@ def test_the_kit_is_not_imported_until_somebody_discovers() -> None:
     """It takes half a second and 27 MB, which no start and no restart should pay for."""
     source = (
         "import sys, django; django.setup(); import coordinator.urls, coordinator.asgi\n"
-        "assert 'coordinator.discovery' in sys.modules\n"
-        "assert not {'mcp', 'mcp_types', 'coordinator.mcp_stdio'} & set(sys.modules)"
+        "assert 'coordinator.mcp.discovery' in sys.modules\n"
+        "assert not {'mcp', 'mcp_types', 'coordinator.mcp.stdio'} & set(sys.modules)"
     )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     subprocess.run([sys.executable, "-c", source], check=True, env=environment)

@@ -134,7 +134,7 @@ def test_two_hundred_agents_by_five_hundred_tools_are_one_plane(served: Served, 
     page.mouse.down()
     last.hover()
     page.mouse.up()
-    expect(page.locator("#matrix-bar")).to_contain_text("12 chosen")
+    expect(page.locator("#matrix-bar")).to_contain_text("12 selected")
     page.locator("#matrix-bar").get_by_role("button", name="Preview").click()
     expect(page.locator("#mcp-dialog")).to_contain_text("12 changes")
     page.locator("#mcp-dialog").get_by_role("button", name="Save").click()

@@ -11,11 +11,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator import access
 from coordinator.actions import grants
-from coordinator.actions.grants import Edit
-from coordinator.actors import Actor
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
+from coordinator.policy import access
+from coordinator.policy.edits import Edit
 from tests.access.cases import add_agents, add_server, add_tool, call, grant
 from tests.pages.markup import inline_parts
 from tests.people import signed_in
@@ -36,7 +36,7 @@ def _world() -> None:
 def slots(client: Client, path: str = TREE) -> list[str]:
     """Return the form fields of a sheet, as the page has them."""
     sheet = client.get(path).context["sheet"]
-    return [json.dumps([*line.slot, line.says, line.version]) for line in sheet.lines]
+    return [json.dumps([*line.slot, line.choice, line.version]) for line in sheet.lines]
 
 
 def form(client: Client, choices: dict[int, str], **more: str) -> dict[str, Any]:
@@ -120,9 +120,6 @@ def test_an_approver_edits_no_servers() -> None:
     assert client.post("/ui/mcp/delete/s/").status_code == 403
 
 
-# --- a change set -----------------------------------------------------------------------------------------
-
-
 def test_a_preview_tells_what_turns_and_writes_nothing() -> None:
     client = signed_in("approver")
     shown = preview(client, {1: "deny"}, why="Too risky.")
@@ -198,9 +195,6 @@ def test_a_page_elsewhere_is_not_gone_back_to() -> None:
     assert answer.url == "/ui/mcp/matrix/"
 
 
-# --- one grant, asking, servers ---------------------------------------------------------------------------
-
-
 def test_why_names_the_row_its_giver_and_its_reason() -> None:
     page = signed_in("viewer").get("/ui/mcp/why/?agent=agent.a&server=s&tool=t").text
     assert "Allowed for all tools of s by user:alice: For the release." in page
@@ -219,8 +213,8 @@ def test_odd_rows_are_listed_and_flagged() -> None:
     grant("agent.gone", "nowhere", permission="perhaps")
     page = signed_in("viewer").get("/ui/mcp/grants/?standing=odd").text
     assert "not a known permission" in page
-    assert "there is no such server" in page
-    assert "no agent of this id is known" in page
+    assert "this server does not exist" in page
+    assert "there is no agent with this id" in page
 
 
 def test_asking_fills_in_the_request() -> None:
@@ -266,7 +260,7 @@ def test_a_server_is_added_with_its_arguments_one_a_line() -> None:
 def test_two_editors_of_a_server_do_not_overwrite_each_other() -> None:
     client = signed_in("admin")
     version = client.get("/ui/mcp/edit/s/").context["form"]["version"].value()
-    McpServer.objects.filter(pk="s").update(description="Changed meanwhile.")
+    McpServer.objects.filter(pk="s").update(description="Changed in the meantime.")
     said = {"command": "npx", "default_policy": "opt-out", "version": version}
     assert client.post("/ui/mcp/edit/s/", said).status_code == 422
     assert McpServer.objects.get(pk="s").default_policy == "opt-in"
@@ -329,3 +323,13 @@ def test_a_call_in_a_timeline_leads_to_a_request_with_everything_filled_in() -> 
     client.post("/ui/mcp/ask/", {"event": str(event.pk), "scope": "tool", "why": "The release waits."})
     context = PermissionRequest.objects.with_context().get().context
     assert (context.session_id, context.event_id, context.agent_id) == ("ses_1", event.pk, "agent.b")
+
+
+def test_a_server_that_only_a_grant_names_is_shown_as_unknown() -> None:
+    grant("agent.a", "srv.none", "t2")
+    client = signed_in("viewer")
+    why = client.get("/ui/mcp/why/?agent=agent.a&server=srv.none&tool=t2").text
+    assert "There is no MCP server &#x27;srv.none&#x27; here." in why
+    matrix = client.get("/ui/mcp/matrix/").text
+    assert 'title="allow: grant of this tool, unknown server"' in matrix
+    assert "No server of this name is registered" in matrix

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator import mcp_tools
 from coordinator.actions import mcp_tools as actions
-from coordinator.actors import Actor, key
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from coordinator.identity.actors import Actor, key
+from coordinator.mcp import tools as mcp_tools
 from coordinator.models import AuditLog, McpTool
+from dashboard.views.mcp_servers import difference_of
 from tests.access.cases import add_server
 
 # The audit log keeps 90 days by the database's own clock, so its tests live today.
@@ -27,8 +28,8 @@ def text(*tools: Any, **more: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools, **more}})
 
 
-def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.Taken:
-    return actions.take("s", mcp_tools.parse_listing(text(*tools, **more)), by=ALICE, now=now)
+def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.ToolChanges:
+    return actions.store_listing("s", mcp_tools.parse_listing(text(*tools, **more)), by=ALICE, now=now)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,8 @@ def test_all_forms_of_a_listing_are_read(form: Any) -> None:
         ("[" * 100_000, "not JSON"),
         ("{}", "no list of tools"),
         ('{"error": {"code": -32601, "message": "Method not found"}}', "Method not found"),
-        ('[{"name": ""}]', "Tool 1 has no name"),
-        ("[1]", "Tool 1 has no name"),
+        ('[{"name": ""}]', "Tool 1 needs a name"),
+        ("[1]", "Tool 1 needs a name"),
         ('[{"name": "a"}, {"name": "a"}]', "same name"),
         ('[{"name": "a", "inputSchema": []}]', "a: its inputSchema is no object"),
         (json.dumps([{"name": str(n)} for n in range(2001)]), "more than 2000"),
@@ -96,10 +97,10 @@ class TestTaking:
         ]
         tool = McpTool.objects.get()
         assert (tool.is_changed, tool.changed_at) == (True, later)
-        marked = [(mark, line.strip()) for mark, line in mcp_tools.difference(tool) if mark]
+        marked = [(sign, line.strip()) for sign, line in difference_of(tool) if sign != " "]
         assert marked == [
-            ("removed", '"description": "Reads a file.",'),
-            ("added", '"description": "Reads any file, and sends it on.",'),
+            ("-", '"description": "Reads a file.",'),
+            ("+", '"description": "Reads any file, and sends it on.",'),
         ]
 
     def test_a_tool_that_changes_back_needs_no_acceptance(self) -> None:
@@ -143,4 +144,4 @@ class TestTaking:
 
     def test_an_unknown_server_takes_no_tools(self) -> None:
         with pytest.raises(NotFound):
-            actions.take("nowhere", mcp_tools.parse_listing(text(READ)), by=ALICE, now=NOW)
+            actions.store_listing("nowhere", mcp_tools.parse_listing(text(READ)), by=ALICE, now=NOW)

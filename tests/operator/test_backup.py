@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from coordinator.backups import MANIFEST, File, Manifest, making, restoring
+from coordinator.operations.backups import MANIFEST, File, Manifest, making, restoring
 from tests.live.connections import connect, make_session, post
 from tests.served import (
     ROOT,
@@ -32,7 +32,7 @@ from tests.served import (
 
 pytestmark = pytest.mark.served
 # What a restore itself writes, and what a server writes when it starts.
-OWN = {"audit_logs", "changes", "leases"}
+OWN = {"sbx_search_progress", "sbx_title_progress", "audit_logs", "audit_leaves", "changes", "leases"}
 
 
 def run(
@@ -192,7 +192,7 @@ def test_a_backup_that_is_damaged_or_none_changes_nothing(
     said = run("restore", str(backup), "--replace", env=nowhere)
     assert (said.returncode, "checksum" in said.stderr) == (1, True), said.stderr
     said = run("restore", str(tmp_path), "--replace", env=nowhere)
-    assert "is no backup" in said.stderr
+    assert "is not a backup" in said.stderr
     assert not (tmp_path / "nowhere" / "signalbox.sqlite3").exists()
 
 
@@ -237,10 +237,12 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
         call_command("backup", str(tmp_path / "backup"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "there").mkdir()
-    with pytest.raises(CommandError, match="is there already"):
+    with pytest.raises(CommandError, match="already exists"):
         call_command("backup", str(tmp_path / "there"))
-    monkeypatch.setattr("coordinator.backups.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1}))
-    with pytest.raises(CommandError, match="Not enough room"):
+    monkeypatch.setattr(
+        "coordinator.operations.backups.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1})
+    )
+    with pytest.raises(CommandError, match="Not enough space"):
         call_command("backup", str(tmp_path / "backup"))
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 

@@ -16,12 +16,12 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from coordinator import triggers
 from coordinator.actions import keys
-from coordinator.actors import system
-from coordinator.doctor import Check, Level, database, everything, machine, upkeep
-from coordinator.doctor import settings as fitting
+from coordinator.feed import triggers
+from coordinator.identity.actors import system
 from coordinator.models import AuditLog, Lease
+from coordinator.operations.doctor import Check, Level, database, everything, machine, upkeep
+from coordinator.operations.doctor import settings as fitting
 from tests.served import ROOT, Served, free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -76,6 +76,12 @@ def test_a_trigger_that_was_dropped_fails_the_command() -> None:
     assert named("triggers").level is Level.OK
 
 
+def test_a_system_that_cannot_keep_decoders_from_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named("sandbox").level is Level.OK
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert named("sandbox").level is Level.WARN
+
+
 def test_a_migration_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     known = database.startup.migrations_on_disk() | {("coordinator", "9999_later")}
     monkeypatch.setattr(database.startup, "migrations_on_disk", lambda: known)
@@ -91,7 +97,11 @@ def test_keys_about_to_expire_are_named() -> None:
             name=name, scopes=["read"], by=system("test"), now=now, expires_at=now + timedelta(days=days)
         )
     found = named("keys")
-    assert (found.level, "soon (in " in found.says, "late" in found.says) == (Level.WARN, True, False)
+    assert (found.level, "soon (in 2d)" in found.message, "late" in found.message) == (
+        Level.WARN,
+        True,
+        False,
+    )
 
 
 def test_housekeeping_that_is_not_done() -> None:
@@ -99,7 +109,7 @@ def test_housekeeping_that_is_not_done() -> None:
     Lease.objects.create(name="job:lifecycle", holder="x:1", until=now - timedelta(minutes=20))
     Lease.objects.create(name="job:feed:prune", holder="x:1", until=now - timedelta(minutes=1))
     found = {c.name: c for c in upkeep.examine(now, served=True)}["housekeeping"]
-    assert (found.level, found.says) == (Level.FAIL, "Not done for long: lifecycle.")
+    assert (found.level, found.message) == (Level.FAIL, "Overdue: lifecycle.")
     assert {c.name: c for c in upkeep.examine(now, served=False)}["housekeeping"].level is Level.OK
 
 
@@ -134,11 +144,11 @@ def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_https_without_a_trusted_proxy_is_told_with_its_remedy(settings) -> None:
     settings.HTTPS, settings.TRUSTED_PROXIES = True, []
-    [found] = [check for check in fitting.unfit() if check.level is Level.FAIL]
-    assert "redirects to itself" in found.says
+    [found] = [check for check in fitting.conflicting_settings() if check.level is Level.FAIL]
+    assert "redirects to itself" in found.message
     assert "SIGNALBOX_TRUSTED_PROXIES" in found.remedy
     settings.TRUSTED_PROXIES = ["127.0.0.1"]
-    assert not [check for check in fitting.unfit() if check.level is Level.FAIL]
+    assert not [check for check in fitting.conflicting_settings() if check.level is Level.FAIL]
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from coordinator import logs, trace
 from coordinator.edge.observing import Observed, route_of
+from coordinator.lib import logs, trace
+from coordinator.secrets.masking import for_logs
 from tests.edge.test_bridge import scope_of
 from tests.live.connections import make_session
+from tests.secrets.corpus import SECRETS
 from tests.served import KEYS, Served
 
 PATIENCE = 5.0
@@ -127,13 +130,54 @@ def test_secrets_are_masked_in_messages_and_tracebacks(text: str) -> None:
         raise ValueError(text)
     except ValueError as problem:
         record.exc_info = (ValueError, problem, problem.__traceback__)
-    for form in (logs.Readable(), logs.Json()):
+    for form in (logs.Readable(for_logs), logs.Json(for_logs)):
         said = form.format(record)
         assert "hush-hush" not in said
-        assert "***" in said
+        assert "***" in said or "[masked: " in said
+
+
+def test_paths_that_nobody_knows_are_masked_too() -> None:
+    """A link with a key in it that leads nowhere must not put the key into the log."""
+    path = f"/repos/{SECRETS['github']}/x"
+    record = logging.LogRecord("x", logging.WARNING, __file__, 1, "Not Found: %s", (path,), None)
+    record.fields = {"path": path, "status": 404}
+    for form in (logs.Readable(for_logs), logs.Json(for_logs)):
+        said = form.format(record)
+        assert SECRETS["github"] not in said
+        assert "/repos/[masked: GitHub token " in said
 
 
 def test_routes_are_few_whatever_is_asked_for() -> None:
     assert {route_of("GET", f"/made/up/{n}") for n in range(50)} == {"api"}
     assert route_of("GET", "/sessions/ses_1/events") == "api"
     assert route_of("GET", "/api/permission-requests/x/wait") == "poll"
+
+
+FORGED = "/x\n2026-11-22 12:00:00,000 INFO signalbox.access \x1b[2J\x9b31m\u202e\r\x00"
+
+
+def test_foreign_text_in_a_line_is_one_line_and_says_nothing_to_a_terminal() -> None:
+    record = logging.LogRecord("x", logging.ERROR, __file__, 1, "%s", (FORGED,), None)
+    try:
+        raise ValueError(FORGED)
+    except ValueError as problem:
+        record.exc_info = (ValueError, problem, problem.__traceback__)
+    first, *rest = logs.Readable(for_logs).format(record).split("\n")
+    assert r"/x\n2026" in first
+    assert r"\x1b[2J\x9b31m\u202e\r\x00" in first
+    assert all(line.startswith("    ") for line in rest)
+    assert all(line.isprintable() for line in (first, *rest))
+    [line] = logs.Json(for_logs).format(record).splitlines()
+    assert line.isprintable()
+
+
+@pytest.mark.served
+def test_an_address_with_a_line_break_cannot_forge_a_line_of_the_access_log(
+    serve: Callable[..., Served],
+) -> None:
+    served = serve(workers=1, SIGNALBOX_ACCESS_LOG="all")
+    path = "/nowhere%0a2026-11-22%2012:00:00%20INFO%20forged%1b%5b2J"
+    assert served.client().get(path).status_code == 404
+    assert "INFO forged" in served.output()
+    assert "\x1b" not in served.output()
+    assert not [line for line in served.output().splitlines() if line.startswith("2026-11-22 12:00:00 INFO")]

@@ -14,12 +14,20 @@ import pytest
 from django.db import OperationalError
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator import figures
 from coordinator.edge import metrics
+from coordinator.lib import figures
 from tests.live.connections import connect, make_session, post
 from tests.served import KEYS, Served
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    """A server of its own: what these tests do to it would show in others."""
+    return serve()
+
+
 EVENT = {"event_type": "message", "session_id": "ses_m", "timestamp": "2026-03-01T00:00:00Z"}
 PATIENCE = 10.0
 

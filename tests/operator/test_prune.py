@@ -14,11 +14,10 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from coordinator import housekeeping
 from coordinator.actions import approvals, chat, idempotency, pruning
 from coordinator.actions.chat import Upload
-from coordinator.actions.events import NewEvent, ToldEvent, record_events
-from coordinator.actions.pruning import Found, Rule, prune, rules
+from coordinator.actions.events import record_events
+from coordinator.actions.pruning import Prunable, RetentionRule, prune, rules
 from coordinator.models import (
     AuditLog,
     ChatAttachment,
@@ -30,6 +29,8 @@ from coordinator.models import (
     Run,
     Session,
 )
+from coordinator.operations import housekeeping
+from coordinator.sessions.events import DedupedEvent, NewEvent
 from tests.approvals.factories import asked, person, stored
 from tests.chat.rows import ANNA, add_agent, say
 
@@ -43,14 +44,14 @@ OLD = NOW - timedelta(days=40)
 @pytest.fixture(autouse=True)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "REST_PER_WORK", 0)
-    monkeypatch.setattr(pruning._Walked, "upto", 0)
-    monkeypatch.setattr(pruning._Walked, "before", None)
+    monkeypatch.setattr(pruning._Progress, "upto", 0)
+    monkeypatch.setattr(pruning._Progress, "before", None)
 
 
-def message(session_id: str, at: datetime, **values) -> ToldEvent:
+def message(session_id: str, at: datetime, **values) -> DedupedEvent:
     blocks = [{"type": "text", "text": "a long story"}]
     told = {"event_type": "message", "session_id": session_id, "timestamp": at.isoformat(), "role": "user"}
-    return ToldEvent(content=blocks, **({"origin": at.isoformat()} | told | values))
+    return DedupedEvent(content=blocks, **({"origin": at.isoformat()} | told | values))
 
 
 def session(name: str, *, at: datetime = OLD, status: str = "finished", events: int = 2, **values) -> Session:
@@ -61,11 +62,11 @@ def session(name: str, *, at: datetime = OLD, status: str = "finished", events: 
     return row
 
 
-def rule_of(name: str, days: float = 30) -> Rule:
+def rule_of(name: str, days: float = 30) -> RetentionRule:
     return next(one for one in rules(**{name.replace("-", "_"): days}) if one.name == name)
 
 
-def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> Found:
+def pruned(name: str, days: float = 30, *, write: bool = True, now: datetime = NOW) -> Prunable:
     return prune(rule_of(name, days), now, write=write)
 
 
@@ -75,7 +76,7 @@ def test_people_s_data_is_kept_for_ever_unless_told_otherwise() -> None:
     add_agent()
     say("hello", now=OLD)
     housekeeping.run_due(NOW)
-    pruning.prune_gently(NOW)
+    pruning.prune_some(NOW)
     assert (Session.objects.count(), PermissionRequest.objects.count(), ChatMessage.objects.count()) == (
         1,
         1,
@@ -108,7 +109,7 @@ def test_sessions_go_once_they_are_ended_old_and_nothing_happens_in_them() -> No
     assert not EventContext.objects.filter(session_id="ses_gone").exists()
     assert AuditLog.objects.get(event_type="SESSION_DELETED").actor_id == "system:prune"
     assert AuditLog.objects.get(event_type="DATA_PRUNED").metadata["rows"] == 3
-    assert pruned("sessions") == Found()
+    assert pruned("sessions") == Prunable()
 
 
 def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pruning, "_resting", lambda work: deleted.append(plain(work)) or deleted[-1])
     assert pruned("sessions").rows == 231
     assert deleted == [50, 50, 50, 50]
-    assert "200 events were removed before" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
+    assert "200 events were removed earlier" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
 
 
 def resume(session_id: str) -> None:
@@ -148,13 +149,13 @@ def test_a_session_that_comes_alive_while_old_ones_go_stays(
     for name, events in sizes.items():
         session(name, events=events)
 
-    def measure(page: list[str]) -> Found:  # between reading a page and the first step
+    def measure(page: list[str]) -> Prunable:  # between reading a page and the first step
         for name in page:
             come_alive(name)
-        return Found(len(page))
+        return Prunable(len(page))
 
     said = Event.objects.count()
-    assert prune(replace(rule_of("sessions"), measure=measure), NOW, write=True) == Found(0)
+    assert prune(replace(rule_of("sessions"), measure=measure), NOW, write=True) == Prunable(0)
     assert set(Session.objects.values_list("pk", flat=True)) >= set(sizes)
     assert Event.objects.count() >= said
     assert not AuditLog.objects.filter(event_type="SESSION_DELETED").exists()
@@ -213,14 +214,14 @@ def test_bodies_go_and_the_event_stays() -> None:
     }
     record_events([NewEvent(**call, tool_input={"command": "cat /secret"}, tool_output="hush")], OLD)
     assert pruned("event-bodies", write=False).rows == 4
-    pruning._Walked.upto = 0
+    pruning._Progress.upto = 0
     assert pruned("event-bodies").rows == 4
     kept = Event.objects.get(tool_name="Bash")
     assert (kept.tool_input, kept.tool_output, kept.content) == (pruning.PRUNED, pruning.PRUNED, None)
     assert Event.objects.filter(session_id="ses_a")[0].content == [{"type": "text", "text": "(pruned)"}]
     assert Event.objects.get(session_id="ses_b").content[0]["text"] == "a long story"
-    pruning._Walked.upto = 0
-    assert pruned("event-bodies") == Found()
+    pruning._Progress.upto = 0
+    assert pruned("event-bodies") == Prunable()
 
 
 @pytest.mark.parametrize("step", [500, 2])
@@ -240,7 +241,7 @@ def test_what_is_young_between_imported_events_goes_once_it_is_old(
     assert pruned("event-bodies", now=NOW + timedelta(days=31.5)).rows == 6
     assert left.count() == 1
     assert pruned("event-bodies", now=NOW + timedelta(days=40)).rows == 1
-    assert pruned("event-bodies", now=NOW + timedelta(days=40)) == Found()
+    assert pruned("event-bodies", now=NOW + timedelta(days=40)) == Prunable()
 
 
 def test_requests_that_are_in_force_or_wait_stay() -> None:
@@ -248,7 +249,14 @@ def test_requests_that_are_in_force_or_wait_stay() -> None:
     stored("denied", request_id="gone", created_at=OLD)
     waiting = asked(now=OLD)
     lasting = asked(now=OLD, target_resource="other")
-    approvals.decide(lasting.request_id, by=alice, verdict="approved", validity="until-revoked", now=OLD)
+    approvals.decide(
+        lasting.request_id,
+        by=alice,
+        verdict="approved",
+        validity="until-revoked",
+        scope="everywhere",
+        now=OLD,
+    )
     assert pruned("requests").rows == 1
     left = set(PermissionRequest.objects.values_list("request_id", flat=True))
     assert left == {waiting.request_id, lasting.request_id}
@@ -272,7 +280,7 @@ def test_what_only_helps_the_machine_goes_by_itself() -> None:
     idempotency.keep(claim, b"{}", NOW - timedelta(hours=25))
     fresh = idempotency.claim(caller="k", door="/", key="2", content=b"")
     idempotency.keep(fresh, b"{}", NOW - timedelta(hours=23))
-    pruning.prune_gently(NOW)
+    pruning.prune_some(NOW)
     assert IdempotencyKey.objects.count() == 1
 
 
@@ -292,5 +300,5 @@ def test_nothing_to_prune_takes_few_looks() -> None:
     with CaptureQueriesContext(
         connection,
     ) as seen:
-        pruning.prune_gently(NOW)
+        pruning.prune_some(NOW)
     assert len(seen) <= 4

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from coordinator import startup
 from coordinator.edge.readiness import Readiness
-from coordinator.edge.threads import EdgeThreads
+from coordinator.lib.threads import EdgeThreads
 from coordinator.models import Session
+from coordinator.operations import startup
 from tests.served import Served
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,7 +66,7 @@ def test_each_reason_is_told() -> None:
     assert (status, body["status"]) == (503, "not ready")
     assert body["reasons"] == [
         "The writer of events is stuck.",
-        "The feed has stopped: open pages hear of nothing.",
+        "The feed has stopped: open pages are not updated.",
     ]
     assert ask(Feed(), Writer(), stopping=True)[1]["reasons"] == ["The server is stopping."]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.core.management import load_command_class
 
-from coordinator import meters
 from coordinator.edge.metrics import GAUGES
+from coordinator.lib import meters
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 SECTIONS = "".join(
@@ -34,6 +34,7 @@ def test_the_sections_have_their_commands() -> None:
 def test_every_figure_that_is_named_exists() -> None:
     known = {one.name for one in (*meters.COUNTERS, *meters.HISTOGRAMS)} | set(GAUGES)
     known |= {f"{one.name}_total" for one in meters.COUNTERS} | {"signalbox_approvals_pending"}
+    known |= {"signalbox_audit_entries", "signalbox_audit_sealed_entries"}
     named = {name.removesuffix("_bucket") for name in re.findall(r"[`(](signalbox_\w+)[`[]", SECTIONS)}
-    assert len(named) == 4
+    assert len(named) == 6
     assert named <= known

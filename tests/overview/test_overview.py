@@ -8,7 +8,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from coordinator.models import Event, EventContext, PermissionRequest, Run, Runner, Session
-from coordinator.overview import look
+from coordinator.sessions.overview import look
 from tests.people import signed_in
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -72,8 +72,8 @@ def test_requests_that_wait_are_counted_with_the_oldest() -> None:
     overview = look(NOW)
     assert overview.waiting_requests == 2
     assert overview.oldest_request == NOW - timedelta(minutes=9)
-    assert [row.request_id for row in overview.waiting] == ["req-2", "req-1"]
-    assert [row.request_id for row in overview.decisions] == ["req-3"]
+    assert [row.request.request_id for row in overview.waiting] == ["req-2", "req-1"]
+    assert [row.request.request_id for row in overview.decisions] == ["req-3"]
 
 
 def test_a_request_past_its_deadline_no_longer_waits() -> None:
@@ -120,7 +120,7 @@ def test_lists_are_short_and_newest_sessions_come_first() -> None:
 
 def test_a_new_install_says_what_to_do_next() -> None:
     html = signed_in("viewer").get("/ui/").content.decode()
-    assert "Nothing has happened here yet" in html
+    assert "Get started" in html
     assert "python manage.py demo" in html
 
 
@@ -128,7 +128,7 @@ def test_the_page_shows_the_counts() -> None:
     session(1, "error")
     ask(1)
     html = signed_in("viewer").get("/ui/").content.decode()
-    assert "Nothing has happened here yet" not in html
+    assert "Get started" not in html
     assert "ses_000000000001" in html
     assert "FileWrite" in html
 
@@ -144,7 +144,7 @@ def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
         run_id="run_1", session=session(2), type="start_session", prompt="Say hello", created_at=NOW
     )
     session(3)
-    assert {recent.session.pk: recent.about for recent in look(NOW).recent_sessions} == {
+    assert {recent.session.pk: recent.title for recent in look(NOW).recent_sessions} == {
         "ses_000000000001": "Mend the flaky test",
         "ses_000000000002": "Say hello",
         "ses_000000000003": "",
@@ -180,5 +180,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         session(number)
         ask(number)
         runner(number, 1)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(18):
         client.get("/ui/")

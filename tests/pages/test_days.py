@@ -6,10 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from coordinator.actions.search import index_new
 from coordinator.models import AuditLog, PermissionRequest, Run
 from dashboard.filters.days import Days
 from tests.people import signed_in
+from tests.search.indexing import index_new
 from tests.timelines import add_events, make_session, said
 
 # The evening of the 20th in London is the 21st in Kolkata.

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
-from coordinator.edge.fragments import Fragments
-from coordinator.feed import Change
+from coordinator.feed.reader import Change
+from coordinator.live.fragments import Fragments
 from coordinator.models import PermissionRequest
-from dashboard.context import rail
-from dashboard.rail import ENTRIES, Badge, Entry
+from dashboard.frame.context import rail
+from dashboard.frame.rail import ENTRIES, Badge, Entry
 from tests.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,7 @@ def test_somebody_without_a_role_sees_an_empty_rail() -> None:
 
 
 def test_an_entry_without_a_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.context.ENTRIES", (*ENTRIES, Entry("x", "X", "x:nowhere", "runs")))
+    monkeypatch.setattr("dashboard.frame.context.ENTRIES", (*ENTRIES, Entry("x", "X", "x:nowhere", "runs")))
     assert "x" not in keys_for("admin")
 
 
@@ -46,14 +46,14 @@ def test_a_page_below_an_entry_lights_it_but_not_the_overview() -> None:
 
 def test_a_badge_answers_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     badge = Badge(lambda: 7, "permission_requests", "waiting")
-    monkeypatch.setattr("dashboard.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
     answer = signed_in("viewer").get("/ui/rail/x/badge/")
     assert '<span class="badge">7' in answer.content.decode()
 
 
 def test_a_badge_that_counts_nothing_stays_to_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     badge = Badge(lambda: 0, "permission_requests", "waiting")
-    monkeypatch.setattr("dashboard.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
+    monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
     html = signed_in("viewer").get("/ui/rail/x/badge/").content.decode()
     assert 'id="rail-badge-x"' in html
     assert 'class="badge"' not in html

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.paginator import Paginator
 from django.template import Context, Template
 from django.test import RequestFactory
 
-from coordinator.models.fields import OddText
-from dashboard.states import state_of
-from dashboard.times import length, relative
+from coordinator.lib.times import length, relative
+from coordinator.models.fields import UnreadableText
+from dashboard.text.states import state_of
 
 NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
 
@@ -43,7 +45,7 @@ def test_a_time_is_told_from_here(before: timedelta, text: str) -> None:
         (252, "4m 12s"),
         (7380, "2h 03m"),
         (273_600, "3d 4h"),
-        (-90, "-1m 30s"),
+        (-90, "0 ms"),
     ],
 )
 def test_a_length_is_told_in_two_units(seconds: float, text: str) -> None:
@@ -57,7 +59,7 @@ def test_a_time_carries_its_machine_form_and_the_exact_one() -> None:
 
 
 def test_text_that_is_no_time_is_shown_as_it_stands_and_escaped() -> None:
-    assert "&lt;b&gt;soon" in draw("{% time moment %}", moment=OddText("<b>soon"))
+    assert "&lt;b&gt;soon" in draw("{% time moment %}", moment=UnreadableText("<b>soon"))
 
 
 def test_a_missing_time_can_say_never() -> None:
@@ -93,7 +95,7 @@ def test_folded_json_is_escaped() -> None:
 
 
 def test_broken_json_is_shown_as_text() -> None:
-    assert "{oops" in draw("{% fold value %}", value=OddText("{oops"))
+    assert "{oops" in draw("{% fold value %}", value=UnreadableText("{oops"))
 
 
 def test_sizes_and_counts_read_well() -> None:
@@ -105,3 +107,36 @@ def test_a_changed_query_keeps_the_rest_of_the_address() -> None:
     request = RequestFactory().get("/ui/", {"q": "a b", "page": "3"})
     assert draw("{% with_query page=4 %}", request=request) == "?q=a+b&amp;page=4"
     assert draw("{% with_query page=None %}", request=request) == "?q=a+b"
+
+
+def test_heads_of_numbers_are_told_from_others_and_escaped() -> None:
+    html = draw('{% column_heads "Agent" "#Grants" name %}', name="<b>")
+    assert html.split("\n") == [
+        '<th scope="col">Agent</th>',
+        '<th scope="col" class="num">Grants</th>',
+        '<th scope="col">&lt;b&gt;</th>',
+    ]
+
+
+def test_a_filters_choice_takes_texts_or_pairs() -> None:
+    drawn = draw(
+        '{% choice "server" "Server" "Any server" choices chosen %}', choices=["a", "<b>"], chosen="a"
+    )
+    pairs = draw('{% choice "use" "Use" "" choices chosen %}', choices=[("7", "For 7 days")], chosen="7")
+    assert re.findall(
+        r"<option (?:value=\"([^\"]*)\")? ?(selected)?>", " ".join(drawn.split()).replace(" >", ">")
+    ) == [
+        ("", ""),
+        ("a", "selected"),
+        ("&lt;b&gt;", ""),
+    ]
+    assert "For 7 days" in pairs
+    assert "selected" in pairs
+    assert 'value=""' not in pairs
+
+
+@pytest.mark.parametrize(("number", "step", "query"), [(1, 1, "?q=a&amp;page=2"), (1, -1, ""), (3, 1, "")])
+def test_there_is_no_link_beyond_the_first_and_last_page(number: int, step: int, query: str) -> None:
+    page = Paginator(range(30), 10).page(number)
+    request = RequestFactory().get("/ui/", {"q": "a"})
+    assert draw("{% page_query page step %}", request=request, page=page, step=step) == query

@@ -9,9 +9,9 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions import approvals, plugin_permissions, plugin_values, plugins
-from coordinator.actors import Actor
-from coordinator.approvals import Subject
+from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, PluginConfig, PluginData, PluginSetting, RuntimePlugin
+from coordinator.policy.approvals import Subject
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_pg_11_a_permission_that_does_not_exist_is_refused():
     answer = signed_in("approver").post(
         "/ui/plugins/grant/mind.test/", {"permission": "Everything", "version": version()}, follow=True
     )
-    assert "is no permission" in body(answer)
+    assert "is not a permission" in body(answer)
     assert held() == []
 
 
@@ -120,7 +120,7 @@ def test_stored_values_are_browsed_by_prefix_and_in_pages():
 
 
 def test_requests_that_wait_stand_on_the_page():
-    ask = approvals.Ask(Subject("mind.test", "NetworkAccess", None), "to fetch the rates")
+    ask = approvals.NewRequest(Subject("mind.test", "NetworkAccess", None), "to fetch the rates")
     approvals.request(ask, by=BY, now=timezone.now())
     assert "to fetch the rates" in body(signed_in("viewer").get(PAGE))
 
@@ -133,7 +133,7 @@ def test_permissions_that_cannot_be_read_are_shown_and_not_edited(stored):
         )
     client = signed_in("admin")
     page = body(client.get(PAGE))
-    assert "no list of permissions" in page
+    assert "not a list" in page
     answer = client.post(
         "/ui/plugins/grant/mind.test/", {"permission": "FileRead", "version": version()}, follow=True
     )
@@ -145,7 +145,7 @@ def test_a_plugin_that_only_other_tables_know_can_be_made_known():
     PluginConfig.objects.create(plugin_id="mind.stray", config_key="a", config_value="b")
     client = signed_in("admin")
     assert "mind.stray" in body(client.get("/ui/plugins/"))
-    assert "No plugin is known" in body(client.get("/ui/plugins/of/mind.stray/"))
+    assert "No plugin is registered" in body(client.get("/ui/plugins/of/mind.stray/"))
     client.post("/ui/plugins/register/mind.stray/")
     assert PluginSetting.objects.get(pk="mind.stray").allowed_permissions == []
 
@@ -160,7 +160,7 @@ def test_a_runtime_plugin_is_shown_with_its_code():
     )
     page = body(signed_in("viewer").get(PAGE))
     assert "&lt;b&gt;" in page
-    assert "<b>" not in page.split("Written while")[1]
+    assert "<b>" not in page.split("Generated at run time")[1]
 
 
 def test_an_id_with_slashes_has_a_page():

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordinator.actions import housekeeping, runners, runs
-from coordinator.actors import key
+from coordinator.identity.actors import key
 from coordinator.models import Event, Run, Runner, Session
+from coordinator.runs.statuses import RESUME, START
 
 # Of today: the audit log drops, by the database's own clock, what is older than 90 days.
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -32,17 +33,17 @@ class Fleet:
 
     def runner(self, hostname: str = "vm", **offers: Any) -> Runner:
         """Register a runner."""
-        registration = runners.Registration(hostname, "/home/dev/project", "test-executor", **offers)
+        registration = runners.RunnerRegistration(hostname, "/home/dev/project", "test-executor", **offers)
         return runners.register(registration, self.tick())
 
     def start(self, prompt: str = "hello", **order: Any) -> Run:
         """Order a run that starts a session."""
-        return runs.create(kind=runs.START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.create(kind=START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
 
     def resume(self, session_id: str, prompt: str = "go on", **order: Any) -> Run:
         """Order a run that resumes a session."""
         order = {"session_id": session_id, **order}
-        return runs.create(kind=runs.RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.create(kind=RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
@@ -68,11 +69,11 @@ class Fleet:
         """Report the run as stopped."""
         runs.stopped(run.run_id, runner, self.tick())
 
-    def stop(self, run: Run) -> runs.Stop:
+    def stop(self, run: Run) -> runs.StopResult:
         """Ask for the run to be stopped."""
         return runs.stop(run.run_id, by=OPERATOR, now=self.tick())
 
-    def stop_session(self, session_id: str) -> runs.Stop:
+    def stop_session(self, session_id: str) -> runs.StopResult:
         """Ask for the session to be stopped."""
         return runs.stop_session(session_id, by=OPERATOR, now=self.tick())
 

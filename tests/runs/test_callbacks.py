@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.actions import runs
 from coordinator.models import Callback, Event, EventContext, Run, Runner, Session
+from coordinator.runs.statuses import RESUME
 from tests.runs.fleet import Fleet
 
 
@@ -40,7 +41,7 @@ def say(fleet: Fleet, session_id: str, text: str) -> None:
 
 
 def resumed(parent: str) -> list[Run]:
-    return list(Run.objects.filter(session_id=parent, type=runs.RESUME).order_by("created_at"))
+    return list(Run.objects.filter(session_id=parent, type=RESUME).order_by("created_at"))
 
 
 def test_a_finished_child_resumes_its_parent_with_its_result(

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from coordinator import demands
 from coordinator.models import Blueprint
+from coordinator.runs import demands
 from tests.runs.fleet import NOON, Fleet
 
 RUNNER: dict[str, Any] = {
     "hostname": "vm",
     "project_dir": "/p",
     "executor_profile": "coding",
+    "executor_type": "autonomous",
     "tags": ["e2e", "python"],
     "require_matching_tags": False,
 }

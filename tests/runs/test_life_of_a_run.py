@@ -7,6 +7,7 @@ import pytest
 from coordinator.actions import runs
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.models import AuditLog, Run, Session
+from coordinator.runs.statuses import RESUME
 from tests.runs.fleet import OPERATOR, Fleet
 
 
@@ -90,7 +91,7 @@ def test_an_unknown_session_cannot_be_resumed(fleet: Fleet) -> None:
     with pytest.raises(NotFound, match="Session not found"):
         fleet.resume("ses_none")
     with pytest.raises(BadRequest, match="session_id is required for resume_session"):
-        runs.create(kind=runs.RESUME, prompt="x", by=OPERATOR, now=fleet.now)
+        runs.create(kind=RESUME, prompt="x", by=OPERATOR, now=fleet.now)
 
 
 def test_a_chosen_session_id_is_used_once(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.models import Run, Runner
-from coordinator.run_waits import Queue
+from coordinator.runs.waits import Queue
 from tests.people import signed_in
 from tests.timelines import make_session
 
@@ -45,7 +45,7 @@ def test_why_a_run_waits():
     runner(heard=timedelta(hours=1))
     assert why(run) == "No runner is online."
     runner("build-8")
-    assert why(run) == "Will be taken by the next poll of a runner that can: build-8."
+    assert why(run) == "The next poll of one of these runners takes it: build-8."
     assert (
         why(order(session, demands={"hostname": "mars", "tags": ["gpu"]}))
         == "No online runner has host mars, tag gpu."
@@ -63,14 +63,13 @@ def test_a_run_that_names_no_tag_is_not_for_a_runner_that_needs_one():
     runner(require_matching_tags=True)
     assert (
         why(order(make_session()))
-        == "No online runner has no need of matching tags, and this run names none."
+        == "No online runner has a setting to take runs without tags; this run names no tag."
     )
 
 
 def test_the_list_shows_runs_and_filters_them():
-    session = make_session()
-    order(session, prompt="first <thing>")
-    order(session, prompt="second", status="failed", error="It broke")
+    order(make_session("ses_a"), prompt="first <thing>")
+    order(make_session("ses_b"), prompt="second", status="failed", error="It broke")
     body = signed_in("viewer").get("/ui/runs/").content.decode()
     assert "first &lt;thing&gt;" in body
     assert "It broke" in body
@@ -106,4 +105,4 @@ def test_only_an_admin_sends_a_runner_away():
     assert signed_in("approver").post(url).status_code == 403
     assert signed_in("admin").post(url).status_code == 302
     assert Runner.objects.get().deregistered_at is not None
-    assert signed_in("viewer").get("/ui/runners/").content.decode().count("Told to go") == 1
+    assert signed_in("viewer").get("/ui/runners/").content.decode().count("Leaving") == 1

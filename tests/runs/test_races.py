@@ -14,6 +14,7 @@ from django.db import OperationalError, connections
 from coordinator.actions import runners, runs
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.models import Callback, Run, Runner, Session
+from coordinator.runs.statuses import RESUME
 from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,7 +106,7 @@ def test_of_many_reports_one_ends_the_run(fleet: Fleet, round_: int) -> None:
     )
     assert fleet.said(run.session_id).count("session_stop") == (ended.status == "completed")
     assert Callback.objects.count() == 1
-    assert Run.objects.filter(session_id=parent.session_id, type=runs.RESUME).count() == 1
+    assert Run.objects.filter(session_id=parent.session_id, type=RESUME).count() == 1
 
 
 def test_a_stop_and_a_claim_agree_on_what_happened(fleet: Fleet) -> None:
@@ -133,7 +134,7 @@ def test_children_that_end_together_tell_their_parent_once_each(fleet: Fleet) ->
         runs.started(answer["run"]["run_id"], runner, fleet.tick())
         runs.completed(answer["run"]["run_id"], runner, fleet.tick())
     prompts = "".join(
-        Run.objects.filter(session_id=parent.session_id, type=runs.RESUME).values_list("prompt", flat=True)
+        Run.objects.filter(session_id=parent.session_id, type=RESUME).values_list("prompt", flat=True)
     )
     assert [prompts.count(run.session_id) for run in children] == [1] * 6
     assert not Callback.objects.filter(delivered_run_id__isnull=True).exists()

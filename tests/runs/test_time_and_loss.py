@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator.actions import runners, runs, sessions
-from coordinator.actors import key
 from coordinator.errors import Conflict, NotFound, Unauthorized
+from coordinator.identity.actors import key
 from coordinator.models import Runner
+from coordinator.runs.liveness import stale_after
 from tests.runs.fleet import Fleet
 from tests.runs.test_events import Said
 
@@ -80,9 +81,9 @@ def test_a_runner_that_vanished_loses_its_runs(fleet: Fleet) -> None:
 def test_a_silent_runner_is_stale_and_one_that_speaks_again_is_not(fleet: Fleet) -> None:
     runner = fleet.runner()
     fleet.pass_time(121)
-    assert Runner.objects.get().silence(fleet.now) >= runners.stale_after()
+    assert Runner.objects.get().silence(fleet.now) >= stale_after()
     runners.heartbeat(runner.runner_id, fleet.now)
-    assert Runner.objects.get().silence(fleet.now) < runners.stale_after()
+    assert Runner.objects.get().silence(fleet.now) < stale_after()
 
 
 def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import FieldError
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, Sum
 
-from coordinator.models import Agent, AuditLog, Change, McpServer, OddText, PluginData, Session
+from coordinator.models import Agent, AuditLog, Change, Event, McpServer, PluginData, Session, UnreadableText
 from coordinator.models.fields import MsField, SecondsField, SqlDateTimeField, dump
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +49,7 @@ class TestIsoText:
     @pytest.mark.parametrize("key", ODD)
     def test_what_cannot_be_read_stands_as_it_is(self, key: str) -> None:
         value: Any = Session.objects.get(pk=key).created_at
-        assert isinstance(value, OddText)
+        assert isinstance(value, UnreadableText)
         assert value == ODD[key]
 
     def test_saving_keeps_odd_text(self) -> None:
@@ -69,7 +69,7 @@ class TestIsoText:
         assert found(created_at__in=[]) == set()
 
     def test_odd_text_is_found_as_it_stands(self) -> None:
-        assert found(created_at=OddText("yesterday")) == {"odd"}
+        assert found(created_at=UnreadableText("yesterday")) == {"odd"}
 
     def test_null_is_found_and_excluded(self) -> None:
         assert len(found(last_resumed_at=None)) == Session.objects.count()
@@ -131,7 +131,7 @@ class TestIntegers:
 
     def test_a_number_beyond_the_calendar_stands_as_it_is(self) -> None:
         run("UPDATE agents SET last_seen = 9223372036854775807")
-        assert Agent.objects.get().last_seen == OddText("9223372036854775807")
+        assert Agent.objects.get().last_seen == UnreadableText("9223372036854775807")
         Agent.objects.get().save()
         assert run("SELECT last_seen FROM agents") == [(9223372036854775807,)]
 
@@ -146,7 +146,7 @@ class TestIntegers:
     @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes text in an INTEGER column")
     def test_text_in_a_number_column_stands_as_it_is(self) -> None:
         run("UPDATE agents SET last_seen = 'never'")
-        assert Agent.objects.get().last_seen == OddText("never")
+        assert Agent.objects.get().last_seen == UnreadableText("never")
 
 
 class TestSqlDateTime:
@@ -173,23 +173,31 @@ class TestSqlDateTime:
     @pytest.mark.parametrize("text", ["long ago", "2026-02-30 12:00:00"])
     def test_what_is_no_time_stands_as_it_is(self, text: str) -> None:
         run("INSERT INTO plugin_data (plugin_id, key, updated_at) VALUES ('p', 'k', %s)", text)
-        assert PluginData.objects.get().updated_at == OddText(text)
-        assert list(PluginData.objects.values_list("updated_at", flat=True)) == [OddText(text)]
+        assert PluginData.objects.get().updated_at == UnreadableText(text)
+        assert list(PluginData.objects.values_list("updated_at", flat=True)) == [UnreadableText(text)]
 
 
 class TestJson:
     @pytest.mark.parametrize(
-        "value", [{}, [], {"a": [1, None, "ü"]}, "text", 0, False, "\ud800", "\x00", 10**30]
+        "value", [{}, [], {"a": [1, None, "ü"]}, "text", 0, False, "\\ud800", "\x00", 10**30]
     )
     def test_values_go_there_and_back(self, value: Any) -> None:
         Agent.objects.update(metadata=value)
         assert Agent.objects.get().metadata == value
 
-    @pytest.mark.parametrize("text", ["{", "", "{'a': 1}", "[" * 100_000, "1" * 5000])
+    def test_a_lone_surrogate_is_kept_and_read_as_its_escape(self) -> None:
+        Agent.objects.update(metadata={"\ud800": ["a\udfff", "\ud83d\ude00"]})
+        assert Agent.objects.get().metadata == {r"\ud800": [r"a\udfff", "\U0001f600"]}
+        (stored,) = run("SELECT metadata FROM agents")[0]
+        assert json.loads(stored) == {"\ud800": ["a\udfff", "\U0001f600"]}
+
+    @pytest.mark.parametrize(
+        "text", ["{", "", "{'a': 1}", "[" * 100_000, "1" * 5000, "[NaN]", "[-Infinity]", "1e999"]
+    )
     def test_broken_json_stands_as_it_is_and_is_kept(self, text: str) -> None:
         run("UPDATE agents SET metadata = %s", text)
         agent = Agent.objects.get()
-        assert isinstance(agent.metadata, OddText)
+        assert isinstance(agent.metadata, UnreadableText)
         agent.save()
         assert run("SELECT metadata FROM agents") == [(text,)]
 
@@ -223,3 +231,66 @@ def test_defaults_agree_between_the_orm_and_raw_sql() -> None:
 def test_columns_of_our_own_tables_have_the_right_type() -> None:
     assert SqlDateTimeField().db_type(connection) in {"timestamptz", "DATETIME"}
     assert MsField().db_type(connection) == "bigint"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes any value in any column")
+class TestAnyValue:
+    """What SQLite holds beside what the column is for (coordinator.engine.sqlite)."""
+
+    @pytest.fixture(autouse=True)
+    def _one_event(self) -> None:
+        run("INSERT INTO sessions (session_id, status, created_at) VALUES ('s', 'x', 't')")
+        run("INSERT INTO events (session_id, event_type, timestamp) VALUES ('s', 'message', 't')")
+
+    @pytest.mark.parametrize(
+        ("stored", "read"),
+        [
+            ("x'61ff'", r"a\xff"),
+            ("CAST(x'eda080' AS TEXT)", r"\xed\xa0\x80"),
+            ("x'616263'", "abc"),
+            ("'a' || char(0) || 'b'", "a\x00b"),
+            ("1.5", "1.5"),
+            ("9e999", "Inf"),
+            ("''", ""),
+        ],
+    )
+    def test_in_a_text_column_everything_is_text(self, stored: str, read: str) -> None:
+        run(f"UPDATE events SET error = {stored}")
+        assert Event.objects.get().error == read
+        assert list(Event.objects.values_list("error", flat=True)) == [read]
+
+    @pytest.mark.parametrize("stored", ["x'616263'", "CAST(x'ff' AS TEXT)"])
+    def test_what_no_text_equals_is_marked(self, stored: str) -> None:
+        run(f"UPDATE events SET error = {stored}")
+        read = Event.objects.get().error
+        assert isinstance(read, UnreadableText)
+        assert not Event.objects.filter(error=read).exists()
+
+    @pytest.mark.parametrize(
+        ("stored", "read"),
+        [("1.5", "1.5"), ("9e999", "inf"), ("'word'", "word"), ("x'ff'", r"\xff"), ("3.0", 3), ("-7", -7)],
+    )
+    def test_an_integer_column_gives_whole_numbers_or_texts(self, stored: str, read: Any) -> None:
+        run(f"UPDATE events SET exit_code = {stored}")
+        found: Any = Event.objects.get().exit_code
+        assert found == read
+        assert isinstance(found, int | UnreadableText)
+
+    @pytest.mark.parametrize(
+        ("stored", "total"), [("9e999", 2**63 - 1), ("-9e999", -(2**63) + 1), ("2.4", 2)]
+    )
+    def test_a_sum_is_a_number(self, stored: str, total: int) -> None:
+        run(f"UPDATE events SET exit_code = {stored}")
+        assert Event.objects.aggregate(total=Sum("exit_code"))["total"] == total
+
+    @pytest.mark.parametrize(
+        ("stored", "read"), [("2", True), ("0.0", False), ("'yes'", False), ("'5 of'", True), ("x'31'", True)]
+    )
+    def test_a_boolean_is_what_a_condition_takes_it_for(self, stored: str, read: bool) -> None:
+        run(f"UPDATE agents SET enabled = {stored}")
+        assert Agent.objects.get().enabled is read
+        assert Agent.objects.filter(enabled=True).exists() is read
+
+    def test_a_number_of_milliseconds_may_have_a_fraction(self) -> None:
+        run("UPDATE agents SET last_seen = 1771848000000.5")
+        assert Agent.objects.get().last_seen == NOON + timedelta(milliseconds=1)

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from coordinator import triggers
+from coordinator.feed import triggers
 from tests import standing
 from tests.schema.facts import Fact, of_postgres, of_sqlite
 
@@ -69,7 +69,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "setup_tokens": {"token_hash": "kept", "created_at": "t"},
     "changes": {"id": 9_999, "at": 1, "topic": "t", "key": "k", "op": "insert"},
 }
-FILLINGS = {"TextField": "kept", "CharField": "kept", "BooleanField": True}
+FILLINGS = {"TextField": "kept", "CharField": "kept", "BooleanField": True, "BinaryField": b"kept"}
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +91,8 @@ def run(sql: str, *params: Any) -> list[tuple[Any, ...]]:
 
 def tables() -> set[str]:
     """Return the tables that stand, but neither Django's own nor the search index, which holds no rows of its own."""
-    names = {name for name in standing.tables() if not name.startswith(("auth_", "django_"))}
-    return names - {"sbx_search", "sbx_chat_search", "sbx_chat_words"}
+    names = {name for name in standing.tables(connection) if not name.startswith(("auth_", "django_"))}
+    return names - {"sbx_search", "sbx_search_pieces", "sbx_chat_search", "sbx_chat_words"}
 
 
 def row_for(table: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator import instants
+from coordinator.lib import instants
 
 NOON = datetime(2026, 2, 23, 12, tzinfo=UTC)
 READABLE = {

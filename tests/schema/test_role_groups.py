@@ -8,8 +8,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator import post_migrate
-from coordinator.roles import ROLES
+from coordinator.identity.roles import ROLES
+from coordinator.operations import post_migrate
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.utils import timezone
 
-from coordinator import triggers
+from coordinator.feed import triggers
 from coordinator.models import Agent, AuditLog, Change, Event, PluginSetting, Session
 from tests.standing import Standing
 

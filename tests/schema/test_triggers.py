@@ -14,7 +14,8 @@ from django.core.management import call_command
 from django.db import connection, migrations, models, transaction
 from django.db.migrations.state import ProjectState
 
-from coordinator import triggers
+from coordinator.engine import change_triggers
+from coordinator.feed import triggers
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -205,7 +206,7 @@ class TestCommitOrder:
 
     def test_a_transaction_notifies_once(self) -> None:
         with other_program() as listener:
-            listener.execute(f"LISTEN {triggers.CHANNEL}")
+            listener.execute(f"LISTEN {change_triggers.CHANNEL}")
             with transaction.atomic():
                 session = make_session()
                 Event.objects.bulk_create(
@@ -234,7 +235,9 @@ class TestStanding:
         assert triggers.standing(connection) == {
             name: (trigger.table, trigger.fingerprint) for name, trigger in expected.items()
         }
-        names = {f"{triggers.PREFIX}{told.table}_{op}" for told in triggers.TOLD for op in told.ops}
+        names = {
+            f"{change_triggers.PREFIX}{told.table}_{op}" for told in triggers.FEED_TABLES for op in told.ops
+        }
         assert set(expected) == names
         assert triggers.restore(connection) == []
 

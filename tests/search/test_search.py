@@ -10,13 +10,18 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from coordinator import chat_search, search, search_index, search_text
-from coordinator.actions.search import forget_deleted, index_new, rebuild
+from coordinator.actions.search import forget_deleted, rebuild
+from coordinator.chat import search as chat_search
+from coordinator.engine import full_text
 from coordinator.models import Event, EventContext
-from coordinator.search import Question, find
-from coordinator.search_text import terms_of, words_of
+from coordinator.search import events as search
+from coordinator.search import index as search_index
+from coordinator.search import text as search_text
+from coordinator.search.events import Question, find
+from coordinator.search.text import Term, terms_of, words_of
 from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
+from tests.search.indexing import check_index, index_new, indexed
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +56,7 @@ def test_side_by_side_and_beginnings(session):
     assert found('"quick brown"') == [one.pk]
     assert found("quick brown") == [two.pk, one.pk]
     assert found("bro*") == [two.pk, one.pk]
-    assert found("bro") == []
+    assert found("row*") == []
 
 
 @pytest.mark.parametrize(
@@ -143,20 +148,7 @@ def test_deleted_events_are_not_found(session):
     assert found("needle") == [rows[1].pk]
     assert indexed("one") == []
     assert indexed("needle") == [rows[1].pk]
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("INSERT INTO sbx_search (sbx_search) VALUES ('integrity-check')")
-
-
-def indexed(word):
-    """Return which events the index itself has a word for, deleted ones too."""
-    matches = {
-        "sqlite": "SELECT rowid FROM sbx_search WHERE sbx_search MATCH %s",
-        "postgresql": "SELECT event_id FROM sbx_search WHERE words @@ to_tsquery('simple', %s)",
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(matches[connection.vendor], [word])
-        return [pk for (pk,) in cursor.fetchall()]
+    check_index()
 
 
 def test_a_rebuild_finds_the_same(session):
@@ -188,9 +180,16 @@ def test_words_and_terms():
         "große",
         "naive",
     ]
-    assert [(term.words, term.prefix) for term in terms_of('one "two three" fo* a/b')] == [
-        (("one",), False), (("two", "three"), False), (("fo",), True), (("a", "b"), False)
-    ]  # fmt: skip
+    assert terms_of('one "two three" fo* a/b "one" /var "(x" "!=" *') == [
+        Term(("one",), prefix=True, opens=True),
+        Term(("two", "three"), exact="two three"),
+        Term(("fo",), prefix=True),
+        Term(("a", "b")),
+        Term(("one",)),
+        Term(("var",), prefix=True),
+        Term(("x",), exact="(x"),
+        Term((), exact="!="),
+    ]
 
 
 def test_the_page_links_to_the_event(session):
@@ -246,7 +245,7 @@ def test_a_page_of_hits_asks_no_query_per_hit(session):
     one = asked("lonely")
     add_events(session, [said("user", f"needle {n}") for n in range(29)])
     index_new()
-    assert asked("needle") == one <= 14
+    assert asked("needle") == one <= 19
 
 
 def pages_of(text, limit=3, **where):
@@ -264,10 +263,10 @@ def pages_of(text, limit=3, **where):
 def impatient(monkeypatch):
     """A reader who waits for one stretch of ids, and stretches of a few ids each."""
     monkeypatch.setattr(search_index, "PATIENCE", 0)
-    monkeypatch.setattr(search_index, "NEWEST_ROWS", 4)
+    monkeypatch.setattr(full_text, "NEWEST_ROWS", 4)
     for module in (search_index, search_text):
         monkeypatch.setattr(module, "BLOCK", 5)
-    monkeypatch.setattr(search_index, "STRETCHES", {"sqlite": (1, 2), "postgresql": (1, 2)})
+    monkeypatch.setattr(full_text, "STRETCHES", {"sqlite": (1, 2), "postgresql": (1, 2)})
 
 
 def test_a_search_that_ends_early_says_how_far_it_came_and_goes_on_from_there(session, impatient):
@@ -279,7 +278,7 @@ def test_a_search_that_ends_early_says_how_far_it_came_and_goes_on_from_there(se
     assert first.looked_until == BEGAN + timedelta(days=1)
     assert pages_of("needle") == [old.pk]
     body = signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode()
-    assert "Look further back" in body
+    assert "Search further back" in body
 
 
 @pytest.mark.parametrize("most", [0, 3, 100])
@@ -297,6 +296,8 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
 
     def has(text, term):
         words, length = words_of(text), len(term.words)
+        if term.exact:
+            return f" {term.exact} " in f" {text.lower()} "
         return any(
             tuple(words[at : at + length]) == term.words
             or (
@@ -305,6 +306,7 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
                 and words[at + length - 1 :][:1] != []
                 and words[at + length - 1].startswith(term.words[-1])
             )
+            or (term.opens and any(word.endswith(term.words[0]) for word in words))
             for at in range(len(words))
         )
 
@@ -314,7 +316,7 @@ def test_beginnings_of_many_words_find_what_they_find_word_by_word(
         if all(has(text, term) for term in terms_of(question))
     ]
     monkeypatch.setattr(search_index, "FEW_WORDS", min(most, 2))
-    monkeypatch.setattr(search_index, "MOST_WORDS", {"sqlite": most, "postgresql": most})
+    monkeypatch.setattr(full_text, "MOST_WORDS", {"sqlite": most, "postgresql": most})
     monkeypatch.setattr(search_index, "CHECKED_AT_ONCE", 2)
     monkeypatch.setattr(search_index, "CHECKED_FIRST", 2)
     assert pages_of(question) == expected
@@ -363,3 +365,22 @@ def test_the_command_rebuilds_the_chats_words_too():
     assert chat_search.find("number") == []
     call_command("rebuild_search")
     assert len(chat_search.find("number")) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "count"),
+    [
+        ("numb", 2),
+        ("umber", 0),
+        ('"number 1"', 1),
+        ('"number, 1"', 0),
+        ('"!="', 0),
+        ('number "!="', 0),
+        ("***", 0),
+    ],
+)
+def test_chats_are_searched_by_beginnings_and_exactly(typed, count):
+    add_agent()
+    add_messages(2)
+    call_command("rebuild_search")
+    assert len(chat_search.find(typed)) == count

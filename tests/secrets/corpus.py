@@ -20,6 +20,7 @@ HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0" * 3
 SECRETS = {
     "aws": _made("AK", "IA", "Q3EGRZ5TYU7WNB4K"),
     "aws_secret": _made("wJalrXUtnFEMI/K7MDENG/", "bPxRfiCYzR3alK3y91"),
+    "aws_slash": _made("JalrXUtnFEMI9K7MDENG/", "bPxRfiCYzR3alK3y91"),
     "github": _made("gh", "p_", ALNUM[:36]),
     "github_app": _made("gh", "s_", ALNUM[:36]),
     "github_fine": _made("github", "_pat_", ALNUM[:22], "_", ALNUM[:59]),
@@ -45,10 +46,16 @@ _PEM = _made(
     "-----BEGIN RSA ", "PRIVATE KEY-----\n{key_body}\n", ALNUM[:64], "\nab3d=\n-----END RSA ", "PRIVATE KEY-----"
 )  # fmt: skip
 
+_ENCRYPTED = _PEM.replace(
+    "KEY-----\n{key", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0F1E2D\n\n{key"
+)
+_PUTTY = "PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\n{key_body}\n" + ALNUM[:64] + "\nPrivate-MAC: 0f"
+
 # How many secrets the text holds, and the text.
 TEXTS: list[tuple[int, str]] = [
     (1, "aws_access_key_id = {aws}"),
     (1, "aws_secret_access_key = {aws_secret}"),
+    (1, "aws_secret_access_key = /{aws_slash}"),
     (1, "Cloning with {github} into 'shop'"),
     (1, "remote: https://x-access-token:{github_app}@github.com/acme/shop.git"),
     (1, "the token {github_fine}."),
@@ -87,6 +94,13 @@ TEXTS: list[tuple[int, str]] = [
     (1, "https://blob.example/c?sv=2024&sig={aws_secret}"),
     (1, f"before\n{_PEM}\nafter"),
     (1, _PEM.replace("\n", "\\n")),
+    (1, _ENCRYPTED),
+    (1, _ENCRYPTED.replace("\n", "\\n")),
+    (1, _PUTTY),
+    (1, "machine api.example login bob password {word}\nmachine other.example"),
+    (1, "machine api.example\n  password {word}\n  login bob"),
+    (1, "default login bob password {word}"),
+    (1, "db.internal:5432:shop:bob:{word}"),
     (1, "     1→" + _PEM.replace("\n", "\n     2→")),
     (1, '{"args": ["--token", "{word}", "-v"]}'),
     (1, '[{"name": "DB_PASSWORD", "value": "{word}"}]'),
@@ -135,6 +149,9 @@ HARMLESS: list[Any] = [
     "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBa\n-----END CERTIFICATE-----",
     _made('if text.startswith("-----BEGIN ', 'PRIVATE KEY-----"): return'),
     "eos_token: </s>, pad_token=[PAD], csrf_token missing",
+    "The machine login and password pages: machine learning, default password policy, login or password reset.",
+    "gl-row sk-toggle shpt_x pat-answer key-value SKILLS AKIAbc dapi_client hf_hub fc-list re_compile vcr_cassettes",
+    f"shp_{HEX[:32]} cio-{HEX[:32]} {HEX[:32]}-used {HEX[:8]}-{HEX[:4]}-{HEX[:4]}",
     "12:30:45 10:AA:BB 2001:db8::1 a:b@c",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.approvals.cards import served_form
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import decide, pending
 from tests.claude_code.test_telemetry import log, logs
@@ -124,8 +125,8 @@ def test_a_mask_that_stands_for_nothing_here_cannot_be_approved(served: Served, 
     call = claude.new_call("Bash", {"command": "ls"})
     asking = claude.asking(call)
     [request] = pending(served, claude)
-    edit = {"edited": "ls [masked: token 0123abcd]", "edited_field": "command"}
-    answer = approver.post("/ui/approvals/decide/", data={"ids": request, "verdict": "approved", **edit})
+    edit = served_form(approver, request, edited="ls [masked: token 0123abcd]", edited_field="command")
+    answer = approver.post("/ui/approvals/decide/", data=edit)
 
     assert "A masked secret was changed" in answer.text
     assert served.sql("SELECT status FROM permission_requests WHERE request_id = ?", (request,)) == [

@@ -60,6 +60,19 @@ def test_port_in_use(folder: Path) -> None:
     assert not (folder / "signalbox.sqlite3").exists()
 
 
+def test_port_in_use_at_the_other_loopback_address(folder: Path) -> None:
+    """A browser asks ::1 first for our host name: whoever listens there would get people's passwords."""
+    with socket.socket(socket.AF_INET6) as other:
+        try:
+            other.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        other.listen()
+        port = other.getsockname()[1]
+        line = said(start_in_vain(environment(folder, SIGNALBOX_BIND=f"127.0.0.1:{port}")))
+    assert f"[::1]:{port} cannot be used" in line
+
+
 def test_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     line = said(start_in_vain(environment(tmp_path / "file" / "data")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from coordinator.models import AuditLog, Blueprint, Run, Session
+from coordinator.models import AuditLog, Blueprint, LivingExecutor, Run, Session
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, make_session, said
 
@@ -114,3 +114,63 @@ def test_resume():
     assert answer.status_code == 302
     run = Run.objects.get()
     assert (run.session_id, run.type, run.prompt) == (session.pk, "resume_session", "Go on")
+
+
+def page_of(session, role="approver"):
+    return signed_in(role).get(reverse("sessions:detail", args=[session.pk])).content.decode()
+
+
+def give_run(session, status):
+    Run.objects.create(
+        run_id="run_1", session=session, type="start_session", prompt="x", status=status, created_at=BEGAN
+    )
+
+
+@pytest.mark.parametrize("status", ["pending", "claimed", "running"])
+def test_stop_is_offered_where_a_runner_can_be_told(session, status):
+    give_run(session, status)
+    body = page_of(session)
+    assert f'formaction="{act("stop", session)}"' in body
+    assert "Not run here" not in body
+
+
+@pytest.mark.parametrize("status", [None, "completed", "failed"])
+def test_a_session_that_is_only_reported_says_why_it_cannot_be_stopped(session, status):
+    if status:
+        give_run(session, status)
+    body = page_of(session)
+    assert "No runner runs this session" in body
+    assert "build-7" in body.partition('id="no-stop"')[2].partition("</div>")[0]
+    assert "Stop this session?" not in body
+    assert "Mark this session as stopped? Its agent is not told, and may go on." in body
+
+
+def test_an_idle_sessions_process_can_be_stopped(session):
+    Session.objects.filter(pk=session.pk).update(status="idle")
+    assert "Not run here" in page_of(session)
+    LivingExecutor.objects.create(session=session, runner_id="lnch_1", run_id="run_1", since=BEGAN)
+    body = page_of(session, "admin")
+    assert "Stop this session? Its process is waiting" in body
+    assert "Not run here" not in body
+
+
+def test_what_is_being_stopped_is_not_stopped_again(session):
+    give_run(session, "stopping")
+    body = page_of(session)
+    assert "Stopping" in body
+    assert act("stop", session) not in body
+    assert "Not run here" not in body
+
+
+def test_a_session_that_has_ended_offers_neither(session):
+    Session.objects.filter(pk=session.pk).update(status="finished")
+    body = page_of(session)
+    assert act("stop", session) not in body
+    assert act("resume", session) in body
+
+
+def test_the_runs_list_offers_stop_for_what_can_be_stopped(session):
+    give_run(session, "stopping")
+    assert reverse("runs:stop", args=["run_1"]) not in signed_in("approver").get("/ui/runs/").content.decode()
+    Run.objects.update(status="running")
+    assert reverse("runs:stop", args=["run_1"]) in signed_in("admin").get("/ui/runs/").content.decode()

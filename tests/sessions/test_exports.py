@@ -7,7 +7,7 @@ import json
 import pytest
 from django.urls import reverse
 
-from coordinator.timeline import walking
+from coordinator.sessions.timeline import walking
 from tests.timelines import add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,8 @@ def test_markdown_reads_as_the_page_does(viewer):
         ],
     )
     text = export(viewer, session, "markdown").getvalue().decode()
-    assert text.startswith(f"# reviewer: {session.pk}\n")
+    assert text.startswith("# Fix it\n")
+    assert f"- Session: {session.pk}\n" in text
     assert "- Directory: /srv/app" in text
     assert "Fix **it**" in text
     assert "Bash make (failed, 400 ms)" in text
@@ -46,7 +47,7 @@ def test_markdown_reads_as_the_page_does(viewer):
 def test_an_empty_session_exports_too(viewer):
     session = make_session()
     assert export(viewer, session, "ndjson").getvalue() == b""
-    assert export(viewer, session, "markdown").getvalue().startswith(b"# reviewer")
+    assert export(viewer, session, "markdown").getvalue().startswith(b"# Untitled session")
 
 
 def test_a_file_name_holds_nothing_dangerous(viewer):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser import PHONE, Watch
+from tests.browser import PHONE, Watch, confirm_by_password
 from tests.served import Served, Template, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
@@ -255,8 +255,10 @@ def test_the_failing_call_is_one_key_away_and_has_a_link(
 def test_stopping_from_the_page(served: Served, person_at: PersonAt, agent: Agent) -> None:
     page, _ = person_at(served, "approver")
     page.goto(agent.page)
-    page.get_by_role("button", name="Stop").click()
-    page.get_by_role("button", name="Yes, do it").click()
+    page.get_by_role("button", name="Not run here").click()
+    expect(page.get_by_text("No runner runs this session")).to_be_visible()
+    page.get_by_role("button", name="Mark as stopped").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()
     assert served.sql("SELECT status FROM sessions WHERE session_id = ?", (agent.session_id,)) == [
         ("stopped",)
@@ -441,7 +443,7 @@ def test_without_javascript_everything_but_being_live_works(
 ) -> None:
     agent.say_many(250, every=1)
     page, watch = person_at(served, "admin", java_script_enabled=False)
-    watch.expect("422")  # what was mistyped
+    watch.expect("422|403")  # what was mistyped, and what asks for the password
     page.goto("/ui/sessions/")
     page.get_by_label("Find a session").fill(agent.session_id)
     page.get_by_role("button", name="Filter").click()
@@ -457,21 +459,50 @@ def test_without_javascript_everything_but_being_live_works(
     page.get_by_role("link", name="Show everything").click()
     page.locator("[data-slice]").first.click()
     expect(page.get_by_text("line 0 of many", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Not run here").click()
+    page.get_by_role("button", name="Mark as stopped").click()
+    confirm_by_password(page, "admin")
     expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()
     page.get_by_role("link", name="Resume").click()
     page.get_by_label("Prompt").fill("Go on, please")
     page.get_by_role("button", name="Resume").click()
+    confirm_by_password(page, "admin")
     page.goto("/ui/runs/")
     row = page.locator("tr[data-row]").filter(has_text="Go on, please")
     expect(row).to_contain_text("No runner is online")
     row.get_by_role("button", name="Stop").click()
+    confirm_by_password(page, "admin")
     expect(page.locator("tr[data-row]").filter(has_text="Go on, please")).to_contain_text("Stopped")
     page.goto(f"{agent.page}-/delete/")
     page.get_by_label("Type the session's id").fill("not this")
-    page.get_by_role("button", name="Delete for good").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was deleted")
+    page.get_by_role("button", name="Delete session").click()
+    confirm_by_password(page, "admin")
+    expect(page.get_by_role("alert")).to_contain_text("nothing was deleted")
     page.get_by_label("Type the session's id").fill(agent.session_id)
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("button", name="Delete session").click()
+    confirm_by_password(page, "admin")
     page.wait_for_url("**/ui/sessions/")
     assert served.sql("SELECT count(*) FROM events WHERE session_id = ?", (agent.session_id,)) == [(0,)]
+
+
+def test_a_new_title_stands_at_once_on_every_open_page(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    page.goto(agent.page)
+    live(page)
+    expect(page.locator("h1")).to_have_text("Untitled session")
+    agent.say("Mend the *totals*. Then rest.", role="user")
+    expect(page.locator("h1")).to_have_text("Mend the totals", timeout=15_000)
+    expect(page).to_have_title(re.compile(r"Mend the totals · Signalbox$"))
+    listed, _ = person_at(served, "viewer")
+    listed.goto("/ui/sessions/")
+    live(listed)
+    expect(listed.get_by_role("link", name="Mend the totals")).to_be_visible()
+    served.sql(
+        "UPDATE session_titles SET title = ?, source = 'person' WHERE session_id = ?",
+        ("Totals & more", agent.session_id),
+    )
+    for one in (page, listed):
+        expect(one.locator(f'[data-session-title="{agent.session_id}"]').first).to_have_text("Totals & more")
+    expect(page).to_have_title(re.compile(r"Totals & more · Signalbox$"))

@@ -8,11 +8,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.feed import Change
+from coordinator.feed.reader import Change
 from coordinator.models import PermissionContext, PermissionRequest, Run
-from coordinator.session_facts import facts_of
-from dashboard import paginator, status_facets
-from dashboard.session_rows import row_fragments
+from coordinator.sessions.facts import facts_of
+from dashboard.lists import paginator, status_facets
+from dashboard.sessions.rows import row_fragments
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +62,7 @@ def test_facts_say_how_much_there_is_and_what_it_is_about():
     ask(session)
     ask(session, "denied")
     facts = facts_of(["ses_a", "ses_b"])
-    assert (facts["ses_a"].about, facts["ses_a"].events, facts["ses_a"].errors) == ("Fix the build", 4, 1)
+    assert (facts["ses_a"].title, facts["ses_a"].events, facts["ses_a"].errors) == ("Fix the build", 4, 1)
     assert (facts["ses_a"].children, facts["ses_a"].waiting) == (1, 1)
     assert facts["ses_a"].last == BEGAN + timedelta(seconds=9)
     assert facts[child.pk].events == 0
@@ -80,13 +80,13 @@ def test_without_a_message_the_first_prompt_says_what_it_is_about():
     Run.objects.create(
         run_id="run_1", session=session, type="start_session", prompt="Do this", created_at=BEGAN
     )
-    assert facts_of(["ses_a"])["ses_a"].about == "Do this"
+    assert facts_of(["ses_a"])["ses_a"].title == "Do this"
 
 
 def test_a_message_too_long_to_decode_still_gives_its_beginning():
     session = make_session("ses_a")
     add_events(session, [said("user", "Read this: " + "x" * 9000)])
-    assert facts_of(["ses_a"])["ses_a"].about.startswith("Read this: xxx")
+    assert facts_of(["ses_a"])["ses_a"].title.startswith("Read this: xxx")
 
 
 @pytest.mark.parametrize(
@@ -231,5 +231,5 @@ def test_a_longer_list_than_is_counted_says_so(viewer, monkeypatch, query):
     answer = viewer.get(f"/ui/sessions/{query}&page=2")
     assert [row.session.pk for row in answer.context["rows"]] == [f"ses_{n:02}" for n in (5, 4, 3, 2, 1)]
     body = answer.content.decode()
-    assert "of the first 30 sessions; filters lead to more" in body
+    assert "of the first 30 sessions; filter to see more" in " ".join(body.split())
     assert '<span class="count">30+</span>' in body

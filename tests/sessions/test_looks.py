@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.timeline import Stored
-from dashboard import markdown
+from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import look_of
 from dashboard.looks.files import diff
+from dashboard.looks.inputs import judged_parts
+from dashboard.rendering import answers
+from dashboard.text import markdown
 
 
 def look(tool, given, came=None, error=None):
-    return look_of(tool, Stored(given, 0), None if came is None else Stored(came, 0), error)
+    return look_of(tool, StoredValue(given, 0), None if came is None else StoredValue(came, 0), error)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +111,51 @@ def test_unknown_languages_and_huge_code_are_shown_plain():
     assert "<span" not in markdown.colour("x = 1\n" * 9000, language="python")
 
 
-def test_only_short_texts_are_kept_in_memory() -> None:
-    def kept() -> int:
-        return markdown._render.cache_info().currsize + markdown._coloured.cache_info().currsize
+def test_a_text_is_drawn_once_however_often_it_is_shown(monkeypatch) -> None:
+    made = []
+    submit = answers._sandbox.submit
+    monkeypatch.setattr(answers._sandbox, "submit", lambda *a, **k: (made.append(a), submit(*a, **k))[1])
+    for _ in range(3):
+        markdown.render("**short, and new**")
+        markdown.colour("kept not, no lexer", language="klingon")
+    assert len(made) <= 2
 
-    before = kept()
-    markdown.colour("kept not, no lexer", language="klingon")
-    markdown.colour("y = 1\n" * 9000, language="python")
-    markdown.render("**long** " * 9000)
-    assert kept() == before
-    markdown.render("**short, and new**")
-    assert kept() == before + 1
+
+def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
+    monkeypatch.setattr(answers, "KEPT_BYTES", 10_000)
+    for number in range(50):
+        markdown.render(f"**text {number}** " + "x" * 900)
+    assert answers._answers._bytes <= 10_000
+    assert len(answers._answers._kept) < 12
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "label"),
+    [
+        ("Bash", {"command": "make", "timeout": 5}, "Command"),
+        ("shell", {"cmd": "make", "cwd": "/src"}, "Command"),
+        ("Edit", {"file_path": "/a", "old_string": "x", "new_string": "y", "replace_all": True}, "Change"),
+        ("str_replace", {"path": "/a", "old_str": "x", "new_str": "y"}, "Change"),
+        ("MultiEdit", {"file_path": "/a", "edits": [{"old_string": "x", "new_string": "y"}]}, "Change"),
+        ("Write", {"file_path": "/a", "content": "text"}, "Content"),
+    ],
+)
+def test_a_row_and_a_card_draw_the_same_of_an_input(tool, given, label):
+    row, card = look(tool, given).inputs, judged_parts(given)
+    assert (row[0].label, card[0].label) == (label, label)
+    assert (row[0].value, row[0].exact) == (card[0].value, False)
+    assert all(part.exact for part in card)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Edit", {"file_path": "/a", "old_string": "x", "new_string": "y", "why": "a rename"}),
+        ("NotebookEdit", {"notebook_path": "/a", "new_source": "1", "cell_id": "a rename"}),
+        ("Bash", {"command": "ls", "script": "a rename"}),
+        ("ExitPlanMode", {"plan": "Do it", "file": "a rename"}),
+        ("apply_patch", {"patch": "+a", "why": "a rename"}),
+    ],
+)
+def test_no_field_of_a_known_tool_is_left_out(tool, given):
+    assert any("a rename" in part.texts for part in look(tool, given).inputs)

@@ -10,11 +10,12 @@ import pytest
 import time_machine
 from django.test import Client
 
-from coordinator import silence
-from coordinator.actions import claude_code, housekeeping
-from coordinator.actions.claude_code import Whereabouts
-from coordinator.actions.events import NewEvent, record_events
+from coordinator.actions import housekeeping, reported_sessions
+from coordinator.actions.events import record_events
 from coordinator.models import AuditLog, Event, Run, Session
+from coordinator.sessions import silence
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import SessionLocation
 from tests.sessions.test_list import ask
 from tests.timelines import BEGAN, add_events, make_session, said
 
@@ -70,7 +71,7 @@ def test_long_silence_ends_it_in_the_timeline_and_in_the_audit_log(session: Sess
     assert (row.actor_id, row.target_id, row.reason) == (
         "system:housekeeping",
         "ses_a",
-        "Nothing was heard of it for 12 hours.",
+        "No activity for 12h 00m.",
     )
 
 
@@ -88,7 +89,7 @@ def test_silence_does_not_end_every_session(session: Session, why: str) -> None:
 
 def test_any_word_takes_up_what_silence_has_ended(session: Session) -> None:
     housekeeping.end_silent_sessions(LATE)
-    claude_code.heard("claude-1", Whereabouts(), LATE + MINUTE)
+    reported_sessions.active_session_for("claude-1", SessionLocation(), LATE + MINUTE)
     assert status(session) == "running"
     assert session.last_resumed_at == LATE + MINUTE
     assert AuditLog.objects.filter(event_type="SESSION_HEARD_AGAIN", target_id="ses_a").count() == 1
@@ -101,7 +102,7 @@ def test_a_late_word_does_not_take_up_what_its_agent_has_ended(session: Session)
         event_type="session_stop", session_id="ses_a", timestamp=BEGAN.isoformat(), reason="logout"
     )
     record_events([stop], BEGAN)
-    claude_code.heard("claude-1", Whereabouts(), LATE)
+    reported_sessions.active_session_for("claude-1", SessionLocation(), LATE)
     assert status(session) == "finished"
 
 

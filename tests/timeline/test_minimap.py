@@ -8,7 +8,15 @@ from itertools import pairwise
 import pytest
 
 from coordinator.models import Event, EventContext, PermissionContext, PermissionRequest, Session
-from coordinator.timeline import Filters, Timeline, counts_of, density, density_of
+from coordinator.sessions.timeline import (
+    Filters,
+    Timeline,
+    counts,
+    counts_of,
+    density,
+    density_of,
+    recent_counts,
+)
 from dashboard.timeline.minimap import minimap_of
 from dashboard.timeline.query import Query
 from tests.people import signed_in
@@ -20,6 +28,7 @@ BEGAN = datetime(2026, 11, 20, 9, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
     density._known.clear()
+    counts._lately.clear()
 
 
 def told(seconds: list[float], errors: set[int] = frozenset()) -> Session:  # type: ignore[assignment]
@@ -46,8 +55,8 @@ def us(second: float) -> int:
 
 
 def slots_of(session: Session):
-    counts = counts_of(session.pk)
-    return density_of(session.pk, total=counts.total, errors=counts.errors)
+    found = counts_of(session.pk)
+    return density_of(session.pk, total=found.total, errors=found.errors)
 
 
 def asked(session: Session, second: float, status: str) -> None:
@@ -123,7 +132,7 @@ def test_the_frame_stands_where_the_window_is() -> None:
     assert minimap is not None
     assert (minimap.x, round(minimap.width)) == (0, 10)
     assert abs(sum(one.width for one in minimap.slices) - 100) < 1
-    assert minimap.slices[0].says == "From 0:00, for 10.0 s: 10 events"
+    assert minimap.slices[0].label == "From 0:00, for 10.0 s: 10 events"
 
 
 def test_a_slice_leads_to_its_time_and_an_error_to_its_call() -> None:
@@ -144,3 +153,14 @@ def test_a_session_that_fits_on_its_page_has_no_strip() -> None:
     browser = signed_in("viewer")
     assert b'id="minimap"' not in browser.get(f"/ui/sessions/{session.pk}/").content
     assert browser.get(f"/ui/sessions/{session.pk}/-/minimap/").content.strip() == b""
+
+
+def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = told([0.0, 1.0])
+    clock = [1000.0]
+    monkeypatch.setattr(counts.time, "monotonic", lambda: clock[0])
+    assert recent_counts(session.pk).total == 2
+    Event.objects.create(session=session, event_type="message", timestamp="")
+    assert recent_counts(session.pk).total == 2
+    clock[0] += counts.LATELY + 1
+    assert recent_counts(session.pk).total == 3

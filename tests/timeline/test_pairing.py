@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.timeline import CallRow, Filters, Timeline, rows_of, rows_since
+from coordinator.sessions.timeline import CallRow, Filters, Timeline, rows_of, rows_since
 from tests.timelines import add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -139,9 +139,9 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
         session, [ended("Bash", {"c": 1}, "done", tool_use_id="a", at=5), said("assistant", "next", at=6)]
     )
     timeline = Timeline(session.pk)
-    new, completed = rows_since(timeline, timeline.arrived([row.id for row in late]), session)
-    assert [row.kind for row in new] == ["message"]
-    assert [(row.kind, row.state) for row in completed] == [("call", "done")]
+    arrived = rows_since(timeline, timeline.arrived([row.id for row in late]), session)
+    assert [row.kind for row in arrived.new] == ["message"]
+    assert [(row.kind, row.state) for row in arrived.completed] == [("call", "done")]
 
 
 def test_two_results_for_one_call_are_one_row(session):

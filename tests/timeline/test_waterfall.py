@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import instants
-from coordinator.timeline import Timeline, rows_of
+from coordinator.lib import instants
+from coordinator.sessions.timeline import Timeline, rows_of
 from dashboard.timeline.shown import shown
 from dashboard.timeline.waterfall import Scale, waterfall_of
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
@@ -49,7 +49,7 @@ def test_bars_stand_where_their_rows_happened():
     assert picture is not None
     assert [bar.kind for bar in picture.bars] == ["message user", "call done", "message assistant"]
     call = picture.bars[1]
-    assert call.says == "Bash x, 4.0 s"
+    assert call.label == "Bash x, 4.0 s"
     assert 0 < call.x < call.x + call.width < 100
     assert all(bar.x >= 0 and bar.x + bar.width <= 100.01 for bar in picture.bars)
 

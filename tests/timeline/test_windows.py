@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from coordinator.models import EventContext
-from coordinator.timeline import Filters, Place, Timeline
+from coordinator.sessions.timeline import EventPlace, Filters, Timeline
 from tests.timelines import add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -92,7 +92,7 @@ def test_a_window_around_an_event_holds_it_and_its_neighbours(session):
 
 def test_the_last_event_has_nothing_newer(session):
     rows = add_events(session, [said("user", str(n)) for n in range(4)])
-    window = Timeline(session.pk).after(Place(0, 0), 4)
+    window = Timeline(session.pk).after(EventPlace(0, 0), 4)
     assert ids_of(window) == [row.id for row in rows]
     assert not window.newer
     assert not window.older
@@ -133,7 +133,7 @@ def test_next_place_finds_the_errors_one_after_the_other(session):
     ]
     add_events(session, events)
     errors = Timeline(session.pk, Filters(errors=True))
-    first = errors.next_place(Place(0, 0))
+    first = errors.next_place(EventPlace(0, 0))
     assert first is not None
     second = errors.next_place(first)
     assert second is not None

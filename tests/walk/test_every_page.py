@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser import PHONE, Watch
+from tests.browser import PHONE, Watch, confirm_by_password
 from tests.served import Served, Template, manage, running
 from tests.walk.crawl import pages_from
 
@@ -122,8 +122,10 @@ def test_a_verdict_needs_no_script(served: Served, person_at: PersonAt) -> None:
     }
     machine = served.client(key="agent")
     request_id = machine.post("/api/permission-requests", json=asked).json()["request_id"]
-    page, _ = person_at(served, "approver", java_script_enabled=False)
+    page, watch = person_at(served, "approver", java_script_enabled=False)
+    watch.expect("403")  # what asks for the password
     page.goto("/ui/approvals/")
     card = page.locator("article").filter(has_text="/srv/without-a-script")
     card.get_by_role("button", name="Deny").click()
+    confirm_by_password(page, "approver")
     assert machine.get(f"/api/permission-requests/{request_id}").json()["status"] == "denied"

@@ -12,6 +12,7 @@ KEYS = ("run_id", "session_id", "runner_id", "name")
 # Not compared by value: row numbers, ages and how long this server's polls are.
 # The count has our starts in it.
 VARYING = {"id", "events_count", "seconds_since_heartbeat", "poll_timeout_seconds", "timeout_at"}
+STARTS = {"session_start", "run_start"}
 # Set where the original never did (a resumed session says when), or sooner than it did.
 MAY_BE_SET = {"last_resumed_at", "claimed_at", "runner_id", "started_at"}
 
@@ -65,8 +66,8 @@ def _of_lists(recorded: list[Any], ours: Any, at: str) -> Iterator[str]:
 
 def _of_events(recorded: list[dict[str, Any]], ours: list[dict[str, Any]], at: str) -> Iterator[str]:
     """Our coordinator writes the start of every run, and the executor's own word of it is not kept beside."""
-    theirs = [event for event in recorded if event["event_type"] != "session_start"]
-    rest = [event for event in ours if event["event_type"] != "session_start"]
+    theirs = [event for event in recorded if event["event_type"] not in STARTS]
+    rest = [event for event in ours if event["event_type"] not in STARTS]
     if len(ours) - len(rest) < len(recorded) - len(theirs):
         yield f"{at}: a start is missing"
     if len(rest) != len(theirs):

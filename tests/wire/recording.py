@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATH = Path(__file__).parent.parent / "data" / "wire" / "coordinator.jsonl"
+FOLDER = Path(__file__).parent.parent / "data" / "wire"
+SEED, HEAD = "coordinator", "head"  # the recorded version, and the newest one
 
 
 @dataclass(frozen=True)
@@ -43,27 +45,28 @@ class RecordedFrame:
     data: Any
 
 
-def exchanges() -> list[Exchange]:
+@cache
+def exchanges(name: str = SEED) -> list[Exchange]:
     """Return every request that the coordinator was sent, without what executors sent to their gateway."""
-    return [_exchange(line) for line in _lines() if line["hop"].endswith("->coordinator")]
+    return [_exchange(line) for line in _lines(name) if line["hop"].endswith("->coordinator")]
 
 
-def frames() -> list[RecordedFrame]:
+def frames(name: str = SEED) -> list[RecordedFrame]:
     """Return every frame that the coordinator sent."""
     return [
         RecordedFrame(line["scenario"][:2], line["stream"], line["frame"]["event"], line["frame"]["data"])
-        for line in _lines()
+        for line in _lines(name)
         if "frame" in line
     ]
 
 
-def scenarios() -> dict[str, str]:
+def scenarios(name: str = SEED) -> dict[str, str]:
     """Return the scenarios' titles by their two digits."""
-    return {line["scenario"][:2]: line["scenario"][3:] for line in _lines()}
+    return {line["scenario"][:2]: line["scenario"][3:] for line in _lines(name)}
 
 
-def _lines() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in PATH.read_text().splitlines()]
+def _lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
 
 
 def _exchange(line: dict[str, Any]) -> Exchange:

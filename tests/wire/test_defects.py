@@ -18,8 +18,10 @@ from django.utils import timezone
 
 from coordinator import settings as product_settings
 from coordinator.actions import events, keys, runners, runs
-from coordinator.actors import system
+from coordinator.identity.actors import system
 from coordinator.models import Run, Session
+from coordinator.runs.statuses import START
+from coordinator.sessions.events import NewEvent
 from tests.runs.fleet import NOON, OPERATOR, Fleet
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +60,7 @@ def fleet() -> Fleet:
 def send(session_id: str, *timestamps: str, **fields: Any) -> None:
     """Have events of a session recorded."""
     made = [
-        events.NewEvent(event_type="message", session_id=session_id, timestamp=at, reason=str(n), **fields)
+        NewEvent(event_type="message", session_id=session_id, timestamp=at, reason=str(n), **fields)
         for n, at in enumerate(timestamps)
     ]
     events.record_events(made, timezone.now())
@@ -146,7 +148,7 @@ def test_12_an_idle_poll_costs_the_same_however_long_the_history(fleet: Fleet) -
         Run(
             run_id=f"run_{n}",
             session_id=f"old{n % 600}",
-            type=runs.START,
+            type=START,
             prompt="x",
             status="completed",
             created_at=NOON,
@@ -164,7 +166,7 @@ def test_12_an_idle_poll_costs_the_same_however_long_the_history(fleet: Fleet) -
 def test_13_lists_are_bounded_and_page_to_their_end(api: Api) -> None:
     for n in range(7):
         runs.create(
-            kind=runs.START, prompt=str(n), by=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
+            kind=START, prompt=str(n), by=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
         )
     seen, cursor = [], ""
     while cursor is not None:
@@ -235,7 +237,7 @@ def test_the_result_is_the_last_word(api: Api, fleet: Fleet) -> None:
     fleet.complete(runner, run)
     path = f"/sessions/{run.session_id}/result"
     assert api("GET", path) == {"result": "a message", "result_text": "a message", "result_data": None}
-    newer = events.NewEvent(
+    newer = NewEvent(
         event_type="result",
         session_id=run.session_id,
         timestamp="2026-01-06T10:00:01Z",

@@ -60,7 +60,7 @@ def readme_curl(url: str, key: str) -> str:
     return command.replace("http://127.0.0.1:8765", url).replace("$KEY", key)
 
 
-def spoken(frames: Frames) -> list[str]:
+def name_in_calls(frames: Frames) -> list[str]:
     """What the stream has told of events, by their types."""
     return [data["data"]["event_type"] for _, event, data in list(frames.frames) if event == "event"]
 
@@ -78,8 +78,8 @@ def test_a_session_started_as_the_readme_says_runs_streams_and_finishes(short: S
         eventually(lambda: client.get(f"/sessions/{session_id}/status").json()["status"] == "finished")
         result = eventually(lambda: client.get(f"/sessions/{session_id}/result").json()["result"])
         assert result.startswith("[EXAMPLE] Received: ")
-        eventually(lambda: "session_stop" in spoken(frames))
-        assert spoken(frames) == ["session_start", "message", "message", "session_stop"]
+        eventually(lambda: "session_stop" in name_in_calls(frames))
+        assert name_in_calls(frames) == ["session_start", "message", "message", "session_stop"]
     frames.close()
 
 
@@ -90,13 +90,13 @@ def test_a_waiting_runner_gets_its_run_and_its_stop_at_once(short: Served) -> No
         began = time.monotonic()
         run = order(client, "[[delay:30]] slow")
         eventually(lambda: runner.took)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 4  # not at the end of the poll, which is held 5 s
         eventually(lambda: client.get(f"/runs/{run['run_id']}").json()["status"] == "running")
         time.sleep(0.3)
         began = time.monotonic()
         assert client.post(f"/sessions/{run['session_id']}/stop").json()["status"] == "stopping"
         assert eventually(ended(client, run["run_id"]))["status"] == "stopped"
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 4
 
 
 def test_five_callbacks_of_a_busy_parent_come_as_one(short: Served) -> None:
@@ -107,7 +107,7 @@ def test_five_callbacks_of_a_busy_parent_come_as_one(short: Served) -> None:
         body = {
             "type": "resume_session",
             "session_id": parent["session_id"],
-            "prompt": "[[delay:3]] busy parent",
+            "prompt": "[[delay:12]] busy parent",
         }
         busy = client.post("/runs", json=body).json()
         children = [
@@ -122,7 +122,7 @@ def test_five_callbacks_of_a_busy_parent_come_as_one(short: Served) -> None:
         for child in children:
             eventually(ended(client, child["run_id"]))
         assert ended(client, busy["run_id"])() is None, "the children are to end while their parent is busy"
-        eventually(lambda: "Multiple child" in runner.took[-1]["prompt"])
+        eventually(lambda: "Multiple child" in runner.took[-1]["prompt"], within=40)
         prompt = runner.took[-1]["prompt"]
         for n, child in enumerate(children):
             part = f"### Child: {child['session_id']} (completed)\n\n[EXAMPLE] Received: callback-{n:03}"

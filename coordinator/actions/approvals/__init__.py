@@ -1,22 +1,31 @@
-"""Permission requests: asked, decided, withdrawn, lapsed, revoked. Each is one compare-and-swap, audited.
+"""Permission requests: asked, decided, withdrawn, expired, revoked. Each is one compare-and-swap, audited.
 
 Only a signed-in person with the role approver decides; an API key never does. Who loses a race is told who won.
-What merely reads (where a request stands, what an approval covers) is `coordinator.approvals`.
+What merely reads (where a request stands, what an approval covers)
+is `coordinator.policy.approvals` and `coordinator.policy.coverage`.
 """
 
 from __future__ import annotations
 
-from coordinator.actions.approvals.asking import Ask, Asked, request
+from coordinator.actions.approvals.asking import AskResult, NewRequest, request
 from coordinator.actions.approvals.deciding import decide
-from coordinator.actions.approvals.ending import lapse_due, mark_seen, revoke, withdraw
-from coordinator.approvals import is_approved, verdict
+from coordinator.actions.approvals.ending import (
+    expire_due,
+    keep_to_their_requests,
+    mark_seen,
+    revoke,
+    withdraw,
+)
+from coordinator.policy.approvals import verdict
+from coordinator.policy.coverage import is_approved
 
 __all__ = [
-    "Ask",
-    "Asked",
+    "AskResult",
+    "NewRequest",
     "decide",
+    "expire_due",
     "is_approved",
-    "lapse_due",
+    "keep_to_their_requests",
     "mark_seen",
     "request",
     "revoke",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,22 +12,26 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from coordinator import approvals as rules
 from coordinator.actions import notifications
 from coordinator.actions.approvals import ending, rows
-from coordinator.actors import Actor, system
-from coordinator.approvals import Subject, Validity
-from coordinator.errors import Conflict, Invalid, TooLarge
+from coordinator.errors import Conflict, Invalid, TooLarge, TooMany
+from coordinator.identity.actors import Actor, system
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
+from coordinator.policy import approvals as rules
+from coordinator.policy import coverage
+from coordinator.policy.approvals import Scope, Subject, Validity, call_digest, old_digest
+from coordinator.policy.coverage import Requester
+from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import without_secrets
 
 LONGEST_TEXT = 20_000
 LARGEST_INPUT = 1_000_000
 AUTO_APPROVER = "YOLO"
+RETRY_AFTER = 30  # seconds; people decide, so nobody knows
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class NewRequest:
     """What an agent asks for, before there is a row for it."""
 
     subject: Subject
@@ -38,51 +42,102 @@ class Ask:
     event_id: int | None = None
     deadline: datetime | None = None
     idempotency_key: str | None = None
+    folder: str | None = None
+    host: str | None = None
+
+    def requester(self, by: Actor) -> Requester:
+        return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The request that answers an `Ask`; `created` is false where it joined one that stood already."""
+class AskResult:
+    """The request that answers an `NewRequest`; `created` is false where it joined one that stood already."""
 
     request: PermissionRequest
     created: bool
 
 
-def request(ask: Ask, *, by: Actor, now: datetime | None = None) -> Asked:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question ready to be stored: what is shown of it, and the digests of what was asked, made unmasked.
+
+    Twins share `pending_key`: the same asker asks for the same, in the same place, with the same rules on offer.
+    """
+
+    shown: NewRequest
+    subject: Subject
+    by: Actor
+    requester: Requester
+    call: str
+    pending_key: str
+    idempotency_key: str | None
+
+
+def request(ask: NewRequest, *, by: Actor, now: datetime | None = None) -> AskResult:
     """Ask a person for a permission.
 
     The same asker's same question while it is pending joins the request that stands; one that an approval in
     force covers is answered by that approval. Raises Invalid for what cannot be accepted, TooLarge for what
-    nobody can judge, Conflict for an idempotency key that was used for another question.
+    nobody can judge, Conflict for an idempotency key that was used for another question, TooMany for an asker
+    who has as many requests waiting as one may.
     """
     now = now or timezone.now()
     check(ask, now)
-    ask = _shown(ask)
+    question = _question(replace(ask, folder=without_secrets(ask.folder)), by)
     for _attempt in range(5):
         with transaction.atomic():
-            found = _standing_answer(ask, by, now)
+            found = _standing_answer(question, now)
             if found is not None:
-                return Asked(found, created=False)
+                return AskResult(found, created=False)
+            _require_room(by, now)
             try:
                 with transaction.atomic():
-                    return Asked(_create(ask, by, now), created=True)
+                    return AskResult(_create(question, now), created=True)
             except IntegrityError:
                 # A twin was first: its row is committed by now, so the next look joins it.
-                _forget_orphan(ask, by)
-    raise Conflict("The same request is being opened and closed too fast to join. Ask again.")
+                _forget_orphan(question)
+    raise Conflict("This request was closed while it was being asked again. Send it once more.")
 
 
-def _shown(ask: Ask) -> Ask:
+def _question(ask: NewRequest, by: Actor) -> _Question:
     """Return the question as it is stored and judged: without its secrets. Raises TooLarge."""
-    return replace(
+    requester, call = ask.requester(by), call_digest(ask.subject)
+    offered = ask.metadata.get("permission_suggestions") if isinstance(ask.metadata, dict) else None
+    known = ask.idempotency_key
+    shown = replace(
         ask,
         subject=ask.subject.shown(),
         justification=without_secrets(ask.justification, judged=True),
         metadata=without_secrets(ask.metadata, judged=True),
     )
+    return _Question(
+        shown,
+        ask.subject,
+        by,
+        requester,
+        call,
+        pending_key=keyed_digest("pending", str(by), *astuple(requester), call, offered),
+        idempotency_key=rules.digest(str(by), known) if known is not None else None,
+    )
 
 
-def check(ask: Ask, now: datetime) -> None:
+def _require_room(by: Actor, now: datetime) -> None:
+    """Raise TooMany where the asker has as many requests waiting as one may: others must be seen beside them.
+
+    Those who ask at the same instant may pass it together, by as many as there are threads.
+    """
+    mine = PermissionRequest.objects.waiting(now).filter(
+        context__requested_by=str(by), context__pending_key__isnull=False
+    )
+    if mine.count() >= settings.MAX_PENDING_REQUESTS:
+        raise TooMany(
+            f"{settings.MAX_PENDING_REQUESTS} requests of {by} already wait for a person, which is "
+            "the limit. Wait until some are decided, or withdraw some.",
+            retry_after=RETRY_AFTER,
+        )
+
+
+def check(ask: NewRequest, now: datetime) -> None:
     """Raise Invalid or TooLarge for a question that a person could not judge."""
     for name, text in (
         ("plugin_id", ask.subject.plugin_id),
@@ -90,9 +145,9 @@ def check(ask: Ask, now: datetime) -> None:
         ("justification", ask.justification),
     ):
         if not text.strip():
-            raise Invalid(f"{name} must say something: a person decides by it.")
+            raise Invalid(f"{name} must not be empty: a person decides by it.")
     if ask.deadline is not None and ask.deadline <= now:
-        raise Invalid("The deadline lies in the past: nobody could decide in time.")
+        raise Invalid("The deadline is in the past. Choose a later one.")
     texts = (
         ask.justification,
         ask.subject.plugin_id,
@@ -100,49 +155,55 @@ def check(ask: Ask, now: datetime) -> None:
         ask.subject.target_resource,
     )
     if any(len(text or "") > LONGEST_TEXT for text in texts):
-        raise TooLarge(f"No text of a request may be longer than {LONGEST_TEXT} characters.")
+        raise TooLarge(f"Each text of a request may have at most {LONGEST_TEXT} characters.")
     if len(rules.canonical(ask.subject.tool_input)) > LARGEST_INPUT:
         raise TooLarge(
-            f"tool_input is over {LARGEST_INPUT} bytes: nobody can judge that. Name a file instead."
+            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a file instead."
         )
 
 
-def _standing_answer(ask: Ask, by: Actor, now: datetime) -> PermissionRequest | None:
+def _standing_answer(question: _Question, now: datetime) -> PermissionRequest | None:
     """Return the row that already answers this question, if any."""
-    if ask.idempotency_key is not None:
-        told = (
-            PermissionRequest.objects.with_context()
-            .filter(context__idempotency_key=_idempotency(ask, by))
-            .first()
-        )
-        if told is not None:
-            if rules.subject_of(told).key != ask.subject.key:
-                raise Conflict("This idempotency_key was used for another request.")
-            return told
-    twin = PermissionRequest.objects.with_context().filter(context__pending_key=_pending_key(ask, by)).first()
+    requests = PermissionRequest.objects.with_context()
+    if question.idempotency_key is not None:
+        earlier = requests.filter(context__idempotency_key=question.idempotency_key).first()
+        if earlier is not None:
+            if not _asks_the_same(earlier, question):
+                raise Conflict("This idempotency_key was already used for a different request.")
+            return earlier
+    twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
         if rules.standing(twin, now).waiting:
             return twin
-        ending.lapse(twin, now)
-    approval = rules.approval_for(ask.subject, ask.agent_id, now)
+        ending.expire(twin, now)
+    approval = coverage.approval_for(question.subject, question.requester, now)
     if approval is not None:
-        rows.record(
-            "PERMISSION_APPROVAL_USED", approval, by, "allowed", now, metadata={"agent_id": ask.agent_id}
-        )
+        used = {"agent_id": question.requester.agent_id, "session_id": question.requester.session_id}
+        rows.record("PERMISSION_APPROVAL_USED", approval, question.by, "allowed", now, metadata=used)
     return approval
 
 
-def _forget_orphan(ask: Ask, by: Actor) -> None:
+def _asks_the_same(row: PermissionRequest, question: _Question) -> bool:
+    """Say whether the row is the same call by the same asker in the same place; older rows do not say the place."""
+    if row.context.scope is None:
+        return row.context.subject_key in (question.call, old_digest(question.subject))
+    return row.context.subject_key == question.call and coverage.requester_of(row) == question.requester
+
+
+def _forget_orphan(question: _Question) -> None:
     """Free the keys of a context whose request is gone: a program without foreign keys (SQLite's own default)
     has deleted the row, and nothing could ever be asked again."""
-    ours = Q(pending_key=_pending_key(ask, by)) | Q(idempotency_key=_idempotency(ask, by))
+    ours = Q(pending_key=question.pending_key)
+    if question.idempotency_key is not None:
+        ours |= Q(idempotency_key=question.idempotency_key)
     PermissionContext.objects.filter(
         ours, ~Exists(PermissionRequest.objects.filter(request_id=OuterRef("pk")))
     ).delete()
 
 
-def _create(ask: Ask, by: Actor, now: datetime) -> PermissionRequest:
-    subject, auto = ask.subject, ask.subject.permission_type in settings.AUTO_APPROVE_TYPES
+def _create(question: _Question, now: datetime) -> PermissionRequest:
+    ask, by, subject = question.shown, question.by, question.shown.subject
+    auto = subject.permission_type in settings.AUTO_APPROVE_TYPES
     row = PermissionRequest.objects.create(
         request_id=f"req_{uuid.uuid4().hex[:12]}",
         created_at=now,
@@ -165,9 +226,12 @@ def _create(ask: Ask, by: Actor, now: datetime) -> PermissionRequest:
         event_id=ask.event_id,
         tool_name=subject.tool_name,
         tool_input=subject.tool_input,
-        subject_key=subject.key,
-        pending_key=None if auto else _pending_key(ask, by),
-        idempotency_key=_idempotency(ask, by) if ask.idempotency_key is not None else None,
+        folder=ask.folder,
+        host=ask.host,
+        subject_key=question.call,
+        scope=Scope.CALL,
+        pending_key=None if auto else question.pending_key,
+        idempotency_key=question.idempotency_key,
         deadline=ask.deadline,
         needed=2 if subject.permission_type in settings.TWO_PERSON_TYPES else 1,
         validity=Validity.ONCE if auto else None,
@@ -188,11 +252,3 @@ def _owner(by: Actor) -> str | None:
         return by.name
     made_by = ApiKey.objects.filter(name=by.name).values_list("created_by", flat=True).first() or ""
     return made_by.removeprefix("user:") if by.kind == "key" and made_by.startswith("user:") else None
-
-
-def _pending_key(ask: Ask, by: Actor) -> str:
-    return rules.digest(str(by), ask.agent_id, ask.session_id, ask.subject.key)
-
-
-def _idempotency(ask: Ask, by: Actor) -> str:
-    return rules.digest(str(by), ask.idempotency_key)

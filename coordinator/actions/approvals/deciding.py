@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -10,15 +10,17 @@ from typing import Any, Literal
 from django.conf import settings
 from django.utils import timezone
 
-from coordinator import approvals as rules
-from coordinator.access_requests import wish_of
 from coordinator.actions import access_requests, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
-from coordinator.approvals import Validity
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, SignalboxError
+from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.roles import APPROVER, has_role
+from coordinator.policy import approvals as rules
+from coordinator.policy import coverage, tool_rules
+from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.approvals import Scope, Validity
+from coordinator.secrets.masking import masks_in
 
 
 def decide(
@@ -28,26 +30,30 @@ def decide(
     verdict: Literal["approved", "denied"],
     reason: str | None = None,
     validity: Validity = Validity.ONCE,
+    scope: Scope = Scope.CALL,
+    judged: str | None = None,
     grant: bool = False,
-    answer: Mapping[str, Any] | None = None,
+    added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
 
-    `answer` is what the asker is told beside the verdict, such as an edited input; whoever asks knows its form.
+    `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says.
+    `judged` is the digest of what the person saw (policy.approvals.judged_digest): a request that is not that any
+    more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
+    asker is told beside an approval, such as an edited input, from the row as it is held.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
     anyone but an approver (and, where so set, for the one who asked), NotFound, and Conflict for a request
     that is decided, withdrawn or past its deadline, saying by whom. A refused attempt is audited. Leave `now`
     out but where a clock of its own is wanted: the time that counts is when the row is ours.
     """
-    if verdict not in ("approved", "denied"):
-        raise Invalid("A request is approved or denied, nothing else.")
+    if verdict not in rules.DECIDED:
+        raise Invalid("A request can only be approved or denied.")
     if grant and verdict == "denied":
         raise BadRequest("A denied request cannot grant anything.")
-    vote = _Vote(
-        by.get_username(), verdict, Validity(validity), (reason or "").strip() or None, grant, answer
-    )
+    reason = (reason or "").strip() or None
+    vote = _Vote(by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added)
     return rows.keeping_refusals(lambda: _decide(request_id, by, vote, now))
 
 
@@ -56,9 +62,11 @@ class _Vote:
     voter: str
     verdict: str
     validity: Validity
+    scope: Scope
+    judged: str | None
     reason: str | None
     grant: bool
-    answer: Mapping[str, Any] | None = None
+    added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None
 
 
 def _decide(
@@ -66,9 +74,10 @@ def _decide(
 ) -> PermissionRequest | SignalboxError:
     row = rows.locked(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
-    if vote.validity is Validity.ONCE and wish_of(row) is not None:
-        vote = replace(vote, validity=Validity.HOUR)  # a grant is for a time: once would be over as it begins
-    refusal = _may_not_decide(row, by) or rows.cannot_be_decided(row, now)
+    if wanted_access_of(row) is not None:  # a grant is for a time, and for all that its agent does
+        hour = vote.validity is Validity.ONCE
+        vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
+    refusal = _may_not_decide(row, by) or rows.cannot_be_decided(row, now) or _not_as_judged(row, vote)
     if refusal is not None:
         return rows.refused(row, by, vote.verdict, refusal, now)
     if vote.verdict == "approved" and rules.needed(row) > 1:
@@ -78,10 +87,30 @@ def _decide(
 
 def _may_not_decide(row: PermissionRequest, by: Person) -> SignalboxError | None:
     if not has_role(by, APPROVER):
-        return Forbidden("Deciding takes the role approver.")
+        return Forbidden("You need the role approver to decide requests.")
     context = rules.context_of(row)
     if not settings.DECIDE_OWN_REQUESTS and context is not None and context.owner == by.get_username():
-        return Forbidden("You asked for this yourself (or your key did): somebody else must decide.")
+        return Forbidden("You, or a key that you made, asked for this. Somebody else must decide.")
+    return None
+
+
+def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None:
+    """Return why the vote does not fit the request that is held: it is not what was seen, or has no such scope."""
+    if vote.judged is not None and vote.judged != rules.judged_digest(row):
+        return Conflict(
+            "Nothing was decided: the request is not what your page showed. Reload the "
+            "page and look at it again."
+        )
+    if vote.verdict == "denied":
+        return None
+    if (vote.scope is Scope.CALL) != (vote.validity is Validity.ONCE):
+        return BadRequest(
+            "An approval of one call takes no validity. An approval that covers more needs one."
+        )
+    if vote.scope not in coverage.requester_of(row).scopes:
+        return BadRequest(
+            "Nothing was decided: the request names no session or folder that the approval could cover."
+        )
     return None
 
 
@@ -91,12 +120,22 @@ def _vote_to_approve(
     """Count one of several approvals; the last one needed closes the request with all names."""
     earlier = list(PermissionVote.objects.filter(request=row).order_by("id"))
     if any(other.voter == vote.voter for other in earlier):
-        refusal = Conflict("You have approved this already. It takes somebody else as well.")
+        refusal = Conflict("You have already approved this. A second person must approve it too.")
+        return rows.refused(row, by, vote.verdict, refusal, now)
+    if vote.added is not None:
+        vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
+    judged = rules.judged_digest(row)
+    if any(other.judged not in (None, judged) for other in earlier):
+        refusal = Conflict(
+            "The request has changed since it was first approved. Deny it; the agent can ask again."
+        )
         return rows.refused(row, by, vote.verdict, refusal, now)
     PermissionVote.objects.create(
         request=row,
         voter=vote.voter,
         validity=vote.validity,
+        scope=vote.scope,
+        judged=judged,
         reason=vote.reason,
         wants_grant=vote.grant,
         at=now,
@@ -104,16 +143,27 @@ def _vote_to_approve(
     if len(earlier) + 1 < rules.needed(row):
         # The row is touched so that every open card is told that one approval is in.
         PermissionRequest.objects.filter(pk=row.pk).update(status="pending")
-        rows.record("PERMISSION_REQUEST_VOTED", row, rows.actor_of(by), "allowed", now, reason=vote.reason)
+        rows.record(
+            "PERMISSION_REQUEST_VOTED",
+            row,
+            rows.actor_of(by),
+            "allowed",
+            now,
+            reason=vote.reason,
+            metadata=_evidence(row),
+        )
         return row
     return _close(row, by, _joint(vote, earlier), (*(other.voter for other in earlier), vote.voter), now)
 
 
 def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
-    """Return what all voters agreed to: the shortest validity, a grant only if everyone wished it."""
-    validity = vote.validity
+    """Return what all voters agreed to: the shortest validity, the narrowest scope, a grant if everyone wished it."""
+    validity, scope = vote.validity, vote.scope
     for other in earlier:
         validity = rules.shorter(validity, Validity(other.validity))
+        scope = rules.narrower(scope, Scope(other.scope or Scope.EVERYWHERE))
+    if validity is Validity.ONCE or scope is Scope.CALL:
+        validity, scope = Validity.ONCE, Scope.CALL
     said = [f"{other.voter}: {other.reason}" for other in earlier if other.reason]
     reason = (
         "; ".join([*said, *([f"{vote.voter}: {vote.reason}"] if vote.reason else [])])
@@ -123,6 +173,7 @@ def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
     return replace(
         vote,
         validity=validity,
+        scope=scope,
         reason=reason,
         grant=vote.grant and all(other.wants_grant for other in earlier),
     )
@@ -132,6 +183,8 @@ def _close(
     row: PermissionRequest, by: Person, vote: _Vote, names: tuple[str, ...], now: datetime
 ) -> PermissionRequest | SignalboxError:
     approved = vote.verdict == "approved"
+    added = dict(vote.added(row) or {}) if approved and vote.added is not None else {}
+    cover_key = _cover_key(row, vote.scope, added) if approved else None
     before = rows.snapshot(row)
     won = rows.swap(
         row,
@@ -150,11 +203,13 @@ def _close(
         closed_by=str(rows.actor_of(by)),
         reason=vote.reason,
         validity=vote.validity if approved else None,
+        scope=vote.scope if approved else Scope.CALL,
+        cover_key=cover_key,
         granted=vote.grant,
-        answer=vote.answer,
+        answer=added or None,
     )
     if approved:
-        access_requests.give(row, by=rows.actor_of(by), now=now, reason=vote.reason)
+        access_requests.create_grant(row, by=rows.actor_of(by), now=now, reason=vote.reason)
     if vote.grant:
         plugin_permissions.grant(
             row.plugin_id, row.permission_type, by=rows.actor_of(by), now=now, reason=vote.reason
@@ -167,6 +222,26 @@ def _close(
         now,
         reason=vote.reason,
         metadata={"before": before, "after": rows.snapshot(row), "decided_by": list(names)}
-        | ({"answer": dict(vote.answer)} if vote.answer else {}),
+        | _evidence(row)
+        | ({"scope": vote.scope.value} if approved else {})
+        | ({"answer": added} if added else {}),
     )
     return row
+
+
+def _evidence(row: PermissionRequest) -> dict[str, Any]:
+    """Return what the decision's audit entry says of its grounds: what was judged, and the rules at that time."""
+    return rules.told_in_audit(row) | {"rules_version": tool_rules.version(tool_rules.saved())}
+
+
+def _cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:
+    """Return the digest by which later requests find this approval. An edited one is of the edited input only."""
+    call = rules.call_of(row)
+    if "updated_input" in added:
+        edited = replace(rules.subject_of(row), tool_input=added["updated_input"])
+        if scope is not Scope.CALL and masks_in([edited.target_resource, edited.tool_input]):
+            raise BadRequest(
+                "An edited call that holds masked secrets can only be approved for this one call."
+            )
+        call = rules.call_digest(edited)
+    return coverage.cover_key(call, coverage.requester_of(row), scope)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from django.db import transaction
 from django.utils import timezone
 
-from coordinator import approvals as rules
 from coordinator.actions import access_requests, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
-from coordinator.actors import Actor, system
-from coordinator.errors import Conflict, Forbidden, SignalboxError
+from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
+from coordinator.identity.actors import Actor, system
+from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
-from coordinator.roles import APPROVER, has_role
+from coordinator.policy import approvals as rules
+from coordinator.secrets.masking import without_secrets
 
 
 def withdraw(
@@ -28,9 +31,10 @@ def withdraw(
     """Take back a waiting request: its asker went away or was answered elsewhere.
 
     Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless. Raises NotFound,
-    Forbidden, and Conflict for a request that was decided or has lapsed.
+    Forbidden, and Conflict for a request that was decided or has expired.
     """
     now = now or timezone.now()
+    reason = without_secrets(reason)
     return rows.keeping_refusals(lambda: _withdraw(request_id, by, may_all, reason, now))
 
 
@@ -41,7 +45,7 @@ def _withdraw(
     context = rules.context_of(row)
     if not may_all and (context is None or context.requested_by != str(by)):
         refusal: SignalboxError = Forbidden(
-            "Only who asked may withdraw a request, or a key of scope operator."
+            "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
         return rows.refused(row, by, "withdrawn", refusal, now)
     if row.status == "withdrawn":
@@ -57,20 +61,22 @@ def _withdraw(
     return row
 
 
-def lapse_due(now: datetime | None = None) -> int:
+def expire_due(now: datetime | None = None) -> int:
     """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
     now = now or timezone.now()
     due = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
-    return sum(_lapse_one(request_id, now) for request_id in due.values_list("request_id", flat=True))
+    return sum(_expire_one(request_id, now) for request_id in due.values_list("request_id", flat=True))
 
 
-def _lapse_one(request_id: str, now: datetime) -> bool:
-    with transaction.atomic():
+def _expire_one(request_id: str, now: datetime) -> bool:
+    # Gone meanwhile, or another program's row whose id no text equals: the next has its turn all the same.
+    with suppress(NotFound), transaction.atomic():
         row = rows.locked(request_id)
-        return row.status == "pending" and not rules.standing(row, now).waiting and lapse(row, now)
+        return row.status == "pending" and not rules.standing(row, now).waiting and expire(row, now)
+    return False
 
 
-def lapse(row: PermissionRequest, now: datetime) -> bool:
+def expire(row: PermissionRequest, now: datetime) -> bool:
     """Close one request past its deadline; false where somebody else closed it first."""
     before = rows.snapshot(row)
     if not rows.swap(row, status="expired"):
@@ -97,7 +103,9 @@ def _revoke(
 ) -> PermissionRequest | SignalboxError:
     row = rows.locked(request_id)
     if not has_role(by, APPROVER):
-        return rows.refused(row, by, "revoked", Forbidden("Revoking takes the role approver."), now)
+        return rows.refused(
+            row, by, "revoked", Forbidden("You need the role approver to revoke approvals."), now
+        )
     if not rules.can_revoke(row, now):
         story = rules.story(row, now)
         return rows.refused(row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now)
@@ -108,7 +116,7 @@ def _revoke(
     context = rules.context_of(row) or rows.late_context(row)
     context.revoked_at, context.revoked_by, context.revoke_reason = now, by.get_username(), reason
     context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
-    access_requests.take_back(row, by=rows.actor_of(by), now=now, reason=reason)
+    access_requests.end_grant(row, by=rows.actor_of(by), now=now, reason=reason)
     if context.granted and plugin_permissions.has(row.plugin_id, row.permission_type):
         plugin_permissions.revoke(
             row.plugin_id, row.permission_type, by=rows.actor_of(by), now=now, reason=reason
@@ -126,3 +134,9 @@ def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None
         shown = PermissionRequest.objects.filter(request_id__in=request_ids).values("request_id")
         unseen = PermissionContext.objects.filter(pk__in=shown, seen_at__isnull=True)
         unseen.update(seen_at=now or timezone.now(), seen_by=by.get_username())
+
+
+def keep_to_their_requests(request_ids: Sequence[str]) -> None:
+    """Have approvals that another program wrote count for their own request alone."""
+    for row in PermissionRequest.objects.filter(request_id__in=request_ids, context=None):
+        rows.late_context(row)

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 
-from coordinator import approvals as rules
-from coordinator import meters
 from coordinator.actions import audit
-from coordinator.actors import Actor, person
 from coordinator.errors import Conflict, NotFound, SignalboxError
+from coordinator.identity.actors import Actor, person
+from coordinator.lib import meters
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy import approvals as rules
+from coordinator.policy.coverage import UNKNOWN
 
 Person = User | AnonymousUser
 T = TypeVar("T")
@@ -30,10 +31,13 @@ def cannot_be_decided(row: PermissionRequest, now: datetime) -> SignalboxError |
 
 
 def locked(request_id: str) -> PermissionRequest:
-    """Return the row, held until the transaction ends. (On SQLite the transaction itself holds everything.)"""
+    """Return the row with its context, held until the transaction ends. (On SQLite the transaction holds all.)"""
     row = PermissionRequest.objects.select_for_update().filter(request_id=request_id).first()
     if row is None:
         raise NotFound("No such permission request.")
+    context = PermissionContext.objects.select_for_update().filter(request=row).first()
+    if context is not None:
+        row.context = context
     return row
 
 
@@ -65,10 +69,13 @@ def close_context(row: PermissionRequest, **values: Any) -> None:
 
 def late_context(row: PermissionRequest) -> PermissionContext:
     """Give a row that another program wrote the context it lacks."""
-    subject = rules.subject_of(row)
     deadline = row.expires_at if isinstance(row.expires_at, datetime) and row.status == "pending" else None
     return PermissionContext.objects.create(
-        request=row, requested_by="unknown", subject_key=subject.key, deadline=deadline
+        request=row,
+        requested_by=UNKNOWN,
+        subject_key=rules.call_of(row),
+        scope=rules.Scope.CALL,
+        deadline=deadline,
     )
 
 

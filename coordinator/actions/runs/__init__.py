@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import claim_next, claimable, unclaim
 from coordinator.actions.runs.holding import IMPORTED, hold, release
 from coordinator.actions.runs.loss import end_unconfirmed_stop, finish_unreported, give_up_waiting, recover
 from coordinator.actions.runs.machine import (
-    ACTIVE,
     AFTERWARDS,
     NOBODY_CAME,
-    OPEN,
-    RESUME,
-    START,
-    START_EVENTS,
-    STOP_EVENTS,
     UNCONFIRMED_STOP,
-    has_said,
+    deliver_callbacks,
+    has_event_since,
     lock_session,
-    tell_parent,
     write_event,
 )
 from coordinator.actions.runs.ordering import create
 from coordinator.actions.runs.reports import completed, failed, started, stopped
-from coordinator.actions.runs.stopping import Stop, stop, stop_session
+from coordinator.actions.runs.stopping import StopResult, stop, stop_session
+from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, START, START_EVENTS, STOP_EVENTS
 
 __all__ = [
     "ACTIVE",
@@ -35,16 +31,18 @@ __all__ = [
     "START_EVENTS",
     "STOP_EVENTS",
     "UNCONFIRMED_STOP",
-    "Stop",
+    "StopResult",
     "claim_next",
     "claimable",
     "completed",
     "create",
+    "deliver_callbacks",
     "end_unconfirmed_stop",
+    "executors",
     "failed",
     "finish_unreported",
     "give_up_waiting",
-    "has_said",
+    "has_event_since",
     "hold",
     "lock_session",
     "recover",
@@ -53,7 +51,6 @@ __all__ = [
     "stop",
     "stop_session",
     "stopped",
-    "tell_parent",
     "unclaim",
     "write_event",
 ]

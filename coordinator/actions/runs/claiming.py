@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from coordinator import demands
 from coordinator.actions import writers
-from coordinator.actions.runs.machine import ACTIVE, active, locked, move, no_match_timeout
-from coordinator.models import HeldRun, Run, Runner
+from coordinator.actions.runs.machine import active, locked, move, no_match_timeout
+from coordinator.errors import NotFound
+from coordinator.models import HeldRun, LivingExecutor, Run, Runner
+from coordinator.models.runners import AUTONOMOUS
+from coordinator.runs import demands
+from coordinator.runs.statuses import ACTIVE
+
+PAGE = 200  # runs read at a time
 
 
 def claim_next(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
-    for run_id, wanted in claimable().values_list("run_id", "demands").iterator(chunk_size=200):
-        if demands.meets(runner, wanted) and (run := _claim(run_id, runner, now)):
+    for run_id, wanted, agent in _waiting(runner):
+        if demands.meets(runner, wanted) and _brings(runner, agent) and (run := _claim(run_id, runner, now)):
             return run
     return None
+
+
+def _brings(runner: Runner, agent: str | None) -> bool:
+    """A procedural agent runs where it came from."""
+    return runner.executor_type == AUTONOMOUS or any(one["name"] == agent for one in runner.agents)
+
+
+def _waiting(runner: Runner) -> Iterator[tuple[str, Any, str | None]]:
+    """Yield id, demands and agent of the claimable runs, oldest first, each page read whole before its first run.
+
+    A session whose process waits with another runner is resumed there.
+
+    With a cursor left open SQLite refuses the claim: a read cannot become a write once somebody else has written.
+    """
+    elsewhere = LivingExecutor.objects.filter(pk=OuterRef("session_id")).exclude(runner_id=runner.runner_id)
+    rows, ahead = claimable().filter(~Exists(elsewhere)).order_by("created_at", "run_id"), Q()
+    columns = ("run_id", "demands", "agent_name", "created_at__text")
+    while page := list(rows.filter(ahead).values_list(*columns)[:PAGE]):
+        for run_id, wanted, agent, _created_at in page:
+            yield run_id, wanted, agent
+        last_id, _, _, last_at = page[-1]
+        ahead = Q(created_at__text__gt=last_at) | Q(created_at__text=last_at, run_id__gt=last_id)
 
 
 def claimable() -> QuerySet[Run]:
@@ -37,11 +66,17 @@ def claimable() -> QuerySet[Run]:
 
 
 def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
+    """Claim one run; None where it is taken, held or deleted meanwhile."""
     with transaction.atomic():
-        run, session = locked(run_id)
+        try:
+            run, session = locked(run_id)
+        except NotFound:
+            return None
         if active(session.session_id).exists():
             return None
         if HeldRun.objects.filter(pk=run_id).exists():
+            return None
+        if LivingExecutor.objects.filter(pk=session.pk).exclude(runner_id=runner.runner_id).exists():
             return None
         if not move(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
@@ -52,7 +87,10 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
 def unclaim(run_id: str, runner_id: str, now: datetime) -> None:
     """Put a run back that `runner_id` claimed but never got or never started. Otherwise changes nothing."""
     with transaction.atomic():
-        run, _session = locked(run_id)
+        try:
+            run, _session = locked(run_id)
+        except NotFound:  # deleted meanwhile
+            return
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:
             return
         timeout_at = now + no_match_timeout() if run.demands else None

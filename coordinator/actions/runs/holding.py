@@ -8,12 +8,13 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.runs.machine import OPEN, locked, no_match_timeout
-from coordinator.actors import Actor
+from coordinator.actions.runs.machine import locked, no_match_timeout
 from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor
 from coordinator.models import HeldRun, Run
+from coordinator.runs.statuses import OPEN
 
-IMPORTED = "It was open in the database that it came from."
+IMPORTED = "It had not ended in the imported database."
 
 
 def hold(run_ids: Iterable[str], *, why: str, now: datetime) -> int:

@@ -1,14 +1,18 @@
-"""What time and loss bring about; called by actions.housekeeping and actions.runners."""
+"""Runs that time out or lose their runner; called by actions.housekeeping and actions.runners."""
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 
 from django.db import transaction
 
+from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import unclaim
-from coordinator.actions.runs.machine import ACTIVE, NOBODY_CAME, UNCONFIRMED_STOP, active, end, locked
+from coordinator.actions.runs.machine import NOBODY_CAME, UNCONFIRMED_STOP, active, end, locked
+from coordinator.errors import NotFound
 from coordinator.models import Run, Session, StopCommand
+from coordinator.runs.statuses import ACTIVE
 
 
 def give_up_waiting(run_id: str, now: datetime) -> bool:
@@ -36,6 +40,7 @@ def end_unconfirmed_stop(run_id: str, now: datetime) -> bool:
         run, session = locked(run_id)
         if run.status != Run.Status.STOPPING:
             return False
+        executors.has_ended(session.session_id)
         return end(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
 
 
@@ -44,10 +49,21 @@ def recover(runner_id: str, reason: str, now: datetime) -> None:
     held = Run.objects.filter(runner_id=runner_id, status__in=ACTIVE).order_by("created_at")
     for run_id in list(held.values_list("run_id", flat=True)):
         unclaim(run_id, runner_id, now)
-        with transaction.atomic():
-            run, session = locked(run_id)
-            if run.runner_id == runner_id and run.status == Run.Status.RUNNING:
-                end(run, session, Run.Status.FAILED, now, error=reason)
-            elif run.runner_id == runner_id and run.status == Run.Status.STOPPING:
-                end(run, session, Run.Status.STOPPED, now, error=reason)
+        with contextlib.suppress(NotFound):  # deleted meanwhile: nothing is left to recover
+            _end_lost(run_id, runner_id, reason, now)
+    with contextlib.suppress(NotFound):
+        executors.lost(runner_id)
     StopCommand.objects.filter(runner_id=runner_id).delete()
+
+
+def _end_lost(run_id: str, runner_id: str, reason: str, now: datetime) -> None:
+    with transaction.atomic():
+        run, session = locked(run_id)
+        if run.runner_id != runner_id:
+            return
+        if run.status == Run.Status.RUNNING:
+            executors.has_ended(session.session_id)
+            end(run, session, Run.Status.FAILED, now, error=reason)
+        elif run.status == Run.Status.STOPPING:
+            executors.has_ended(session.session_id)
+            end(run, session, Run.Status.STOPPED, now, error=reason)

@@ -13,25 +13,33 @@ Locks are taken from child to parent, never the other way. A session runs one ru
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
 
-from coordinator import demands, instants
 from coordinator.actions import audit, callbacks
-from coordinator.actors import system
 from coordinator.errors import NotFound
-from coordinator.identifiers import new_run_id
-from coordinator.models import Blueprint, Event, EventContext, Run, Session, StopCommand
-from coordinator.results import result_of
-
-START, RESUME = "start_session", "resume_session"
-ACTIVE = (Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
-OPEN = (Run.Status.PENDING, *ACTIVE)
-START_EVENTS = ("session_start", "run_start")
-STOP_EVENTS = ("session_stop", "run_completed")
+from coordinator.identity.actors import system
+from coordinator.lib import instants
+from coordinator.lib.identifiers import new_run_id
+from coordinator.models import (
+    Blueprint,
+    Event,
+    EventContext,
+    LivingExecutor,
+    Run,
+    Runner,
+    RunParameters,
+    Session,
+    StopCommand,
+)
+from coordinator.runs import demands
+from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, STOP_EVENTS
+from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.results import result_of
 
 NOBODY_CAME = "No matching runner available within timeout"
 UNCONFIRMED_STOP = "The runner did not confirm the stop"
@@ -94,36 +102,57 @@ def move(run: Run, to: str, **fields: Any) -> bool:
 
 
 def set_session(session: Session, status: str) -> None:
-    """Write a status that is news: one that stands already would be broadcast twice."""
+    """Write the status only if it differs; an unchanged one would be broadcast twice."""
     if session.status != status:
         session.status = status
         session.save(update_fields=["status"])
 
 
 def end(run: Run, session: Session, status: str, now: datetime, *, error: str | None = None) -> bool:
-    """End a run and do what follows; a run that has ended before stays as it is."""
+    """End a run and do what follows; a run that has ended before stays as it is.
+
+    Its prompt, parameters and error are masked: while it lasted, its runner needed them as they were written.
+    """
     began = run.started_at
-    if not move(run, status, completed_at=now, error=error):
+    texts = {"prompt": without_secrets(run.prompt), "error": without_secrets(error)}
+    if not move(run, status, completed_at=now, **texts):
         return False
+    _mask_parameters(run)
     StopCommand.objects.filter(run_id=run.run_id).delete()
     _end_session(session, status)
-    if status == Run.Status.COMPLETED and not has_said(session.session_id, STOP_EVENTS, since=began or now):
-        write_event(run, "session_stop", now, exit_code=0, reason="completed")
+    if status == Run.Status.COMPLETED:
+        note_stop(run, now, since=began, reason="completed")
     _renew_timeouts(session.session_id, now)
-    if callbacks.wanted(run):
+    if callbacks.is_wanted(run):
         _call_back(run, now)
     # Who stops a session does not want it to go on at once; what waits is told with the next thing that ends.
     if status != Run.Status.STOPPED:
-        tell_parent(session, now)
+        deliver_callbacks(session, now)
     return True
 
 
+def note_stop(run: Run, now: datetime, *, since: Any, reason: str) -> None:
+    """Write the end of a run's process, unless its executor has sent it since the run began."""
+    began = since if isinstance(since, datetime) else now
+    if not has_event_since(run.session_id, STOP_EVENTS, since=began):
+        write_event(run, words_of(run).stop, now, exit_code=0, reason=reason)
+
+
+def _mask_parameters(run: Run) -> None:
+    ordered_with = RunParameters.objects.filter(pk=run.pk).first()
+    if ordered_with is not None:
+        ordered_with.parameters = without_secrets(ordered_with.parameters)
+        ordered_with.save(update_fields=["parameters"])
+
+
 def _end_session(session: Session, status: str) -> None:
-    """Let the session say how its run ended, unless another is at work or waits."""
+    """Let the session say how its run ended, unless another is at work or waits, or its process lives on."""
     if active(session.session_id).exists():
         return
     waits = Run.objects.filter(session_id=session.session_id, status=Run.Status.PENDING).exists()
-    set_session(session, Session.Status.PENDING if waits else AFTERWARDS[status])
+    lives_on = LivingExecutor.objects.filter(pk=session.session_id).exists()
+    afterwards = Session.Status.IDLE if lives_on else AFTERWARDS[status]
+    set_session(session, Session.Status.PENDING if waits else afterwards)
 
 
 def _renew_timeouts(session_id: str, now: datetime) -> None:
@@ -137,16 +166,16 @@ def _call_back(run: Run, now: datetime) -> None:
     succeeded = run.status == Run.Status.COMPLETED
     if succeeded:
         result = result_of(run.session_id)
-        text = result.text if result else callbacks.NO_RESULT
+        text = result.in_words if result else callbacks.NO_RESULT
     else:
         text = callbacks.STOPPED_BY_HAND if run.status == Run.Status.STOPPED else run.error or "Unknown error"
     parent = Session.objects.select_for_update(no_key=True).filter(pk=run.parent_session_id).first()
     if parent is not None:
         callbacks.note_end(run, succeeded=succeeded, text=text, now=now)
-        tell_parent(parent, now)
+        deliver_callbacks(parent, now)
 
 
-def tell_parent(parent: Session, now: datetime) -> Run | None:
+def deliver_callbacks(parent: Session, now: datetime) -> Run | None:
     """Resume a free session with everything its children have to say, as one run. Its lock must be held."""
     if is_busy(parent):
         return None
@@ -176,9 +205,6 @@ def tell_parent(parent: Session, now: datetime) -> Run | None:
     return run
 
 
-# --- queueing, which an end may do too ------------------------------------------------------------
-
-
 def queue(
     session: Session, *, kind: str, additional_demands: dict[str, Any] | None, now: datetime, **fields: Any
 ) -> Run:
@@ -188,6 +214,7 @@ def queue(
         _demands_of_blueprint(fields["agent_name"]),
         additional_demands,
     )
+    parameters = fields.pop("parameters", None)
     run = Run.objects.create(
         run_id=new_run_id(),
         session=session,
@@ -198,6 +225,8 @@ def queue(
         timeout_at=now + no_match_timeout() if wanted else None,
         **fields,
     )
+    if parameters is not None:
+        RunParameters.objects.create(run=run, parameters=parameters)
     if not active(session.session_id).exists():
         set_session(session, Session.Status.PENDING)
     return run
@@ -221,17 +250,37 @@ def no_match_timeout() -> timedelta:
 
 def order_stop(run: Run, runner_id: str, now: datetime) -> None:
     """Have the runner told to end the run's process, again if it was told before it had one."""
+    order_stop_of(run.run_id, run.session_id, runner_id, now)
+
+
+def order_stop_of(run_id: str, session_id: str, runner_id: str, now: datetime) -> None:
+    """Have the runner told to end a session's process, which runs this run or ran it last."""
     StopCommand.objects.update_or_create(
         runner_id=runner_id,
-        run_id=run.run_id,
-        defaults={"session_id": run.session_id, "requested_at": now, "delivered_at": None},
+        run_id=run_id,
+        defaults={"session_id": session_id, "requested_at": now, "delivered_at": None},
     )
 
 
-# --- events of our own --------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the start and the end of a run are called in its session's events."""
+
+    start: str
+    stop: str
 
 
-def has_said(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
+SESSION_WORDS = Words("session_start", "session_stop")
+RUN_WORDS = Words("run_start", "run_completed")
+
+
+def words_of(run: Run) -> Words:
+    """Return the words that the run's runner, and the clients of its version, know."""
+    runner = Runner.objects.filter(pk=run.runner_id).first()
+    return RUN_WORDS if runner is not None and runner.lifecycle is not None else SESSION_WORDS
+
+
+def has_event_since(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
     """Say whether such an event of the session was received at `since` or later (receipt is kept in ms)."""
     since = since.replace(microsecond=since.microsecond // 1000 * 1000)
     return Event.objects.filter(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, writers
-from coordinator.actions.runs.machine import RESUME, lock_session, queue
-from coordinator.actors import Actor
+from coordinator.actions.runs.machine import lock_session, queue
 from coordinator.errors import BadRequest, Conflict, NotFound
-from coordinator.identifiers import new_session_id
-from coordinator.models import Run, Session
+from coordinator.identity.actors import Actor
+from coordinator.lib.identifiers import new_session_id
+from coordinator.models import Blueprint, Run, Session
+from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
+from coordinator.runs import demands
+from coordinator.runs.blueprints import brought_agent
+from coordinator.runs.parameters import require_fit
+from coordinator.runs.statuses import RESUME
 
 
 def create(
@@ -27,14 +33,18 @@ def create(
     parent_session_id: str | None = None,
     execution_mode: str = "sync",
     additional_demands: dict[str, Any] | None = None,
+    parameters: dict[str, Any] | None = None,
 ) -> Run:
     """Queue a run that starts a new session (`kind` START) or resumes one (RESUME), and return it.
 
-    Raises NotFound for an unknown parent or session, Conflict for a session id in use, BadRequest for a
-    resume that names no session. A resume of a session at work waits until that work has ended.
+    `parameters` are what the newest clients give instead of a prompt, and a procedural agent takes; `prompt` is the
+    one among them, or empty. Raises NotFound for an unknown parent or session, Conflict for a session id in use,
+    BadRequest for a resume that names no session or one of a procedural agent, and for parameters that the agent
+    does not take. A resume of a session at work waits until that work has ended.
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
+    wanted = _what_is_ordered(kind, session_id, agent_name, prompt, parameters)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -51,7 +61,8 @@ def create(
             project_dir=project_dir or session.project_dir,
             parent_session_id=parent_session_id,
             execution_mode=execution_mode,
-            additional_demands=additional_demands,
+            additional_demands=demands.merge(additional_demands, wanted.demands),
+            parameters=wanted.parameters,
             now=now,
         )
         audit.record(
@@ -63,6 +74,55 @@ def create(
             now=now,
         )
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an order's agent demands of a runner, and the parameters to be kept beside the prompt."""
+
+    demands: dict[str, Any] | None
+    parameters: dict[str, Any] | None
+
+
+def _what_is_ordered(
+    kind: str, session_id: str | None, agent_name: str | None, prompt: str, parameters: dict[str, Any] | None
+) -> _Wanted:
+    """Hold the order to what its agent takes. Raises BadRequest."""
+    if kind == RESUME:
+        agent_name = agent_name or _agent_of(str(session_id))
+    blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
+    brought = brought_agent(agent_name) if blueprint is None else None
+    is_procedural = brought is not None or (blueprint is not None and blueprint.type == PROCEDURAL)
+    if kind == RESUME and (is_procedural or _was_procedural(str(session_id))):
+        raise BadRequest(
+            {
+                "error": "procedural_agent_no_resume",
+                "message": "Procedural agents are stateless and cannot be resumed",
+                "agent_name": agent_name,
+            }
+        )
+    if parameters is None and not is_procedural:
+        return _Wanted(None, None)  # as older clients order: a prompt, to any runner of agents
+    given = {"prompt": prompt} if parameters is None else parameters
+    schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
+    require_fit(given, {"type": "object"} if is_procedural and schema is None else schema, agent_name)
+    demanded = (
+        brought.demands() if brought else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
+    )
+    return _Wanted(demanded, given if is_procedural or set(given) != {"prompt"} else None)
+
+
+def _agent_of(session_id: str) -> str | None:
+    return Session.objects.filter(pk=session_id).values_list("agent_name", flat=True).first()
+
+
+def _was_procedural(session_id: str) -> bool:
+    """Say whether the session's runs ran a script, whose runner may be gone."""
+    asked = (
+        Run.objects.filter(session_id=session_id).order_by("-created_at").values_list("demands", flat=True)
+    )
+    last = asked.first()
+    return isinstance(last, dict) and last.get("executor_type") == PROCEDURAL
 
 
 def _new_session(

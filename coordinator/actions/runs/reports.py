@@ -6,28 +6,31 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator import demands
 from coordinator.actions import writers
+from coordinator.actions.runs import executors
 from coordinator.actions.runs.machine import (
-    RESUME,
-    START_EVENTS,
     active,
     end,
-    has_said,
+    has_event_since,
     locked,
     move,
+    note_stop,
     order_stop,
+    words_of,
     write_event,
 )
 from coordinator.errors import Forbidden
 from coordinator.models import HeldRun, Run, Runner, Session
+from coordinator.runs import demands
+from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
 
 def started(run_id: str, runner: Runner, now: datetime) -> None:
     """The runner has started the run's process.
 
-    Too late (the run was stopped or has ended meanwhile): the run stays as it is and the runner is told to
-    stop the process. A run that fell back to pending because this report took long is taken up again.
+    Too late (the run was stopped or has failed meanwhile): the run stays as it is and the runner is told to
+    stop the process. A run that fell back to pending because this report took long is taken up again. One that
+    has completed was faster than this report: nothing is left to start, and its process may serve the next.
     Raises Forbidden for a run that another runner holds.
     """
     with transaction.atomic():
@@ -36,10 +39,15 @@ def started(run_id: str, runner: Runner, now: datetime) -> None:
             order_stop(run, runner.runner_id, now)
         elif run.status == Run.Status.CLAIMED or _may_take_up(run, runner):
             _start(run, session, runner, now)
-        elif run.status != Run.Status.RUNNING:
+        elif run.status != Run.Status.RUNNING and not _was_overtaken(run, runner):
             order_stop(run, runner.runner_id, now)
             Run.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=now)
     _require_holder(run, runner)
+
+
+def _was_overtaken(run: Run, runner: Runner) -> bool:
+    """Say whether the newest runners' report of a quick turn's end came first: the process is not to be ended."""
+    return run.status == Run.Status.COMPLETED and runner.lifecycle is not None
 
 
 def _may_take_up(run: Run, runner: Runner) -> bool:
@@ -58,16 +66,31 @@ def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
         session.last_resumed_at = now
     session.status = Session.Status.RUNNING
     session.save(update_fields=["status", "parent_session", "last_resumed_at"])
-    if not has_said(session.session_id, START_EVENTS, since=claimed_at):
-        write_event(run, "session_start", now)
+    if not has_event_since(session.session_id, START_EVENTS, since=claimed_at):
+        write_event(run, words_of(run).start, now)
 
 
-def completed(run_id: str, runner: Runner, now: datetime) -> None:
-    """The run's process ended well. The session is finished; the end event is added if it sent none."""
+def completed(run_id: str, runner: Runner, now: datetime, *, session_status: str | None = None) -> None:
+    """The run is done. The end event is added if its executor sent none.
+
+    The session is finished; with `session_status` idle its process lives on and waits for the next run, unless it
+    was being stopped, which it then is. A report that overtakes the one of the start says both.
+    """
     with transaction.atomic():
         run, session = locked(run_id)
         _require_holder(run, runner)
-        end(run, session, Run.Status.COMPLETED, now)
+        if run.status == Run.Status.CLAIMED:
+            _start(run, session, runner, now)
+        if session_status != Session.Status.IDLE:
+            _forget_process(run)
+            end(run, session, Run.Status.COMPLETED, now)
+        elif run.status == Run.Status.STOPPING:
+            executors.has_ended(session.session_id)
+            if end(run, session, Run.Status.STOPPED, now):
+                note_stop(run, now, since=run.started_at, reason="stopped")
+        elif run.status == Run.Status.RUNNING:
+            executors.lives_on(run, runner.runner_id, now)
+            end(run, session, Run.Status.COMPLETED, now)
 
 
 def failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
@@ -76,6 +99,7 @@ def failed(run_id: str, runner: Runner, error: str, now: datetime) -> None:
         run, session = locked(run_id)
         _require_holder(run, runner)
         stopping = run.status == Run.Status.STOPPING
+        _forget_process(run)
         end(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
 
 
@@ -84,7 +108,14 @@ def stopped(run_id: str, runner: Runner, now: datetime) -> None:
     with transaction.atomic():
         run, session = locked(run_id)
         _require_holder(run, runner)
+        _forget_process(run)
         end(run, session, Run.Status.STOPPED, now)
+
+
+def _forget_process(run: Run) -> None:
+    """The process of an open run has ended with it; late words of a run that has ended say nothing of the next."""
+    if run.status in OPEN:
+        executors.has_ended(run.session_id)
 
 
 def _require_holder(run: Run, runner: Runner) -> None:

@@ -8,23 +8,27 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions import audit
+from coordinator.actions.runs import executors
 from coordinator.actions.runs.machine import (
     AFTERWARDS,
-    OPEN,
+    active,
     end,
     lock_session,
     locked,
     move,
     order_stop,
+    order_stop_of,
     set_session,
 )
-from coordinator.actors import Actor
 from coordinator.errors import BadRequest
-from coordinator.models import Run, Runner, Session
+from coordinator.identity.actors import Actor
+from coordinator.models import LivingExecutor, Run, Runner, Session
+from coordinator.runs.statuses import OPEN
+from coordinator.runs.stops import STOPPABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopResult:
     """What came of the wish to stop a run: `status` is the run's, `message` is set where it has ended."""
 
     run_id: str
@@ -33,14 +37,14 @@ class Stop:
     message: str | None = None
 
 
-def stop(run_id: str, *, by: Actor, now: datetime) -> Stop:
+def stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
     """Stop a run: a pending one at once, any other through its runner, which is told on its poll.
 
     Raises NotFound, or BadRequest for a run that is being stopped or has ended.
     """
     with transaction.atomic():
         run, session = locked(run_id)
-        if run.status not in {Run.Status.PENDING, Run.Status.CLAIMED, Run.Status.RUNNING}:
+        if run.status not in STOPPABLE:
             raise BadRequest(f"Run cannot be stopped (status: RunStatus.{run.status.upper()})")
         audit.record(
             "RUN_STOPPED",
@@ -53,7 +57,7 @@ def stop(run_id: str, *, by: Actor, now: datetime) -> Stop:
         return _stop(run, session, now)
 
 
-def _stop(run: Run, session: Session, now: datetime) -> Stop:
+def _stop(run: Run, session: Session, now: datetime) -> StopResult:
     """Stop an open run whose session's lock is held."""
     if run.status == Run.Status.PENDING:
         end(run, session, Run.Status.STOPPED, now)
@@ -67,23 +71,24 @@ def _stop(run: Run, session: Session, now: datetime) -> Stop:
     return _stop_of(run)
 
 
-def _stop_of(run: Run, message: str | None = None) -> Stop:
-    return Stop(run.run_id, run.session_id, run.status, message)
+def _stop_of(run: Run, message: str | None = None) -> StopResult:
+    return StopResult(run.run_id, run.session_id, run.status, message)
 
 
-def stop_session(session_id: str, *, by: Actor, now: datetime) -> Stop:
+def stop_session(session_id: str, *, by: Actor, now: datetime) -> StopResult:
     """Stop whatever a session does: its run at work, or else its queued run, and all that is queued behind.
 
-    Where nothing is open, a session that still looks alive is marked as stopped. The Stop's `run_id` is empty
-    then. Raises NotFound.
+    A process that waits in an idle session is ended by its runner. Where nothing is open, a session that still looks
+    alive is marked as stopped. The Stop's `run_id` is empty then. Raises NotFound.
     """
     with transaction.atomic():
         session = lock_session(session_id)
         if session.status == Session.Status.STOPPING:
-            return Stop("", session_id, session.status, "Session is already being stopped")
+            return StopResult("", session_id, session.status, "Session is already being stopped")
         open_runs = list(Run.objects.filter(session_id=session_id, status__in=OPEN).order_by("created_at"))
-        if not open_runs and session.status in {*AFTERWARDS.values()}:
-            return Stop("", session_id, session.status, f"Session already {session.status}")
+        living = LivingExecutor.objects.filter(pk=session_id).first()
+        if not open_runs and living is None and session.status in {*AFTERWARDS.values()}:
+            return StopResult("", session_id, session.status, f"Session already {session.status}")
         audit.record(
             "SESSION_STOPPED",
             actor=by,
@@ -92,9 +97,23 @@ def stop_session(session_id: str, *, by: Actor, now: datetime) -> Stop:
             metadata={"before": session.status, "runs": [run.run_id for run in open_runs]},
             now=now,
         )
-        if not open_runs:
+        if not open_runs and living is None:
             set_session(session, Session.Status.STOPPED)
-            return Stop("", session_id, session.status, "No run is open - session marked as stopped")
+            return StopResult("", session_id, session.status, "No run is open - session marked as stopped")
         # Those that wait go first, so that the end of the one at work does not let one of them begin.
         open_runs.sort(key=lambda run: run.status != Run.Status.PENDING)
-        return [_stop(run, session, now) for run in open_runs][-1]
+        stops = [_stop(run, session, now) for run in open_runs]
+        if living is not None and not active(session_id).exists():
+            return _stop_process(session, living, now)
+        return stops[-1]
+
+
+def _stop_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
+    """Have an idle session's process ended by its runner, which is told on its poll; its word ends the session."""
+    if not Runner.objects.filter(pk=living.runner_id).exists():
+        executors.end_unconfirmed(session.session_id, living.runner_id)
+        set_session(session, Session.Status.STOPPED)
+        return StopResult("", session.session_id, session.status, "Session stopped: its runner is gone")
+    order_stop_of(living.run_id, session.session_id, living.runner_id, now)
+    set_session(session, Session.Status.STOPPING)
+    return StopResult("", session.session_id, session.status, "Stop command queued for idle session")

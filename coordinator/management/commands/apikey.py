@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.actors import system
 from coordinator.errors import SignalboxError
+from coordinator.identity.actors import system
 from coordinator.models import ApiKey
 from coordinator.models.keys import SCOPES
 
@@ -21,22 +21,21 @@ COMMAND_LINE = system("command-line")
 class Command(BaseCommand):
     """Makes, lists and revokes API keys. Whoever may run it has the database already."""
 
-    help = "Make, list or revoke API keys. A new key is shown once."
+    help = "Create, list or revoke API keys. A new key is shown only once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the three verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
-        create = verbs.add_parser("create", help="make a key and print it, once")
+        create = verbs.add_parser("create", help="create a key and print it once")
         create.add_argument("name", help="who uses it, for example my-runner")
         create.add_argument("--scope", action="append", choices=SCOPES, required=True, help="may be repeated")
         create.add_argument(
             "--agent",
             metavar="ID",
-            help="bind the key to this agent: it reaches its sessions and chat alone (scope agent)",
+            help="bind the key to this agent's sessions and chat (scope agent)",
         )
-        create.add_argument("--days", type=int, help="days until it expires; without, it does not")
-        verbs.add_parser("list", help="list keys, without the keys themselves")
-        revoke = verbs.add_parser("revoke", help="refuse a key from now on, for ever")
+        create.add_argument("--days", type=int, help="days until it expires (default: never)")
+        verbs.add_parser("list", help="list all keys (never their secret part)")
+        revoke = verbs.add_parser("revoke", help="revoke a key; this cannot be undone")
         revoke.add_argument("name")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
@@ -60,24 +59,22 @@ class Command(BaseCommand):
             now=now,
         )
         self.stderr.write(
-            f"The key {row.name!r}. It is shown this once; keep it where only its user can read it:"
+            f"The key {row.name!r} is shown only once. Keep it where only its user can read it:"
         )
         self.stdout.write(raw)
 
     def list(self, _options: dict[str, Any]) -> None:
-        """Print one line a key."""
         for row in ApiKey.objects.order_by("name"):
             scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
             state = "revoked" if row.revoked_at else f"expires {day(row.expires_at)}"
             self.stdout.write(f"{row.name}  {row.prefix}…  {scopes}  used {day(row.last_used_at)}  {state}")
 
     def revoke(self, options: dict[str, Any]) -> None:
-        """Revoke the key of that name."""
         row = ApiKey.objects.filter(name=options["name"]).first()
         if row is None:
-            raise CommandError(f"No key is named {options['name']!r}.")
+            raise CommandError(f"There is no key named {options['name']!r}.")
         keys.revoke(row.id, by=COMMAND_LINE, now=timezone.now())
-        self.stdout.write(f"The key {row.name!r} is refused from now on.")
+        self.stdout.write(f"The key {row.name!r} is revoked.")
 
 
 def day(value: Any) -> str:

@@ -18,11 +18,9 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--checksums", action="store_true", help="also compare each file's checksum")
         parser.add_argument(
-            "--checksums", action="store_true", help="read every file and compare its checksum"
-        )
-        parser.add_argument(
-            "--delete-orphans", action="store_true", help="remove files that no message names"
+            "--delete-orphans", action="store_true", help="delete files that belong to no message"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,6 +34,6 @@ class Command(BaseCommand):
         if options["delete_orphans"]:
             self.stdout.write(f"Removed {attachments.remove_orphans(found)} orphans.")
         elif not (found.orphans or found.missing or found.damaged):
-            self.stdout.write("Every file has its message, and every message its files.")
+            self.stdout.write("Every file belongs to a message, and no file is missing.")
         if found.missing or found.damaged:
             sys.exit(1)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from coordinator.backups import making
+from coordinator.operations.backups import making
 
 
 class Command(BaseCommand):
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("path", type=Path, help="a folder that is not there yet")
+        parser.add_argument("path", type=Path, help="a new folder")
 
     def handle(self, *args: Any, **options: Any) -> None:
         made = making.make(options["path"], timezone.now(), say=self.stdout.write)

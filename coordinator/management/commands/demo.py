@@ -9,9 +9,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator import startup
 from coordinator.demo import fill, live
 from coordinator.errors import SignalboxError
+from coordinator.operations import startup
 
 
 class Command(BaseCommand):
@@ -21,10 +21,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--days", type=int, default=7, help="how many days of history (default 7)")
-        parser.add_argument("--seed", type=int, default=7, help="the same seed tells the same week")
-        parser.add_argument("--anyway", action="store_true", help="even if the database is in use")
-        parser.add_argument("--live", action="store_true", help="then keep a fleet working until Ctrl-C")
-        parser.add_argument("--url", default=f"http://{settings.BIND}", help="the running server, for --live")
+        parser.add_argument("--seed", type=int, default=7, help="the same seed makes the same week")
+        parser.add_argument("--anyway", action="store_true", help="fill the database even if it is in use")
+        parser.add_argument(
+            "--live", action="store_true", help="then keep a small fleet working until Ctrl-C"
+        )
+        parser.add_argument(
+            "--url", default=f"http://{settings.BIND}", help="the running server's address, for --live"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["live"]:
@@ -36,10 +40,9 @@ class Command(BaseCommand):
         if not options["live"] or options["anyway"] or not fill.is_in_use():
             self.fill(options)
         if options["live"]:
-            live.work(options["url"], say=self.stdout.write)
+            live.work(options["url"], say=self.stdout.write, unanswered=fill.why_not_the_demos_own())
 
     def fill(self, options: dict[str, Any]) -> None:
-        """Write the week and say how much it was."""
         try:
             filled = fill.fill(
                 seed=options["seed"], days=options["days"], now=timezone.now(), anyway=options["anyway"]

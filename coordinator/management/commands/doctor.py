@@ -15,8 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.actors import system
-from coordinator.doctor import Check, Finding, Level, claude_code, everything
+from coordinator.identity.actors import system
+from coordinator.operations.doctor import Check, Finding, Level, claude_code, everything
 
 DOCTOR = system("doctor")
 KEY_LASTS = timedelta(minutes=5)
@@ -28,19 +28,19 @@ class Command(BaseCommand):
     A subject is one thing tried out step by step, up to the first that does not work.
     """
 
-    help = "Look at everything an operator should know of, or try out one thing step by step."
+    help = "Check the whole installation, or test one connection step by step."
     requires_system_checks: list[str] = []  # they are among what is looked at
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the subjects."""
         parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
         subjects = parser.add_subparsers(dest="subject")
-        claude = subjects.add_parser("claude-code", help="send a hook through every hop to the browser")
+        claude = subjects.add_parser(
+            "claude-code", help="send a hook and follow it, hop by hop, to the browser"
+        )
         claude.add_argument("--url", help="the running server's address (default: where serve binds)")
-        claude.add_argument("--key", help="the key that Claude Code uses (default: one made for the trial)")
+        claude.add_argument("--key", help="the key that Claude Code uses (default: one made for this test)")
 
     def handle(self, *args: Any, subject: str | None, **options: Any) -> None:
-        """Examine one subject, or everything, and print what was found."""
         if subject == "claude-code":
             self._claude_code(options)
         else:
@@ -61,25 +61,25 @@ class Command(BaseCommand):
         styles = {Level.OK: self.style.SUCCESS, Level.WARN: self.style.WARNING, Level.FAIL: self.style.ERROR}
         mark = styles[check.level](f"{check.level:<4}")
         remedy = f" → {check.remedy}" if check.remedy else ""
-        self.stdout.write(f"{mark}  {check.name + ':':<14} {check.says}{remedy}")
+        self.stdout.write(f"{mark}  {check.name + ':':<14} {check.message}{remedy}")
 
     def _claude_code(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
-            self._tell(claude_code.examine(url, options["key"], by=DOCTOR))
+            self._print_findings(claude_code.examine(url, options["key"], by=DOCTOR))
             return
         now = timezone.now()
         name = f"doctor-{now:%Y%m%d-%H%M%S-%f}"
         row, raw = keys.create(name=name, scopes=["agent"], by=DOCTOR, now=now, expires_at=now + KEY_LASTS)
         try:
-            self._tell(claude_code.examine(url, raw, by=DOCTOR))
+            self._print_findings(claude_code.examine(url, raw, by=DOCTOR))
         finally:
-            keys.revoke(row.pk, by=DOCTOR, now=timezone.now(), reason="the trial is over")
+            keys.revoke(row.pk, by=DOCTOR, now=timezone.now(), reason="the test has ended")
 
-    def _tell(self, findings: Iterable[Finding]) -> None:
+    def _print_findings(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             mark = self.style.SUCCESS("ok  ") if finding.works else self.style.ERROR("FAIL")
             took = "" if finding.ms is None else f"{finding.ms:6.0f} ms  "
-            self.stdout.write(f"{mark} {took}{finding.step}: {finding.says}")
+            self.stdout.write(f"{mark} {took}{finding.step}: {finding.message}")
             if not finding.works:
-                raise CommandError("Claude Code would not get through.")
+                raise CommandError("Claude Code cannot reach Signalbox.")

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
 from django.utils import timezone
 
-from coordinator import transcripts
 from coordinator.actions.transcripts import Import
-from coordinator.actors import system
+from coordinator.dialects import claude_code
 from coordinator.dialects.claude_transcripts import TOO_LONG, UNFINISHED, NotUnderstood, Reader
+from coordinator.engine.locks import wait_for_other_writers
 from coordinator.errors import SignalboxError
-from coordinator.transcripts import Line, Transcript
+from coordinator.identity.actors import system
+from coordinator.importing import transcripts
+from coordinator.importing.transcripts import Line, Transcript
 
 PLACE = "~/.claude/projects"
 BAR = 24
@@ -42,15 +43,15 @@ class Command(BaseCommand):
             "path", type=Path, nargs="?", default=Path(PLACE), help=f"a folder or a file; {PLACE}"
         )
         parser.add_argument(
-            "--dry-run", action="store_true", help="tell what would happen, and change nothing"
+            "--dry-run", action="store_true", help="show what would happen, and change nothing"
         )
         parser.add_argument(
-            "--agent", default="claude-code", help="whose sessions they are: an agent's name or id"
+            "--agent", default="claude-code", help="the agent whose sessions they are: its name or id"
         )
         parser.add_argument(
             "--host",
             default=socket.gethostname(),
-            help="the machine that they ran on; this one unless told otherwise",
+            help="the machine on which they ran (default: this one)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -60,23 +61,25 @@ class Command(BaseCommand):
         except SignalboxError as problem:
             raise CommandError(str(problem.detail)) from None
         if not found:
-            raise CommandError(f"No transcripts (*.jsonl) lie below {options['path']}.")
-        if connection.vendor == "sqlite":  # a server that is writing goes first, however busy it is
-            with connection.cursor() as cursor:
-                cursor.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+            raise CommandError(f"There are no transcripts (*.jsonl) below {options['path']}.")
+        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
         now = timezone.now()
-        taking = Import(now=now, write=write, agent_name=options["agent"], hostname=options["host"] or None)
+        taking = Import(
+            now=now,
+            write=write,
+            profile=claude_code.SOURCE,
+            agent_name=options["agent"],
+            hostname=options["host"] or None,
+        )
         self._read = _Read(sum(one.size for one in found), len(found))
         agents: dict[str, str] = {}
         for one in found:
             self._file(one, taking, agents)
         outcome = taking.close(str(options["path"]), self._read.files, by=system("import"))
         self._clear()
-        self._tell(outcome)
+        self._print_outcome(outcome)
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
-
-    # --- reading --------------------------------------------------------------------------------------------
 
     def _file(self, one: Transcript, taking: Import, agents: dict[str, str]) -> None:
         if one.agent and one.agent not in agents and (kind := one.agent_kind()):
@@ -104,8 +107,6 @@ class Command(BaseCommand):
         self._read.bytes += line.size
         self._show()
 
-    # --- telling --------------------------------------------------------------------------------------------
-
     def _show(self) -> None:
         read = self._read
         if not sys.stderr.isatty() or time.monotonic() - read.shown < SHOWN_EVERY:
@@ -122,7 +123,7 @@ class Command(BaseCommand):
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
-    def _tell(self, outcome: Any) -> None:
+    def _print_outcome(self, outcome: Any) -> None:
         read = self._read
         rate = read.lines / max(time.monotonic() - read.began, 0.001)
         self.stdout.write(
@@ -156,6 +157,5 @@ class _Read:
         self.examples: dict[str, str] = {}
 
     def note(self, kind: str, place: str) -> None:
-        """Count something that was left out."""
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, place)

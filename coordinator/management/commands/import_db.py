@@ -2,73 +2,133 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 from django.utils import timezone
 
-from coordinator.actions.importing import Outcome, import_database
+from coordinator.actions.importing import Imported, TableOutcome, import_database, record_refusal
+from coordinator.actions.importing.outcomes import Lines
+from coordinator.engine.locks import wait_for_other_writers
 from coordinator.errors import SignalboxError
-from coordinator.foreign import Foreign
+from coordinator.importing.foreign import Foreign
+from coordinator.importing.keeping import MOST_BYTES
+from coordinator.operations import startup
 
 BAR = 24
 MOST_LISTED = 20
+PATIENCE_MS = 60_000
+NUMBERS = ("rows", "added", "known", "replaced", "conflicts", "left out", "kept aside")
 
 
 class Command(BaseCommand):
     """Reads the file, which may be in use and is never written to, and adds what is not here yet.
 
     May be repeated: what came in once is known again. What is here already with other values is listed and left.
+    Rows and columns that Signalbox has no place for are kept as JSON lines in the data folder, beside a report.
     """
 
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("path", type=Path, help="the database file; attachments are expected beside it")
         parser.add_argument(
-            "path", type=Path, help="the database's file; attachments are looked for beside it"
+            "--dry-run", action="store_true", help="do all of it, show what happened, and undo it"
         )
         parser.add_argument(
-            "--dry-run", action="store_true", help="tell what would happen, and change nothing"
+            "--with-policy",
+            action="store_true",
+            help="let grants, servers open to all and approvals in force decide here as they did there",
         )
-        parser.add_argument("--all", action="store_true", help="list every conflict, not only the first ones")
+        parser.add_argument("--all", action="store_true", help="list every conflict, not only the first few")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        write = not options["dry_run"]
+        startup.require_migrated_database()
+        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
+        write, now = not options["dry_run"], timezone.now()
         try:
-            source = Foreign(options["path"])
+            source = self._opened(options["path"], write=write, now=now)
             try:
-                outcomes = import_database(source, now=timezone.now(), write=write, progress=self._show)
+                done = import_database(
+                    source, now=now, write=write, with_policy=options["with_policy"], progress=self._show
+                )
             finally:
                 source.close()
+                self._clear()
         except SignalboxError as problem:
             raise CommandError(str(problem.detail)) from None
-        self._clear()
-        self.stdout.write(
-            f"{'table':<22}{'rows':>10}{'added':>10}{'known':>10}{'conflicts':>11}{'left out':>10}"
-        )
-        for one in outcomes:
-            self.stdout.write(
-                f"{one.table:<22}{one.rows:>10,}{one.added:>10,}{one.present:>10,}"
-                f"{len(one.conflicts):>11,}{len(one.left_out):>10,}"
-            )
-        for one in outcomes:
-            self._list(one, None if options["all"] else MOST_LISTED)
-        if source.replaced:
-            self.stdout.write(
-                f"{source.replaced} texts were not UTF-8; what cannot be read in them is marked."
-            )
+        self._print(done, source, None if options["all"] else MOST_LISTED)
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
+        if done.unreadable:
+            raise CommandError(
+                f"{options['path']} is damaged: {len(done.unreadable)} places could not be read."
+                f" All else {'was' if write else 'would be'} imported."
+            )
 
-    def _list(self, one: Outcome, most: int | None) -> None:
-        for kind, lines in (("conflict", one.conflicts), ("left out", one.left_out), ("note", one.notes)):
-            for line in lines[:most]:
-                self.stdout.write(f"{kind}: {one.table} {line}")
-            if most is not None and len(lines) > most:
-                self.stdout.write(f"{kind}: {one.table} and {len(lines) - most:,} more (--all lists them)")
+    def _opened(self, path: Path, *, write: bool, now: datetime) -> Foreign:
+        try:
+            return Foreign(path, Path(settings.DATA_DIR))
+        except SignalboxError as problem:
+            if write:
+                with contextlib.suppress(DatabaseError):
+                    record_refusal(path, str(problem.detail), now)
+            raise
+
+    def _print(self, done: Imported, source: Foreign, most: int | None) -> None:
+        width = max([22, *(len(one.table) + 1 for one in done.outcomes)])
+        self.stdout.write(f"{'table':<{width}}" + "".join(f"{name:>12}" for name in NUMBERS))
+        for one in done.outcomes:
+            numbers = (
+                one.rows, one.added, one.present, one.replaced, one.conflicts.total, one.left_out.total, one.aside,
+            )  # fmt: skip
+            self.stdout.write(f"{one.table:<{width}}" + "".join(f"{number:>12,}" for number in numbers))
+        for one in done.outcomes:
+            self._list(one, most)
+        if source.replaced:
+            self.stdout.write(
+                f"{source.replaced} texts were not UTF-8. Their unreadable characters are marked."
+            )
+        if done.aside:
+            self.stdout.write(
+                f"Kept aside in {done.aside}, which only its owner can read and which may hold secrets."
+            )
+        if done.not_kept:
+            self.stdout.write(
+                f"{done.not_kept:,} rows or values were not kept aside: the file may have {MOST_BYTES // 2**30} GiB."
+            )
+        if done.report:
+            self.stdout.write(f"The report: {done.report}")
+
+    def _list(self, one: TableOutcome, most: int | None) -> None:
+        if not one.known:
+            self.stdout.write(f"note: {one.table} has no place here; its {one.rows:,} rows are kept aside.")
+        changed = [f"{what}, in {number:,} rows" for what, number in one.changed.most_common()]
+        for kind, lines in (
+            ("damaged", one.unreadable),
+            ("conflict", one.conflicts),
+            ("left out", one.left_out),
+            ("changed", changed),
+            ("note", one.notes),
+        ):
+            number = lines.total if isinstance(lines, Lines) else len(lines)
+            self._list_kind(f"{kind}: {one.table}", lines, number, most)
+
+    def _list_kind(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
+        shown = list(lines)[:most]
+        for line in shown:
+            self.stdout.write(f"{what} {line}")
+        if number > len(shown):
+            where = " (--all lists them)" if most is not None else " (in the file beside the report)"
+            self.stdout.write(f"{what} and {number - len(shown):,} more{where}")
 
     def _show(self, table: str, done: int, total: int) -> None:
         if sys.stderr.isatty():

@@ -12,7 +12,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from coordinator.actions import pruning
-from coordinator.actions.pruning import Rule
+from coordinator.actions.pruning import RetentionRule
 
 
 class Command(BaseCommand):
@@ -21,13 +21,15 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="tell what would go, and change nothing")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would be deleted, and change nothing"
+        )
         for rule in pruning.rules():
             parser.add_argument(
                 f"--{rule.name}",
                 type=float,
                 metavar="DAYS",
-                help=f"keep {rule.says} for so many days (0: for ever)",
+                help=f"days to keep {rule.description} (0: forever)",
             )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,11 +43,11 @@ class Command(BaseCommand):
             size = filesizeformat(found.bytes).replace("\xa0", " ") if found.bytes else ""
             self.stdout.write(f"{rule.name:<15}{kept:>12}{found.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and found.rows:
-                self.stdout.write("  Search still finds their words: python manage.py rebuild_search")
+                self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
 
-    def _show(self, rule: Rule, done: int) -> None:
+    def _show(self, rule: RetentionRule, done: int) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{rule.name:<15}{done:>12,} rows\x1b[K")
 

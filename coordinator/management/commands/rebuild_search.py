@@ -13,10 +13,9 @@ from coordinator.models import Event
 class Command(BaseCommand):
     """Empties the search indexes and fills them again; searching goes on meanwhile, and finds more and more."""
 
-    help = "Build the search indexes afresh, from all events and from all chat messages."
+    help = "Rebuild the search indexes from all events and chat messages."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Rebuild, and say how far it has come."""
         total = Event.objects.count()
 
         def say(done: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from coordinator.backups import restoring
+from coordinator.operations.backups import restoring
 
 
 class Command(BaseCommand):
@@ -19,9 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("path", type=Path, help="the folder that `backup` made")
-        parser.add_argument(
-            "--replace", action="store_true", help="put it in the place of the data that is here"
-        )
+        parser.add_argument("--replace", action="store_true", help="replace the existing data")
 
     def handle(self, *args: Any, **options: Any) -> None:
         done = restoring.restore(

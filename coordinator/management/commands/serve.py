@@ -1,11 +1,17 @@
-"""`manage.py serve`: migrate, prepare static files, and run the server until it is told to stop."""
+"""`manage.py serve`: migrate, prepare static files, and run the server until it is told to stop.
+
+Two processes do this: `manage.py` itself becomes the supervisor, which listens before it does anything else
+(`coordinator/lib/supervisor.py`), and starts this command again with the options that nobody types.
+"""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import os
+import signal
 import socket
+import sys
 from typing import Any
 
 from django.conf import settings
@@ -16,9 +22,11 @@ from django.utils import timezone
 from gunicorn import glogging
 from gunicorn.app.base import BaseApplication
 
-from coordinator import figures, startup
 from coordinator.actions import setup
-from coordinator.doctor.settings import unfit
+from coordinator.lib import addresses, figures, supervisor
+from coordinator.operations import startup
+from coordinator.operations.doctor import sharing
+from coordinator.operations.doctor.settings import conflicting_settings
 
 
 class Command(BaseCommand):
@@ -28,20 +36,33 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # a restart must be ready within 2.5 s; CI runs the checks
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options; every one has an environment variable that is its default."""
         parser.add_argument(
-            "--workers", type=int, default=settings.WORKERS, help="worker processes (0: choose)"
+            "--workers",
+            type=int,
+            default=settings.WORKERS,
+            help="worker processes (0: chosen from the number of cores)",
         )
         parser.add_argument("--threads", type=int, default=settings.THREADS, help="Django threads per worker")
-        parser.add_argument("--no-migrate", action="store_true", help="leave the database's schema as it is")
+        parser.add_argument("--no-migrate", action="store_true", help="do not migrate the database")
+        for name, kind in (("--control", int), ("--inherited", str), ("--lock", int), ("--problem", str)):
+            parser.add_argument(name, type=kind, help=argparse.SUPPRESS)  # what the supervisor hands over
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare everything that can fail with a clear line, then become the server."""
-        for check in unfit():
-            self.stderr.write(self.style.WARNING(f"{check.says} {check.remedy}"))
-        held = startup.hold_data_folder(settings.DATA_DIR)
-        refuse_taken_port(settings.BIND_HOST, settings.BIND_PORT)
-        startup.prepare_database(migrate=not options["no_migrate"], say=self.stdout.write)
+        if options["control"] is None:  # not started through manage.py
+            sys.exit(supervisor.serve())
+        above = supervisor.linked(options["control"])
+        for check in conflicting_settings():
+            self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
+        held = startup.hold_data_folder(settings.DATA_DIR, options["lock"], holder=os.getppid())
+        if options["problem"]:
+            raise CommandError(options["problem"])
+        inherited = [int(file) for file in options["inherited"].split(",")]
+        require_own_port(inherited)
+        above.hold_lock(held.fileno())
+        startup.prepare_database(
+            migrate=not options["no_migrate"], say=self.stdout.write, before=above.wait_to_migrate
+        )
         startup.prepare_static_files(say=self.stdout.write)
         link = setup_link()
         settings.THREADS = options["threads"]
@@ -49,10 +70,12 @@ class Command(BaseCommand):
         workers = options["workers"] or workers_for_this_machine()
         connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
+        if shared := sharing.problem(os.geteuid()):
+            self.stdout.write(self.style.WARNING(f"{shared} {sharing.REMEDY}"))
         if link:
-            self.stdout.write(f"Nobody can sign in yet. Make the first administrator here:\n  {link}")
+            self.stdout.write(f"Nobody can sign in yet. Create the first administrator here:\n  {link}")
         self.stdout.flush()
-        Server(workers).run()
+        Server(workers, [f"fd://{file}" for file in inherited]).run()
         held.close()
 
 
@@ -68,24 +91,20 @@ def workers_for_this_machine() -> int:
     return max(2, min(4, len(os.sched_getaffinity(0))))
 
 
-def refuse_taken_port(host: str, port: int) -> None:
-    """Raise CommandError if the address cannot be bound by us alone."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as problem:
+def require_own_port(files: list[int]) -> None:
+    """Raise CommandError where the sockets that a service manager opened are not where the settings say."""
+    for file in files:
+        with socket.socket(fileno=os.dup(file)) as given:
+            host, port = given.getsockname()[:2]
+        if port != settings.BIND_PORT:
             raise CommandError(
-                f"{host}:{port} cannot be used: {problem.strerror}. Choose another with SIGNALBOX_BIND."
-            ) from None
+                f"The service manager listens at {addresses.joined(host, port)} and SIGNALBOX_BIND says "
+                f"{settings.BIND}. Run install_service again, or change the socket unit."
+            )
 
 
 class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
-    """gunicorn's own lines, in the form that all others have."""
-
     def setup(self, cfg: Any) -> None:
-        """Keep no handler of its own."""
         super().setup(cfg)
         self.error_log.handlers.clear()
         self.error_log.propagate = True
@@ -94,17 +113,16 @@ class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, addresses: list[str]) -> None:
         self.workers = workers
+        self.addresses = addresses
         super().__init__()
 
     def load_config(self) -> None:
-        """Tell gunicorn what it needs to know."""
         values = {
-            "bind": [settings.BIND],
+            "bind": self.addresses,
             "worker_class": "coordinator.edge.worker.Worker",
             "workers": self.workers,
-            "reuse_port": True,  # otherwise a few keep-alive clients may all sit on one worker
             "graceful_timeout": settings.GRACEFUL_TIMEOUT,
             "timeout": 60,
             "keepalive": 75,
@@ -113,7 +131,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "loglevel": "warning",
             "logger_class": ServerLog,
             "control_socket_disable": True,
-            "when_ready": _share_what_is_loaded,
+            "when_ready": _be_ready_to_fork,
             "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }
         for name, value in values.items():
@@ -126,7 +144,11 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         return application
 
 
-def _share_what_is_loaded(_server: object) -> None:
-    """Keep the collector off what workers share with this process: it would write into all of it, for a copy each."""
+def _be_ready_to_fork(_server: object) -> None:
+    """Leave restarts to the supervisor, and keep the collector off what workers share with this process.
+
+    The collector would write into all of it, for a copy each.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.collect()
     gc.freeze()

@@ -1,0 +1,123 @@
+"""Decisions as OpenTelemetry: each one that is committed is sent once to the address that is set, in order.
+
+One log record of OTLP over HTTP with the event name `gen_ai.tool.call.decision`, beside the agent's own GenAI spans:
+tool, verdict, who decided, the session, and the entry's number in the audit log. How far it was sent is kept in the
+database (AuditDelivery), so that a restart neither loses one nor, but for an answer that was lost, sends one twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+from coordinator.lib import http_post, instants
+from coordinator.models import AuditDelivery, AuditLeaf, AuditLog
+from coordinator.transparency import tree
+
+log = logging.getLogger(__name__)
+
+EVENT_NAME = "gen_ai.tool.call.decision"
+VERDICTS = {
+    "PERMISSION_REQUEST_APPROVED": "approved",
+    "PERMISSION_REQUEST_AUTO_APPROVED": "approved",
+    "PERMISSION_REQUEST_DENIED": "denied",
+    "PERMISSION_REQUEST_EXPIRED": "expired",
+    "PERMISSION_APPROVAL_USED": "approved",
+    "TOOL_CALL_ALLOWED": "approved",
+    "TOOL_CALL_DENIED": "denied",
+}
+STEP = 200  # audit entries looked at in one go
+TIMEOUT = 10.0  # seconds
+
+
+class NotTaken(Exception):
+    """The receiver refused; says with which status."""
+
+
+def send_due(now: datetime) -> None:
+    """Send the decisions that were made since the last time. Nothing where no address is set."""
+    if not settings.OTLP_ENDPOINT:
+        return
+    place = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
+    known, is_new = AuditDelivery.objects.get_or_create(place=place, defaults={"tree_size": tree.size()})
+    while not is_new and _send_some(known, now):
+        pass
+
+
+def _send_some(known: AuditDelivery, now: datetime) -> bool:
+    """Send what is among the next STEP entries; say whether there may be more."""
+    leaves = AuditLeaf.objects.filter(leaf_index__gte=known.tree_size).order_by("leaf_index")[:STEP]
+    seen = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
+    if not seen:
+        return False
+    numbers = {pk: number for pk, number, ours in seen if ours}  # not what was imported or written by others
+    decided = AuditLog.objects.filter(pk__in=numbers, event_type__in=VERDICTS).order_by("pk")
+    records = [_record(row, numbers[row.pk] or 0, now) for row in decided]
+    try:
+        if records:
+            _post(records)
+    except (NotTaken, OSError) as problem:
+        words = (
+            str(problem) if isinstance(problem, NotTaken) else f"cannot be reached ({type(problem).__name__})"
+        )
+        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=words)
+        log.warning("Decisions were not sent: %s", words)
+        return False
+    known.tree_size = max(number or 0 for _pk, number, _ours in seen) + 1
+    AuditDelivery.objects.filter(pk=known.pk).update(
+        tree_size=known.tree_size, delivered_at=now, failed_at=None, error=None
+    )
+    return len(seen) == STEP
+
+
+def _record(row: AuditLog, number: int, now: datetime) -> LogRecord:
+    at = row.timestamp if isinstance(row.timestamp, datetime) else now
+    return LogRecord(
+        time_unix_nano=max(instants.to_us(at), 0) * 1000,
+        observed_time_unix_nano=instants.to_us(now) * 1000,
+        event_name=EVENT_NAME,
+        attributes=[
+            KeyValue(key=name, value=AnyValue(string_value=text)) for name, text in _attributes(row, number)
+        ],
+    )
+
+
+def _attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
+    metadata: dict[str, Any] = row.metadata if isinstance(row.metadata, dict) else {}
+    judged: dict[str, Any] = metadata["judged"] if isinstance(metadata.get("judged"), dict) else {}
+    told = {
+        "gen_ai.tool.name": judged.get("tool_name") or metadata.get("tool") or row.permission,
+        "gen_ai.conversation.id": judged.get("session_id") or metadata.get("session_id"),
+        "gen_ai.agent.id": judged.get("agent_id") or metadata.get("agent_id"),
+        "gen_ai.tool.call.decision": VERDICTS[row.event_type],
+        "signalbox.decided_by": row.actor_id,
+        "signalbox.reason": row.reason,
+        "signalbox.request_id": row.target_id,
+        "signalbox.judged_sha256": metadata.get("judged_sha256"),
+        "signalbox.audit_entry": str(number),
+    }
+    return ((name, str(value)) for name, value in told.items() if value)
+
+
+def _post(records: list[LogRecord]) -> None:
+    """Post one OTLP request. Raises NotTaken, OSError."""
+    request = ExportLogsServiceRequest()
+    resource = request.resource_logs.add()
+    resource.resource.attributes.add(key="service.name", value=AnyValue(string_value="signalbox"))
+    scope = resource.scope_logs.add()
+    scope.scope.name = "signalbox"
+    scope.log_records.extend(records)
+    headers = {"Content-Type": "application/x-protobuf"} | settings.OTLP_HEADERS
+    status, _text = http_post.post(
+        f"{settings.OTLP_ENDPOINT}/v1/logs", request.SerializeToString(), headers, seconds=TIMEOUT
+    )
+    if not 200 <= status < 300:
+        raise NotTaken(f"answered {status}")

@@ -1,0 +1,162 @@
+"""Brings an existing database into ours: what is there already stays, what clashes is told, nothing is overwritten
+but the untouched rows that an installation begins with. What finds no place is kept in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection, transaction
+
+from coordinator.actions import audit, chat_search, events
+from coordinator.actions.importing import kinds
+from coordinator.actions.importing.outcomes import Imported, TableOutcome
+from coordinator.actions.importing.tables import Job, Progress
+from coordinator.engine import rehearsal
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.identity.actors import system
+from coordinator.importing.foreign import TABLES, Foreign
+from coordinator.importing.keeping import Kept, as_kept
+
+__all__ = ["Imported", "TableOutcome", "import_database", "record_refusal"]
+
+EVENT = "DATABASE_IMPORTED"
+MOST_TOLD = 20  # lines in the audit log
+
+
+def import_database(
+    source: Foreign,
+    *,
+    now: datetime,
+    write: bool = True,
+    with_policy: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Imported:
+    """Bring over every table that both know, and keep aside what has no place here.
+
+    Without `write` exactly the same is done, and undone: nothing is changed, and no file is left.
+    `with_policy` is a person's word that what decides there shall decide here: grants, servers whose tools all may
+    call, and approvals that stand for later requests. Without it grants stay out, such servers come in closed, and
+    each approval counts for its own request alone.
+    Raises BadRequest where it had to stop; what was committed before that stays.
+    """
+    kept = Kept(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
+    job = Job(source, kept, now, write, with_policy)
+    done = Imported([])
+    with nullcontext() if write else rehearsal.undone(source.folder):
+        with _stopping(job, done):
+            _bring(job, done, progress)
+        _record(job, done, None)
+        _report(job, done, None)
+    if not write:
+        kept.discard()
+        done.report = done.aside = None
+    return done
+
+
+def record_refusal(path: Path, why: str, now: datetime) -> None:
+    """Write down that a database could not be read at all."""
+    audit.record(EVENT, actor=system("import"), target=path.name, result="failure", reason=why, now=now)
+
+
+def _bring(job: Job, done: Imported, progress: Progress) -> None:
+    for table in TABLES:
+        if table.name in job.source.tables:
+            one = kinds.import_of(job, table)
+            done.outcomes.append(one.outcome)
+            one.run(progress)
+    for name in job.source.unknown_tables:
+        done.outcomes.append(_keep_unknown(job, name, progress))
+    events.adopt_all_events(job.now)
+    chat_search.index_new(job.now)
+
+
+def _keep_unknown(job: Job, name: str, progress: Progress) -> TableOutcome:
+    """Keep every row of a table that has no place here."""
+    outcome = TableOutcome(name, job.source.count(name), known=False)
+    outcome.unreadable += job.source.damage(name)
+    for batch in job.source.rows(name):
+        for row in batch:
+            job.kept.add(name, "no such table here", row=as_kept(row))
+        outcome.aside += len(batch)
+        progress(name, outcome.aside, outcome.rows)
+    return outcome
+
+
+@contextmanager
+def _stopping(job: Job, done: Imported) -> Iterator[None]:
+    """Turn what ends an import early into one line, which the audit log and the report have, too."""
+    try:
+        yield
+    except (DatabaseError, OSError, SignalboxError) as problem:
+        line = (str(getattr(problem, "detail", problem)).strip().splitlines() or [type(problem).__name__])[0]
+        where = f" at the table {done.outcomes[-1].table}" if done.outcomes else ""
+        stays = " What came in before that stays; repeat the import to go on." if job.write else ""
+        told = f"The import of {job.source.path} stopped{where}: {line}.{stays}"
+        if job.write:
+            _write_down_stop(job, done, told)
+        else:
+            job.kept.discard()
+        raise BadRequest(told) from problem
+
+
+def _write_down_stop(job: Job, done: Imported, told: str) -> None:
+    try:
+        if not connection.needs_rollback:
+            with transaction.atomic():
+                _record(job, done, told)
+        _report(job, done, told)
+    except (DatabaseError, OSError, SignalboxError):
+        return  # what ended the import may well prevent this, too; the command says it
+
+
+def _record(job: Job, done: Imported, stopped: str | None) -> None:
+    reasons = [stopped] if stopped else done.unreadable
+    metadata: dict[str, Any] = {
+        "added": {one.table: one.added for one in done.outcomes if one.added},
+        "conflicts": sum(one.conflicts.total for one in done.outcomes),
+        "left_out": sum(one.left_out.total for one in done.outcomes),
+        "kept_aside": {one.table: one.aside for one in done.outcomes if one.aside},
+        "unknown_tables": {one.table: one.rows for one in done.outcomes if not one.known},
+        "replaced": {one.table: one.replaced for one in done.outcomes if one.replaced},
+        "changed": {one.table: sum(one.changed.values()) for one in done.outcomes if one.changed},
+        "with_policy": job.with_policy,
+    }
+    if reasons:
+        metadata["could_not_be_read" if not stopped else "stopped"] = reasons[:MOST_TOLD]
+    audit.record(
+        EVENT,
+        actor=system("import"),
+        target=job.source.path.name,
+        result="failure" if reasons else "success",
+        reason=_reason(stopped, len(done.unreadable)),
+        metadata=metadata,
+        now=job.now,
+    )
+
+
+def _reason(stopped: str | None, damaged: int) -> str | None:
+    if stopped:
+        return stopped
+    return f"{damaged} damaged places could not be read; all else was imported." if damaged else None
+
+
+def _report(job: Job, done: Imported, stopped: str | None) -> None:
+    done.not_kept = job.kept.left_out
+    done.report = job.kept.close(
+        {
+            "source": str(job.source.path),
+            "at": job.now.isoformat(),
+            "with_policy": job.with_policy,
+            "stopped": stopped,
+            "texts_that_were_not_utf8": job.source.replaced,
+            "tables": [one.as_report() for one in done.outcomes],
+        }
+    )
+    done.aside = job.kept.kept_at

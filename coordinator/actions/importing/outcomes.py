@@ -1,0 +1,82 @@
+"""What became of each table of an import, for people and for the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MOST_LINES = 10_000  # of one kind and table; the file beside the report has all
+
+
+class Lines(list[str]):
+    """The first some thousand lines of a kind; `total` counts all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def add(self, line: str) -> None:
+        """Count a line, and remember it if it is one of the first."""
+        self.total += 1
+        if len(self) < MOST_LINES:
+            self.append(line)
+
+
+@dataclass
+class TableOutcome:
+    """What became of one table: how many rows came in, were there already, clash or cannot be kept.
+
+    `replaced` are rows that this installation began with and nobody had touched. `aside` counts what was kept in
+    the file beside the report: rows, and values that have no column here. `changed` counts the values that are not
+    here as they were there, by column and in words.
+    """
+
+    table: str
+    rows: int
+    known: bool = True  # that there is such a table here
+    added: int = 0
+    present: int = 0
+    replaced: int = 0
+    aside: int = 0
+    masked: int = 0
+    conflicts: Lines = field(default_factory=Lines)
+    left_out: Lines = field(default_factory=Lines)
+    changed: Counter[str] = field(default_factory=Counter)
+    unreadable: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_report(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {
+            "table": self.table,
+            "rows": self.rows,
+            "added": self.added,
+            "known": self.present,
+            "replaced": self.replaced,
+            "conflicts": self.conflicts.total,
+            "left_out": self.left_out.total,
+            "kept_aside": self.aside,
+            "secrets_masked": self.masked,
+            "changed": dict(self.changed),
+            "could_not_be_read": self.unreadable,
+            "notes": self.notes,
+            "first_conflicts": list(self.conflicts),
+            "first_left_out": list(self.left_out),
+        }
+
+
+@dataclass
+class Imported:
+    """All of an import: its tables, and where its report and the rows that were kept aside lie (None: nowhere)."""
+
+    outcomes: list[TableOutcome]
+    report: Path | None = None
+    aside: Path | None = None
+    not_kept: int = 0  # what would have gone beyond the bound of that file
+
+    @property
+    def unreadable(self) -> list[str]:
+        """What could not be read, in words."""
+        return [f"{one.table}: {line}" for one in self.outcomes for line in one.unreadable]

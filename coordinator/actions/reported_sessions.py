@@ -1,0 +1,201 @@
+"""Sessions that agents report themselves: found or made by the agent's own session id, taken up again, messages put
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Exists, Max, OuterRef
+
+from coordinator.actions import events, silence, writers
+from coordinator.actions.sessions import note_lifecycle_event
+from coordinator.identity import ownership
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.models import EventContext, MessagePart, Session
+from coordinator.models.sessions import SessionStatus
+from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.events import DedupedEvent, NewEvent
+from coordinator.sessions.reports import KnownSession, MessagePiece, SessionLocation
+
+# Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
+UNFINISHED_FOR = timedelta(minutes=15)
+UNFINISHED = "Its end was never reported."
+
+
+def session_for(
+    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
+) -> KnownSession:
+    """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
+
+    Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
+    other. Safe in many processes at once.
+    """
+    session = _find(executor_id, where.by)
+    if session is None or _missing(session, where):  # else reading was enough, and takes no lock
+        with transaction.atomic():
+            session = _find(executor_id, where.by) or _make(executor_id, where, now, status)
+            _fill_in(session, where)
+    return KnownSession(session.session_id, bool(session.hostname and session.project_dir))
+
+
+def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
+    """Return the session of somebody who speaks just now, as `session_for`; one that silence had ended runs again."""
+    known = session_for(executor_id, where, now)
+    silence.reopen(known.session_id, now)
+    return known
+
+
+def session_id_of(executor_id: str) -> str | None:
+    """Return the id of the session with this executor's id, if there is one."""
+    session = _find(executor_id)
+    return session.session_id if session else None
+
+
+def _find(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
+    """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
+    made = set(_ids(executor_id))
+    namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
+    namesakes.sort(key=lambda session: session.pk not in made)
+    return next((session for session in namesakes if _is_open(session, by)), None)
+
+
+def _ids(executor_id: str) -> Iterator[str]:
+    """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
+    for attempt in range(10):
+        # Whoever the agent is, in the words of the first: its hooks and its telemetry meet in one session.
+        name = hashlib.sha256(f"claude-code\n{attempt}\n{executor_id}".encode()).hexdigest()[:12]
+        yield f"ses_{name}"
+
+
+def _is_open(session: Session, by: KeyIdentity | None) -> bool:
+    return by is None or not ownership.refusals(by, [session.pk])
+
+
+def _make(executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus) -> Session:
+    """Make the session under an id that follows from the agent's, so that two who make it at once make one."""
+    for session_id in _ids(executor_id):
+        session, is_new = Session.objects.get_or_create(
+            session_id=session_id,
+            defaults={
+                "status": status,
+                "created_at": now,
+                "executor_session_id": executor_id,
+                "executor_profile": where.profile,
+                "agent_name": where.agent_name,
+                "project_dir": without_secrets(where.project_dir),
+                "hostname": without_secrets(where.hostname),
+            },
+        )
+        if is_new and where.by is not None:
+            writers.note_maker(session.pk, where.by.actor)
+        if is_new or (session.executor_session_id == executor_id and _is_open(session, where.by)):
+            return session
+    raise RuntimeError(f"no free session id for {executor_id!r}")  # 48 bits, ten times over
+
+
+def _fill_in(session: Session, where: SessionLocation) -> None:
+    missing = _missing(session, where)
+    if missing:
+        for name, value in missing.items():
+            setattr(session, name, value)
+        session.save(update_fields=list(missing))
+
+
+def _missing(session: Session, where: SessionLocation) -> dict[str, str]:
+    """Return what is told now and was not known yet."""
+    reported = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
+    return {
+        name: without_secrets(value)
+        for name, value in reported.items()
+        if value and not getattr(session, name)
+    }
+
+
+def take_up(session_id: str, now: datetime) -> None:
+    """Reopen an ended session in which a person writes again. (HTTP hooks alone do not report a resume.)"""
+    if Session.objects.filter(pk=session_id, status=Session.Status.RUNNING).exists():
+        return  # nearly always: reading takes no lock
+    start = NewEvent(event_type="session_start", session_id=session_id, timestamp="")
+    with transaction.atomic():
+        note_lifecycle_event(session_id, start, now)
+
+
+def put_together(session_id: str, piece: MessagePiece) -> str | None:
+    """Keep a piece of a message; return the whole text where this was its last.
+
+    Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
+    until `finish_message` where their sender died.
+    """
+    with transaction.atomic():
+        parts = MessagePart.objects.filter(session_id=session_id, message_id=piece.message_id)
+        if not piece.final:
+            MessagePart.objects.bulk_create(
+                [
+                    MessagePart(
+                        session_id=session_id,
+                        message_id=piece.message_id,
+                        place=piece.place,
+                        text=piece.text,
+                    )
+                ],
+                ignore_conflicts=True,
+            )
+            return None
+        before = "".join(parts.filter(place__lt=piece.place).order_by("place").values_list("text", flat=True))
+        parts.delete()
+    return piece.text if piece.text.startswith(before) else before + piece.text
+
+
+def leftovers(session_id: str) -> dict[str, str]:
+    """Return by message id, and forget, what was displayed of messages that were never finished."""
+    session_id_of: dict[str, str] = {}
+    parts = MessagePart.objects.filter(session_id=session_id)
+    if not parts.exists():
+        return session_id_of
+    with transaction.atomic():
+        for part in parts.select_for_update().order_by("id"):  # who comes second finds none
+            session_id_of[part.message_id] = session_id_of.get(part.message_id, "") + part.text
+        parts.delete()
+    return session_id_of
+
+
+def unfinished(now: datetime) -> list[str]:
+    """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
+    cutoff = now - UNFINISHED_FOR
+    news = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
+    parts = MessagePart.objects.filter(~Exists(news), session__created_at__lte=cutoff)
+    return list(parts.values_list("session_id", flat=True).distinct().order_by("session_id")[:1000])
+
+
+def finish_message(session_id: str, now: datetime) -> None:
+    """Write what was displayed of messages whose sender died in the middle, masked as every event is."""
+    with transaction.atomic():
+        last_us = EventContext.objects.filter(session_id=session_id).aggregate(at=Max("instant_us"))["at"]
+        messages = [
+            DedupedEvent(
+                event_type="message",
+                session_id=session_id,
+                timestamp=instants.canonical(now if last_us is None else instants.from_us(last_us)),
+                role="assistant",
+                content=[{"type": "text", "text": text}],
+                reason=UNFINISHED,
+                source=_hooks_source(session_id),
+                origin=f"unfinished:{message_id}:{uuid.uuid4().hex}",
+            )
+            for message_id, text in leftovers(session_id).items()
+        ]
+        if messages:
+            events.record_events(messages, now)
+
+
+def _hooks_source(session_id: str) -> str:
+    """Return the agent whose hooks reported the session last; only hooks send messages in pieces."""
+    contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENTS).order_by("-instant_us")
+    return contexts.values_list("source", flat=True).first() or "executor"

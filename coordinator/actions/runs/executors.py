@@ -1,0 +1,79 @@
+"""Executors that outlive their runs: whose process waits in a session, and what becomes of both.
+
+The newest runners keep a session's process between its runs (`executor.lifecycle` is `persistent`). They say so when a
+run completes with the session `idle`, and say again when the process has ended. Until then only they can resume the
+session, a stop is an order to them, and the session is not deleted under its process.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions.runs.machine import active, lock_session, set_session
+from coordinator.errors import Forbidden
+from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
+
+# How a session stands when its process has ended as its runner says.
+ENDS: dict[str, str] = {
+    "finished": Session.Status.FINISHED,
+    "stopped": Session.Status.STOPPED,
+    "failed": Session.Status.ERROR,
+}
+
+
+def lives_on(run: Run, runner_id: str, now: datetime) -> None:
+    """The run has completed and its process waits for the next one. The session's lock is held."""
+    values = {"runner_id": runner_id, "run_id": run.run_id, "since": now}
+    LivingExecutor.objects.update_or_create(session_id=run.session_id, defaults=values)
+
+
+def has_ended(session_id: str) -> None:
+    """The session's process is no more, if it had one. The session's lock is held."""
+    LivingExecutor.objects.filter(pk=session_id).delete()
+
+
+def ended(session_id: str, runner: Runner, status: str, now: datetime) -> None:  # noqa: ARG001 - as other reports
+    """The runner says that an idle session's process has ended: the session is `status`, one of ENDS.
+
+    Said of a session whose process it does not keep (it ended before, or never lived on) it changes nothing. Raises
+    NotFound, and Forbidden where another runner keeps the process.
+    """
+    with transaction.atomic():
+        session = lock_session(session_id)
+        living = LivingExecutor.objects.filter(pk=session_id).first()
+        if living is None:
+            return
+        if living.runner_id != runner.runner_id:
+            raise Forbidden(f"The executor of session {session_id} is kept by another runner")
+        _let_go(session, living, ENDS[status])
+
+
+def lost(runner_id: str) -> None:
+    """The runner is gone, and its processes with it: idle sessions are finished, those being stopped are stopped."""
+    kept = LivingExecutor.objects.filter(runner_id=runner_id)
+    for session_id in list(kept.values_list("pk", flat=True)):
+        end_unconfirmed(session_id, runner_id)
+
+
+def end_unconfirmed(session_id: str, runner_id: str) -> bool:
+    """Take a session's process for ended, of which its runner has not said so; say whether there was one."""
+    with transaction.atomic():
+        session = lock_session(session_id)
+        living = LivingExecutor.objects.filter(pk=session_id, runner_id=runner_id).first()
+        if living is None:
+            return False
+        is_to_stop = session.status == Session.Status.STOPPING
+        _let_go(session, living, Session.Status.STOPPED if is_to_stop else Session.Status.FINISHED)
+    return True
+
+
+def _let_go(session: Session, living: LivingExecutor, status: str) -> None:
+    """Forget the process. Where a run is at work or waits, that says where the session stands."""
+    living.delete()
+    StopCommand.objects.filter(runner_id=living.runner_id, run_id=living.run_id).delete()
+    is_waited_for = Run.objects.filter(session=session, status=Run.Status.PENDING).exists()
+    if active(session.session_id).exists():
+        return
+    set_session(session, Session.Status.PENDING if is_waited_for else status)

@@ -1,0 +1,148 @@
+"""Sealing the audit log: hashes for rows of other programs, a signed checkpoint, and its way to places outside.
+
+About once a minute, before each backup, and by `manage.py audit seal`; by one worker at a time (a lease).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf
+from coordinator.transparency import entries, keys, places, tree
+from coordinator.transparency.merkle import leaf_hash
+from coordinator.transparency.notes import Checkpoint
+from coordinator.transparency.places import NotDelivered, Place
+
+log = logging.getLogger(__name__)
+
+STEP = 500  # leaves hashed in one transaction
+
+
+class Inconsistent(Exception):
+    """The log is not the continuation of its last checkpoint: it was tampered with. No new one is signed."""
+
+
+def seal_due(now: datetime) -> None:
+    """Seal what is new and send it out; what stands in the way is logged, and told by the doctor and on the page."""
+    try:
+        seal(now)
+    except (Inconsistent, keys.KeyUnusable) as problem:
+        log.error("The audit log was not sealed: %s", problem)
+        return
+    send_out(now)
+
+
+def seal(now: datetime) -> AuditCheckpoint | None:
+    """Sign a checkpoint of all entries there are; return it, or None where nothing is new.
+
+    Raises Inconsistent where the log does not continue its last checkpoint, and KeyUnusable.
+    """
+    while hash_some():
+        pass
+    size = hashed_size()
+    last = tree.newest_checkpoint()
+    if last is not None:
+        require_continues(last, size)
+        if last.tree_size == size:
+            return None
+    if size == 0:
+        return None
+    signer = keys.signer()
+    try:
+        tree.keep_nodes(size)
+        root = tree.Tree().root(size)
+    except tree.Gap as gap:
+        raise Inconsistent(str(gap)) from None
+    note = signer.sign(Checkpoint(signer.name, size, root).text)
+    with transaction.atomic():
+        AuditKey.objects.get_or_create(verifier=signer.verifier.text, defaults={"first_used_at": now})
+        return AuditCheckpoint.objects.create(tree_size=size, root_hash=root, note=note, created_at=now)
+
+
+def hash_some() -> int:
+    """Fill in the hashes of up to STEP leaves that have none: rows of other programs; return how many."""
+    leaves = AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False).order_by("leaf_index")
+    bare = list(leaves.values_list("audit_id", flat=True)[:STEP])
+    stored = entries.stored_columns(bare)
+    hashes = [(_hash_of(audit_id, stored.get(audit_id)), audit_id) for audit_id in bare]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE audit_leaves SET leaf_hash = %s WHERE audit_id = %s AND leaf_hash IS NULL", hashes
+        )
+    return len(hashes)
+
+
+def _hash_of(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
+    if columns is None:
+        return leaf_hash(entries.lost_entry(audit_id))
+    return entries.hash_of(columns, by_signalbox=False)
+
+
+def hashed_size() -> int:
+    """Return up to which leaf the log can be sealed: all of them, or up to the first without a hash."""
+    bare = (
+        AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False)
+        .order_by("leaf_index")
+        .first()
+    )
+    if bare is not None:
+        return bare.leaf_index or 0
+    return tree.size()
+
+
+def require_continues(last: AuditCheckpoint, size: int) -> None:
+    """Raise Inconsistent unless the log of `size` entries begins with what the last checkpoint covers."""
+    if size < last.tree_size:
+        raise Inconsistent(
+            f"The last checkpoint covers {last.tree_size:,} entries, and the log has {size:,}: entries are missing at "
+            "its end, or an older copy of the database was put back. Run `manage.py audit verify`."
+        )
+    try:
+        same = tree.Tree().root(last.tree_size) == bytes(last.root_hash)
+    except tree.Gap as gap:
+        raise Inconsistent(f"{gap} Run `manage.py audit verify`.") from None
+    if not same:
+        raise Inconsistent(
+            f"The first {last.tree_size:,} entries are not what the last checkpoint says. Run `manage.py audit verify`."
+        )
+
+
+def send_out(now: datetime) -> None:
+    """Send the newest checkpoint to every place that does not have it yet; note what came of it."""
+    newest = tree.newest_checkpoint()
+    if newest is None:
+        return
+    for place in places.configured():
+        known, _ = AuditDelivery.objects.get_or_create(place=place.name)
+        if known.tree_size < newest.tree_size and _is_due(place, known, now):
+            _send(place, known, newest, now)
+
+
+def _is_due(place: Place, known: AuditDelivery, now: datetime) -> bool:
+    last = known.delivered_at
+    return not isinstance(last, datetime) or last <= now - place.pace or last > now
+
+
+def _send(place: Place, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime) -> None:
+    try:
+        note = place.send(checkpoint.note, known.tree_size)
+    except NotDelivered as problem:
+        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=str(problem)[:500])
+        log.warning("A checkpoint was not delivered to %s: %s", place.name, problem)
+        return
+    except Exception as problem:  # one place's fault must not keep the others from hearing
+        AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=type(problem).__name__)
+        log.exception("A checkpoint was not delivered to %s", place.name)
+        return
+    with transaction.atomic():
+        if note != checkpoint.note:
+            checkpoint.note = note
+            checkpoint.save(update_fields=["note"])
+        AuditDelivery.objects.filter(pk=known.pk).update(
+            tree_size=checkpoint.tree_size, delivered_at=now, failed_at=None, error=None
+        )

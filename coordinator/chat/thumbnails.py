@@ -1,0 +1,90 @@
+"""Small pictures of large images, made once, in a sandbox, and kept beside the attachments."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from coordinator.chat import attachments
+from coordinator.errors import NotFound
+from coordinator.models import ChatAttachment
+from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
+
+SIDE = 960  # pixels of the longer side: sharp at the size pages show, on screens with two pixels a dot
+# A file of some kilobytes can unpack to gigabytes of pixels; such an image is a file to download.
+MOST_PIXELS = 60_000_000
+MOST_BYTES = 60 * 1024 * 1024
+TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+_sandbox = Sandbox(
+    "coordinator.chat.picture_jobs",
+    Limits(cpu_seconds=5, wall_seconds=15, memory_bytes=768 * 1024 * 1024, fork_each=True),
+    most_waiting=32,
+)
+
+
+def kept(row: ChatAttachment) -> Path | None:
+    """Return the file of an image's thumbnail (WebP) if it was made before, else None.
+
+    Decodes nothing. Raises NotFound where the bytes are no image or too large a one, or where making one failed.
+    """
+    path = attachments.thumbnail_path(row.pk)
+    if path.exists():
+        return path
+    if _refused(path).exists() or not _may_be_made(row):
+        raise NotFound(f"No thumbnail can be made of {row.pk}.")
+    return None
+
+
+def _may_be_made(row: ChatAttachment) -> bool:
+    with attachments.opened(row) as file:
+        mime_type = attachments.sniffed(file.read(attachments.HEAD))
+        file.seek(0)
+        width, height = attachments.dimensions(file) or (0, 0)
+    return mime_type in TYPES and 0 < width * height <= MOST_PIXELS and (row.size_bytes or 0) <= MOST_BYTES
+
+
+def thumbnail(row: ChatAttachment) -> Path:
+    """Return the file of an image's thumbnail, made now if need be, which may take seconds.
+
+    Raises NotFound for what is no image, is too large or takes too long; that is remembered, so that it is tried
+    once. What could not be tried for lack of room is NotFound too, this time.
+    """
+    path = kept(row)
+    if path is None:
+        path = attachments.thumbnail_path(row.pk)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _keep(_picture(row, path), path)
+    return path
+
+
+def _picture(row: ChatAttachment, path: Path) -> bytes:
+    nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
+    with attachments.opened(row) as file:
+        data = file.read(MOST_BYTES + 1)
+    mime_type = attachments.sniffed(data[: attachments.HEAD])
+    try:
+        if mime_type not in TYPES or len(data) > MOST_BYTES:
+            raise JobFailed("no image")
+        answer = _sandbox.run("thumbnail", data, mime_type=mime_type, side=SIDE, most_pixels=MOST_PIXELS)
+        if attachments.sniffed(answer.body) != "image/webp":
+            raise JobFailed("no picture came back")
+    except Overloaded:
+        raise nothing from None
+    except (LimitsExceeded, JobFailed):
+        _refused(path).touch()
+        raise nothing from None
+    return answer.body
+
+
+def _keep(data: bytes, path: Path) -> None:
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+    os.replace(part, path)
+
+
+def _refused(path: Path) -> Path:
+    """Return the empty file that says that no picture can be made."""
+    return path.with_suffix(".none")

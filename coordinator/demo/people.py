@@ -1,0 +1,105 @@
+"""The demo's people: made-up names that answer what the demo's own fleet asks, so that it does not stand still.
+
+They are no accounts, and nobody else's question is ever theirs: only requests that this fleet's own keys asked, in a
+database that the demo filled while it was empty and has to itself (fill.why_not_the_demos_own, asked at each look). As
+soon as anybody else's key or session is there, they stop for good. They are one program: what takes two people waits
+for real ones, and so does what would make a grant. Whoever looks at the demo may be faster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from random import Random
+from threading import Event
+
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from coordinator.actions import approvals
+from coordinator.demo.cast import PEOPLE
+from coordinator.demo.fill import decider, why_not_the_demos_own
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import key
+from coordinator.models import PermissionRequest
+from coordinator.policy import approvals as rules
+from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
+
+LOOK_EVERY = 2.0  # seconds
+PATIENCE = (25.0, 120.0)  # seconds that a question waits for whoever looks at the demo, between these
+AT_ONCE = 20  # questions that they look at
+YES = 0.85
+REASONS = {
+    "approved": ("Looks right.", "Checked the diff.", None, None),
+    "denied": ("Not before the freeze is over.", "Wrong branch.", "Ask the team that owns it first."),
+}
+
+log = logging.getLogger(__name__)
+
+
+class NotTheDemosOwn(Exception):
+    """The database is not the demo's own, or not any more; the words say why."""
+
+
+@dataclass(slots=True)
+class People:
+    """Who answers the questions that the keys of these names asked. `say` tells whoever runs the demo why they stop."""
+
+    key_names: Collection[str]
+    over: Event
+    say: Callable[[str], object] = log.warning
+    dice: Random = field(default_factory=Random)
+    due: dict[str, datetime] = field(default_factory=dict)
+
+    def work(self) -> None:
+        """Look at the inbox now and then until the demo is over, or the database is not its own any more."""
+        while not self.over.wait(LOOK_EVERY):
+            try:
+                self.look(timezone.now())
+            except NotTheDemosOwn as why:
+                self.say(f"The demo's people answer nothing from here on: {why}.")
+                return
+            except DatabaseError as problem:  # busy, or away for a restart
+                log.warning("The demo's people cannot look at the inbox: %s", str(problem).strip())
+            finally:
+                connection.close()
+
+    def look(self, now: datetime) -> int:
+        """Answer what has waited long enough; return how many were. Raises NotTheDemosOwn."""
+        if why := why_not_the_demos_own():
+            raise NotTheDemosOwn(why)
+        asked_by = [str(key(name)) for name in self.key_names]
+        waiting = (
+            PermissionRequest.objects.with_context().waiting(now).filter(context__requested_by__in=asked_by)
+        )
+        found = list(islice(filter(is_for_them, waiting.order_by("id")), AT_ONCE))
+        self.due = {
+            row.request_id: self.due.get(row.request_id)
+            or now + timedelta(seconds=self.dice.uniform(*PATIENCE))
+            for row in found
+        }
+        return sum(self.answer(row, now) for row in found if self.due[row.request_id] <= now)
+
+    def answer(self, row: PermissionRequest, now: datetime) -> bool:
+        """Approve or deny as one of PEOPLE; say whether that was still to be decided."""
+        verdict = "approved" if self.dice.random() < YES else "denied"
+        try:
+            approvals.decide(
+                row.request_id,
+                by=decider(self.dice.choice(PEOPLE)),
+                verdict="approved" if verdict == "approved" else "denied",
+                reason=self.dice.choice(REASONS[verdict]),
+                judged=rules.judged_digest(row),
+                now=now,
+            )
+        except SignalboxError:  # somebody was faster, or it was withdrawn
+            return False
+        return True
+
+
+def is_for_them(row: PermissionRequest) -> bool:
+    """Say whether one made-up person may decide this: neither what takes two people, nor what makes a grant."""
+    return rules.needed(row) == 1 and row.permission_type != ACCESS

@@ -1,0 +1,74 @@
+"""How agent programs name their calls and tell of them in hooks: what the demo's terminals say."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coordinator.demo.tasks import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An agent program. `turn` is the field of a turn's id; `call` its form of a call, None for one it never makes.
+
+    It `tells_messages` as it displays them, has a hook for calls that `fails`, and `describes` a call that it asks for.
+    """
+
+    turn: str
+    call: Callable[[Call], Call | None] = lambda call: call
+    tells_messages: bool = False
+    fails: str = "PostToolUse"
+    describes: bool = False
+
+
+def as_codex(call: Call) -> Call | None:
+    """Return a call as Codex makes it: nearly all is a command, and an edit is a patch."""
+    if call.tool == "Bash" or call.tool.startswith("mcp__"):
+        return replace(call, output=_text_of(call.output))
+    command = _COMMANDS.get(call.tool)
+    if command is not None:
+        return Call("Bash", {"command": command(call.input)}, _text_of(call.output), call.error, call.seconds)
+    if call.tool in {"Edit", "Write"}:
+        return Call("apply_patch", {"command": _patch(call)}, "Done!", call.error, call.seconds)
+    return None
+
+
+_COMMANDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "Read": lambda given: f"cat {given['file_path']}",
+    "Grep": lambda given: f"rg -l {shlex.quote(given['pattern'])} {given['path']}",
+    "Glob": lambda given: f"rg --files -g {shlex.quote(given['pattern'])}",
+}
+
+
+def _patch(call: Call) -> str:
+    path = call.input["file_path"]
+    if call.tool == "Write":
+        lines = "".join(f"+{line}\n" for line in call.input["content"].splitlines())
+        return f"*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch\n"
+    old, new = (call.input[name].splitlines() for name in ("old_string", "new_string"))
+    lines = "".join([*(f"-{line}\n" for line in old), *(f"+{line}\n" for line in new)])
+    return f"*** Begin Patch\n*** Update File: {path}\n@@\n{lines}*** End Patch\n"
+
+
+def _text_of(output: Any) -> Any:
+    if isinstance(output, dict):
+        return (
+            output.get("stdout")
+            or output.get("file", {}).get("content")
+            or "\n".join(output.get("filenames", []))
+        )
+    return output
+
+
+PROGRAMS = {
+    "claude-code": Program("prompt_id", tells_messages=True, fails="PostToolUseFailure"),
+    "codex": Program("turn_id", as_codex, describes=True),
+}
+
+
+def program(name: str) -> Program:
+    """Return how a program speaks; one that is not known here as most do."""
+    return PROGRAMS.get(name, PROGRAMS["claude-code"])

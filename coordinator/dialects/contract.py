@@ -1,0 +1,185 @@
+"""What an agent is here: a `Dialect`, made by the one module that knows how the agent speaks. Pure.
+
+A new agent is its module (its `DIALECT` is what the door, the guard and the recorder in `edge` ask), and a line in
+`sessions.agent_programs.AGENTS`. What is decided, and in which words, is the same for every agent and stands here; an
+agent's module says how that looks in its own JSON, and what of it the agent understands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.dialects.hooks import Hook, HookEvents, as_object, origin, result_origin
+from coordinator.lib import instants
+from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MessagePiece
+
+Answer = dict[str, Any]
+LOST = "hooks_lost"
+NOT_AS_EDITED = (
+    "It was approved in Signalbox with a different input, which cannot run here. Ask again with that input."
+)
+AT_A_LOSS = "Signalbox met an error and cannot tell whether its rules allow this call."
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent is answered.
+
+    `answer` is in the agent's own JSON; None is an empty body, after which the agent goes on. `denial` is why the
+    call does not run, None where it may.
+    """
+
+    answer: Answer | None
+    denial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePieces:
+    """How an agent tells messages piece by piece: `of` a hook (None: it is no piece); the `whole` as an event."""
+
+    of: Callable[[Hook], MessagePiece | None]
+    whole: Callable[[Hook, str, str, str], DedupedEvent]
+
+
+def _nothing_to_add(_hook: Hook, call: AskedCall) -> AskedCall:
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How one agent speaks.
+
+    Of its hooks (by name), `calls` tell of a call before it runs, and their answers decide it; by `prompts` among
+    them the agent asks its own person at the same time; after an answer to `edits` it runs an edited input.
+    `beginnings` are a person's: an ended session runs again. At `turn_ends` no message is unfinished any more.
+
+    `read` makes a hook of a body and the time of its receipt, and raises Invalid; `events_of` makes events of a
+    hook in a session of ours; `subject` is what a tool's call is about, in one text that rules look at.
+    `call_in` says which of `calls` a body may be that cannot be read or did not arrive (None), at worst.
+
+    `say` puts a decision (allow, deny or ask) about a call into the answer to the hook of that name, with the
+    reason and what a person added ("updated_input", "suggestions"). None where the agent's own prompt, which stands
+    already, asks; where the agent cannot be told to ask, ask is a denial.
+
+    `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
+    offers to make stand; `tools` are those to offer where a rule is written.
+    """
+
+    name: str
+    calls: frozenset[str]
+    prompts: frozenset[str]
+    edits: frozenset[str]
+    beginnings: frozenset[str]
+    turn_ends: frozenset[str]
+    read: Callable[[bytes, str], Hook]
+    events_of: Callable[[Hook, str], list[DedupedEvent]]
+    subject: Callable[[str, Any], str]
+    call_in: Callable[[bytes | None], str | None]
+    say: Callable[[str, str, str, Mapping[str, Any]], Reply | None]
+    complete: Callable[[Hook, AskedCall], AskedCall] = _nothing_to_add
+    offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
+    pieces: MessagePieces | None = None
+    tools: tuple[str, ...] = ()
+
+    # --- calls --------------------------------------------------------------------------------------------
+
+    def is_call(self, hook: Hook) -> bool:
+        """Say whether the hook reports a call before it runs."""
+        return hook.name in self.calls and hook.names_tool
+
+    def about(self, hook: Hook) -> str:
+        """Return what the hook's call is about, in one text: what rules look at."""
+        return self.subject(hook.tool, hook.tool_input)
+
+    def call_of(
+        self, hook: Hook, session_id: str, agent_id: str | None, host: str | None = None
+    ) -> AskedCall:
+        """Return the call that the hook is about; `host` is the machine that it came from."""
+        received = instants.parse(hook.at)
+        call = AskedCall(
+            asks=hook.name,
+            session_id=session_id,
+            agent_id=agent_id,
+            since_us=instants.to_us(received) if received else 0,
+            tool=hook.tool,
+            tool_input=as_object(hook.tool_input),
+            about=self.about(hook),
+            program=self.name,
+            is_prompted=hook.name in self.prompts,
+            is_editable=hook.name in self.edits,
+            subagent=hook.subagent,
+            call_id=hook.call_id,
+            folder=hook.folder,
+            host=host,
+        )
+        return self.complete(hook, call)
+
+    # --- answers ------------------------------------------------------------------------------------------
+
+    def by_ruling(self, hook: Hook, ruling: Ruling) -> Reply | None:
+        """Return what policy says, in the hook's own JSON."""
+        return self.say(hook.name, ruling.decision, f"Signalbox ({ruling.by}): {ruling.reason}", {})
+
+    def by_person(self, hook: Hook, call: AskedCall, settled: Settled) -> Reply | None:
+        """Return what a person said, in the hook's own JSON, with what they edited and picked."""
+        added = settled.get("answer") or {}
+        if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
+            return self.say(hook.name, DENY, NOT_AS_EDITED, {})
+        who, why = settled.get("approved_by") or "somebody", settled.get("reason")
+        word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
+        words = f"{word} by {who} in Signalbox{f': {why}' if why else '.'}"
+        return self.say(hook.name, decision, words, added)
+
+    def by_silence(self, hook: Hook, seconds: float, *, deny: bool) -> Reply | None:
+        """Return what to say when nobody answered in time; None leaves the call to the prompt that stands already.
+
+        A call that policy wanted asked has no prompt yet where the agent did not mean to ask: it is told to show
+        one, or to deny where it has none, else a call that the agent's own rules let through would run without
+        anybody's word.
+        """
+        words = f"Nobody answered in Signalbox within {seconds:.0f} s."
+        return self.say(hook.name, DENY if deny else ASK, words, {})
+
+    def unasked(self, name: str, ruling: Ruling, why: str) -> Reply | None:
+        """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
+
+        None where the agent's own prompt stands already, and where policy neither denies nor asks.
+        """
+        if ruling.decision not in {ASK, DENY}:
+            return None
+        words = " ".join(filter(None, [f"Signalbox ({ruling.by}): {ruling.reason}", why]))
+        denies = ruling.decision == DENY or ruling.deny_at_deadline
+        return self.say(name, DENY if denies else ASK, words, {})
+
+    def last_resort(self) -> Reply | None:
+        """Return the denial of a call of which nothing is known."""
+        return self.say(self.call_in(None) or "", DENY, AT_A_LOSS, {})
+
+    # --- events of our own --------------------------------------------------------------------------------
+
+    def loss_of(self, hook: Hook, session_id: str, lost: Mapping[str, int]) -> DedupedEvent:
+        """Return the milestone that says which hooks came in before this one and could not be written."""
+        return HookEvents(hook, session_id, self.name).event(
+            LOST,
+            uses=hook.fields,
+            tool_input={"hooks": dict(lost)},
+            origin=origin(hook.session, LOST, hook.at),
+        )
+
+    def denied(self, hook: Hook, session_id: str, call_id: str, why: str) -> DedupedEvent:
+        """Return the result of a call that our answer denies; no hook will report one."""
+        return HookEvents(hook, session_id, self.name).event(
+            "post_tool",
+            uses=hook.fields,
+            tool_name=hook.tool,
+            tool_input=as_object(hook.tool_input),
+            tool_use_id=call_id,
+            error=why,
+            origin=result_origin(hook.session, call_id),
+        )

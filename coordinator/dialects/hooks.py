@@ -1,0 +1,316 @@
+"""Hooks as agents post them, and what those say that most agents share. Pure translation: no clock, no database.
+
+Hooks carry no time, no sequence and no id of their own, and may come twice or in any order: whoever takes one in
+stamps it, and each event here names its origin, so that a thing reported twice is written once. Fields that
+have no column are kept under their own names; a hook that nobody knows yet becomes a milestone of its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from coordinator.errors import Invalid
+from coordinator.lib import json_bounds
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import SUBAGENT_END, TURN_END
+
+ASKED = "permission_request"
+# The same words within this time are the same hook posted twice; later they may be said anew.
+SAME_WITHIN = 5_000  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
+
+    The properties read the fields as most agents name them; an agent with other names has a subclass.
+    """
+
+    in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "prompt_id"})
+
+    name: str
+    session: str
+    fields: dict[str, Any]
+    at: str
+
+    def text(self, name: str) -> str | None:
+        """Return a field that is a text with something in it, else None."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) and value.strip() else None
+
+    @property
+    def names_tool(self) -> bool:
+        """Whether the hook says which tool it is about."""
+        return self.text("tool_name") is not None
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.text("tool_name") or "tool"
+
+    @property
+    def tool_input(self) -> Any:
+        """The call's input, as it came."""
+        return self.fields.get("tool_input")
+
+    @property
+    def call_id(self) -> str | None:
+        """The call's id."""
+        return self.text("tool_use_id")
+
+    @property
+    def turn(self) -> str | None:
+        """The id of the turn, the prompt with all that follows from it."""
+        return self.text("prompt_id")
+
+    @property
+    def folder(self) -> str | None:
+        """Where the agent works."""
+        return self.text("cwd")
+
+    @property
+    def subagent(self) -> str | None:
+        """Which sub-agent speaks; an agent type alone is that of the main conversation."""
+        agent_id, kind = self.text("agent_id"), self.text("agent_type")
+        return None if agent_id is None else f"{kind} {agent_id}" if kind else agent_id
+
+
+H = TypeVar("H", bound=Hook)
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read(body: bytes, at: str, kind: type[H]) -> H:
+    """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
+    value = decoded(body)
+    if not isinstance(value, dict):
+        raise Invalid("A hook is a JSON object.")
+    session = value.get("session_id")
+    if not isinstance(session, str) or not session.strip():
+        raise Invalid("A hook names its session_id.")
+    name = value.get("hook_event_name")
+    return kind(name.strip() if isinstance(name, str) and name.strip() else "hook", session, value, at)
+
+
+_NAMED = re.compile(rb'"hook_event_name"\s*:\s*"([A-Za-z]+)"')
+
+
+def call_in(body: bytes | None, calls: Collection[str], worst: str) -> str | None:
+    """Return which of `calls` a body that cannot be read as a whole may be, or None where it names another hook.
+
+    A body that names none, or several, or that did not arrive, counts as `worst`.
+    """
+    names = {name.decode() for name in _NAMED.findall(body)} if body else set()
+    if names and not names & set(calls):
+        return None
+    return names.pop() if len(names) == 1 else worst
+
+
+def decoded(body: bytes) -> Any:
+    """Return what a JSON text says, without what no database can hold. Raises Invalid."""
+    if json_bounds.is_deeper(body):
+        raise Invalid(f"Nested deeper than {json_bounds.DEEPEST} levels.")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            value = json.loads(body.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            raise Invalid("This is not JSON.") from None
+    return mended(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
+
+
+def mended(value: Any, depth: int = 0) -> Any:
+    """Return `value` without what no database can hold: NUL shown as ␀, halves of characters as �."""
+    if isinstance(value, str):
+        return value.replace("\x00", "␀").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if depth > json_bounds.DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {mended(name): mended(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list):
+        return [mended(item, depth + 1) for item in value]
+    return value
+
+
+# --- origins ----------------------------------------------------------------------------------------------
+
+
+def origin(*parts: object) -> str:
+    """Return the origin of an event: the same parts give the same origin."""
+    packed = json.dumps(parts, sort_keys=True, default=str).encode()
+    return f"cc:{hashlib.sha256(packed).hexdigest()[:40]}"
+
+
+def result_origin(session: str, call_id: str) -> str:
+    """Return the origin that every result of a call takes, so that a late summary of it is left out."""
+    return origin(session, "result", call_id)
+
+
+def words_origin(hook: Hook, text: str) -> str:
+    """Return the origin of what the assistant said in a turn, however its blanks were broken."""
+    return words_origin_of(hook.session, hook.subagent, hook.turn, text)
+
+
+def words_origin_of(session: str, subagent: str | None, prompt_id: str | None, text: str) -> str:
+    """Return the `words_origin` of another source's ids."""
+    return origin(session, "words", subagent, prompt_id, " ".join(text.split()))
+
+
+# --- hooks as events --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class HookEvents:
+    """A hook, the session of ours that it belongs to, and the agent that posts it; makes events of it."""
+
+    hook: Hook
+    session_id: str
+    source: str
+
+    def event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
+        """Return an event; `uses` are the hook's fields that its columns hold."""
+        hook = self.hook
+        left = hook.in_columns | set(uses)
+        extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
+        values.setdefault("origin_for", None if "origin" in values else SAME_WITHIN)
+        values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.fields))
+        values.setdefault("subagent", hook.subagent)
+        return DedupedEvent(
+            event_type=event_type,
+            session_id=self.session_id,
+            timestamp=hook.at,
+            prompt_id=hook.turn,
+            source=self.source,
+            extra=extra,
+            **values,
+        )
+
+    def message(self, role: str, text: str, uses: str, **values: Any) -> DedupedEvent:
+        """Return what somebody said."""
+        return self.event("message", uses=[uses], role=role, content=[said(text)], **values)
+
+    def milestone(self) -> DedupedEvent:
+        """Return the hook as a milestone of its own name, with all it says in the event's input."""
+        hook = self.hook
+        left = hook.in_columns | _EVERYWHERE
+        shown = {name: value for name, value in hook.fields.items() if name not in left}
+        return self.event(hook.name, uses=shown, tool_input=shown or None)
+
+    def call(self, event_type: str, uses: list[str], **values: Any) -> DedupedEvent:
+        """Return a call's beginning (`pre_tool`) or its result (`post_tool`)."""
+        hook = self.hook
+        if hook.call_id:
+            values["origin"] = origin(hook.session, hook.name, hook.call_id)
+            ends = event_type == "post_tool"
+            values["claims"] = (result_origin(hook.session, hook.call_id),) if ends else ()
+        duration = hook.fields.get("duration_ms")
+        if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
+            values["duration_ms"] = int(duration)
+            uses = [*uses, "duration_ms"]
+        return self.event(
+            event_type,
+            uses=[*uses, "tool_name", "tool_use_id"],
+            tool_name=hook.tool,
+            tool_input=as_object(hook.tool_input),
+            tool_use_id=hook.call_id,
+            **values,
+        )
+
+
+_EVERYWHERE = frozenset({"transcript_path", "cwd", "permission_mode", "effort"})
+Meaning = Callable[[HookEvents], list[DedupedEvent]]
+
+
+def said(text: str) -> dict[str, Any]:
+    """Return a message's block of text."""
+    return {"type": "text", "text": text}
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """Return a call's input as an object, as the events table wants it."""
+    return value if isinstance(value, dict) or value is None else {"value": value}
+
+
+def in_words(value: Any) -> str:
+    """Return what went wrong as text, whatever it came as."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def session_starts(build: HookEvents) -> list[DedupedEvent]:
+    """A session begins, or is taken up again: `source` says which."""
+    hook = build.hook
+    reason, model = hook.text("source"), hook.text("model")
+    return [build.event("session_start", uses=["source", "model"], reason=reason, model=model, subagent=None)]
+
+
+def session_ends(build: HookEvents) -> list[DedupedEvent]:
+    """A session ends; it may be taken up again."""
+    return [build.event("session_stop", uses=["reason"], reason=build.hook.text("reason"), subagent=None)]
+
+
+def prompted(build: HookEvents) -> list[DedupedEvent]:
+    """A person typed."""
+    text, turn = build.hook.text("prompt"), build.hook.turn
+    claims = (origin(build.hook.session, "prompt", turn),) if turn else ()
+    return [build.message("user", text, "prompt", claims=claims)] if text else []
+
+
+def notified(build: HookEvents) -> list[DedupedEvent]:
+    """The agent tells its person something."""
+    text = build.hook.text("message")
+    if text is None:
+        return []
+    title = build.hook.text("title")
+    return [build.message("system", f"**{title}** {text}" if title else text, "message")]
+
+
+def call_starts(build: HookEvents) -> list[DedupedEvent]:
+    """A call is about to run."""
+    return [build.call("pre_tool", ["tool_input"])] if build.hook.names_tool else []
+
+
+def call_ends(build: HookEvents) -> list[DedupedEvent]:
+    """A call has its result."""
+    uses = ["tool_input", "tool_response"]
+    return [build.call("post_tool", uses, tool_output=build.hook.fields.get("tool_response"))]
+
+
+def call_fails(build: HookEvents) -> list[DedupedEvent]:
+    """A call ran and failed, or was interrupted."""
+    error = build.hook.fields.get("error")
+    if build.hook.fields.get("is_interrupt") is True and not error:
+        error = "Interrupted by the user."
+    return [build.call("post_tool", ["tool_input", "error"], error=in_words(error) or "The call failed.")]
+
+
+def asked(build: HookEvents) -> list[DedupedEvent]:
+    """The agent asks its person whether a call may run."""
+    hook = build.hook
+    uses = ["tool_name", "tool_input"]
+    return [build.event(ASKED, uses=uses, tool_name=hook.tool, tool_input=as_object(hook.tool_input))]
+
+
+def turn_ends(build: HookEvents) -> list[DedupedEvent]:
+    """The last words, where they were not displayed piece by piece before, and the end of the turn."""
+    words = _last_words(build)
+    if build.hook.name == SUBAGENT_END:
+        return [*words, build.milestone()]
+    problem = in_words(build.hook.fields.get("error")) if build.hook.name == "StopFailure" else None
+    uses = ["last_assistant_message", *(["error"] if problem else [])]
+    return [*words, build.event(TURN_END, uses=uses, error=problem or None)]
+
+
+def _last_words(build: HookEvents) -> list[DedupedEvent]:
+    text = build.hook.text("last_assistant_message")
+    if text is None:
+        return []
+    return [build.message("assistant", text, "last_assistant_message", origin=words_origin(build.hook, text))]

@@ -1,0 +1,126 @@
+"""OTLP's protobuf in the shape of its JSON, so that there is one path behind both, and what it would take in memory.
+
+Two bytes make a message of some hundred, so messages are counted on the wire before anything is made of them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from coordinator.errors import BadRequest
+
+REQUESTS: dict[str, type[Message]] = {
+    "logs": ExportLogsServiceRequest,
+    "traces": ExportTraceServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+}
+MESSAGE = 500  # bytes that a message takes, as protobuf's object and then as ours; measured, rounded up
+IDS = frozenset({"traceId", "spanId", "parentSpanId"})  # OTLP's JSON has these in hex, other bytes in base64
+UNREADABLE = "The body is not the protobuf message that this address takes."
+_SIZES = {1: 8, 5: 4}  # of the wire types with a fixed length
+
+
+def decode(kind: str, raw: bytes) -> dict[str, Any]:
+    """Return the request (`logs`, `traces` or `metrics`) as its JSON would be. Raises BadRequest."""
+    try:
+        return _plain(REQUESTS[kind].FromString(raw))
+    except (DecodeError, RecursionError):
+        raise BadRequest(UNREADABLE) from None
+
+
+def weight(kind: str, raw: bytes, most: int) -> int:
+    """Return about how many bytes the request takes once decoded; exactly counted only where that passes `most`.
+
+    Raises BadRequest for what is no protobuf.
+    """
+    descriptor: Any = REQUESTS[kind].DESCRIPTOR
+    most_messages = max(0, most - 3 * len(raw)) // MESSAGE
+    messages = sum(
+        raw.count(tag) for tag in _tags(descriptor)
+    )  # each message has one; texts hold such bytes, too
+    if messages > most_messages:
+        messages = 0
+        try:
+            for messages, _ in enumerate(_messages(raw, descriptor), 1):
+                if messages > most_messages:
+                    break
+        except (IndexError, ValueError):
+            raise BadRequest(UNREADABLE) from None
+    return 3 * len(raw) + MESSAGE * messages
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    return {
+        field.json_name: [_value(field.json_name, one) for one in value]
+        if field.is_repeated
+        else _value(field.json_name, value)
+        for field, value in message.ListFields()
+    }
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, Message):
+        return _plain(value)
+    if isinstance(value, bytes):
+        return value.hex() if name in IDS else base64.b64encode(value).decode()
+    return value
+
+
+@cache
+def _inner(descriptor: Descriptor) -> dict[int, Descriptor]:
+    """Return the fields that hold messages, by number."""
+    return {field.number: field.message_type for field in descriptor.fields if field.message_type}
+
+
+@cache
+def _tags(descriptor: Descriptor) -> frozenset[bytes]:
+    """Return the bytes that a message inside such a request can begin with on the wire."""
+    seen, left = {descriptor.full_name: descriptor}, [descriptor]
+    while left:
+        for one in _inner(left.pop()).values():
+            if one.full_name not in seen:
+                seen[one.full_name] = one
+                left.append(one)
+    numbers = {number for one in seen.values() for number in _inner(one)}
+    return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
+
+
+def _messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
+    """Yield once for each message inside the request. Raises IndexError or ValueError for what is no protobuf."""
+    left = [(0, len(raw), descriptor)]
+    while left:
+        at, end, of = left.pop()
+        inner = _inner(of)
+        while at < end:
+            tag, at = _varint(raw, at)
+            kind = tag & 7
+            if kind == 0:
+                _, at = _varint(raw, at)
+                continue
+            size, at = _varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
+            if size < 0 or at + size > end:
+                raise ValueError("a field that ends behind its message")
+            if kind == 2 and tag >> 3 in inner:
+                left.append((at, at + size, inner[tag >> 3]))
+                yield
+            at += size
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a number without an end")

@@ -1,0 +1,24 @@
+"""The agents whose hooks are understood, by name: `agent_programs.AGENTS`, each with its module's `DIALECT`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from coordinator.dialects import claude_code
+from coordinator.dialects.contract import Dialect
+from coordinator.sessions.agent_programs import AGENTS
+
+
+def _dialect(name: str) -> Dialect:
+    module = import_module(f"coordinator.dialects.{name.replace('-', '_')}")
+    dialect: Dialect = module.DIALECT
+    return dialect
+
+
+DIALECTS = {name: _dialect(name) for name in AGENTS}
+
+
+def subject_text(source: str, tool: str, tool_input: Any) -> str:
+    """Return what a recorded call is about, read by its agent's dialect; transcripts are Claude Code's."""
+    return DIALECTS.get(source, claude_code.DIALECT).subject(tool, tool_input)

@@ -1,0 +1,212 @@
+"""Bodies on their way in: counted by what they are and what they become, for each sender and in all.
+
+A body that has not arrived whole holds no place that another request needs. Of one sender's half-sent bodies the
+slowest give way (408) when they are too many, so that a stranger who sends slowly hinders nobody, not even somebody
+else at the same address. What is in hand, packed or decoded, is bounded in bytes: a sender may have at most half of
+what others leave free, so that the next one always finds room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from coordinator.edge.http import Gone, Headers
+from coordinator.edge.limits import BodyLimit
+from coordinator.errors import BadRequest, Busy, TooLarge, TooSlow, Unsupported
+from coordinator.lib import json_bounds
+from coordinator.lib.asgi import Receive
+from coordinator.lib.turns import CALLER, FairThreads
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Weigh = Callable[[bytes, int], int]
+
+IN_ALL = 256 * 1024 * 1024  # bytes in hand in one process
+SMALL = 64 * 1024  # bytes of a body that still finds room where a large one is refused
+ARRIVING = {"key": 1_000, "person": 200}  # bodies on their way at one time, by kind of sender
+ARRIVING_FROM_ADDRESS = 128
+ARRIVING_IN_ALL = 4_000
+PATIENCE = 1.0  # seconds for which a body may be on its way even where its sender has too many
+DECODERS = 2  # threads; decoding holds the interpreter, so more would only make pages wait
+SLOW_TO_DECODE = 64 * 1024  # bytes from which a body is unpacked and decoded in one of them
+PLAIN = frozenset({b"", b"identity"})
+TOO_SLOW = "The request did not arrive completely in time. Send it again."
+
+
+class Bodies:
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self._all = 0
+        self._arriving: dict[str, dict[BodyShare, None]] = {}
+        self._count = 0
+        self._decoders = FairThreads(DECODERS, "decode")
+
+    def hold(self, sender: str) -> BodyShare:
+        """Return the place of one body; a context manager that gives back what it has taken."""
+        return BodyShare(self, sender)
+
+    async def decode(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `work`, in its caller's turn, in a thread that answers no pages."""
+        return await self._decoders.run(lambda: work(*args, **kwargs), CALLER.get())
+
+    def close(self) -> None:
+        self._decoders.close()
+
+    def take(self, held: BodyShare, more: int) -> None:
+        """Count `more` bytes. Raises Busy where the sender, or all together, would hold too much."""
+        mine = self._bytes[held.sender] + more
+        room = IN_ALL - self._all + self._bytes[held.sender]
+        if mine > (room * 3 // 4 if held.size + more <= SMALL else room // 2):
+            raise Busy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
+        self._bytes[held.sender] = mine
+        self._all += more
+        held.size += more
+
+    def give_back(self, held: BodyShare) -> None:
+        self._all -= held.size
+        self._bytes[held.sender] -= held.size
+        if not self._bytes[held.sender]:
+            del self._bytes[held.sender]
+        held.size = 0
+
+    def begin(self, held: BodyShare) -> None:
+        """Count a body as on its way; those that have been for too long give way to it."""
+        mine = self._arriving.setdefault(held.sender, {})
+        mine[held] = None
+        self._count += 1
+        now = asyncio.get_running_loop().time()
+        most = ARRIVING.get(held.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
+        while len(mine) > most and (slowest := next(iter(mine))).began < now - PATIENCE:
+            self._break_off(slowest, now)
+        if self._count > ARRIVING_IN_ALL:
+            self._break_off(self._slowest_of_the_most(), now)
+
+    def _slowest_of_the_most(self) -> BodyShare:
+        most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
+        return next(iter(self._arriving[most]))
+
+    def _break_off(self, held: BodyShare, now: float) -> None:
+        self.end(held)
+        held.clock.reschedule(now)
+
+    def end(self, held: BodyShare) -> None:
+        """Count a body as on its way no more."""
+        mine = self._arriving.get(held.sender, {})
+        if held in mine:
+            del mine[held]
+            self._count -= 1
+            if not mine:
+                del self._arriving[held.sender]
+
+
+class BodyShare:
+    """What one body holds: `size` bytes of `sender`'s share."""
+
+    __slots__ = ("_bodies", "began", "clock", "sender", "size")
+
+    def __init__(self, bodies: Bodies, sender: str) -> None:
+        self._bodies = bodies
+        self.sender = sender
+        self.size = 0
+        self.began = 0.0
+        self.clock: asyncio.Timeout
+
+    def __enter__(self) -> BodyShare:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bodies.give_back(self)
+
+    def grow(self, more: int) -> None:
+        """Count `more` bytes. Raises Busy where that is too much."""
+        self._bodies.take(self, more)
+
+    @contextlib.asynccontextmanager
+    async def arriving(self, seconds: float) -> AsyncIterator[None]:
+        """Let the body arrive within `seconds`. Raises TooSlow when they are over, or when it has to give way."""
+        self.began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(seconds) as self.clock:
+                self._bodies.begin(self)
+                try:
+                    yield
+                finally:
+                    self._bodies.end(self)
+        except TimeoutError:
+            raise TooSlow(TOO_SLOW) from None
+
+    async def read(
+        self, receive: Receive, headers: Headers, limit: BodyLimit, weigh: Weigh = json_bounds.weight
+    ) -> bytes:
+        """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
+
+        Raises TooLarge over `limit` (unread if it says so, and before it is unpacked or decoded), TooSlow, Busy,
+        Gone, Unsupported and BadRequest.
+        """
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit.sent:
+            raise TooLarge(f"The body is larger than {limit.sent} bytes.")
+        chunks: list[bytes] = []
+        await self.arrive(receive, limit, chunks.append)
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        encoding = headers.get(b"content-encoding", b"").strip().lower()
+        if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
+            becomes = weigh(body, limit.becomes)
+        else:  # in one go: what is unpacked and not counted yet is no more than there are threads for
+            body, becomes = await self._bodies.decode(_opened, body, encoding, limit, weigh)
+        if becomes > limit.becomes:
+            raise TooLarge(f"The body holds so many values that they take more than {limit.becomes} bytes.")
+        self.grow(max(0, becomes - self.size))
+        return body
+
+    async def arrive(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+        """Give each piece of the body to `keep` as it arrives. Raises TooLarge, TooSlow, Busy and Gone."""
+        async with self.arriving(limit.seconds):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                piece = message.get("body", b"")
+                self.grow(len(piece))
+                if self.size > limit.sent:
+                    raise TooLarge(f"The body is larger than {limit.sent} bytes.")
+                keep(piece)
+                more = message.get("more_body", False)
+
+    async def decoded(self, work: Callable[[bytes], T], body: bytes) -> T:
+        """Return what `work` makes of the body; a large one in a thread that answers no pages."""
+        return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode(work, body)
+
+
+def _opened(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tuple[bytes, int]:
+    if encoding not in PLAIN:
+        if encoding not in {b"gzip", b"x-gzip"}:
+            raise Unsupported("Send the body plain or with Content-Encoding: gzip.")
+        body = gunzip(body, limit.unpacked)
+    return body, weigh(body, limit.becomes)
+
+
+def gunzip(body: bytes, limit: int) -> bytes:
+    """Unpack gzip; raises TooLarge as soon as it passes `limit` bytes, BadRequest where it is no gzip."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise BadRequest("The body is not gzip, although its Content-Encoding says so.") from None
+    if len(plain) > limit:
+        raise TooLarge(f"The body unpacks to more than {limit} bytes.")
+    if not unpacker.eof or unpacker.unused_data:
+        raise BadRequest("The gzip body is incomplete, or something follows it.")
+    return plain

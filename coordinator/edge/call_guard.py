@@ -1,0 +1,181 @@
+"""The outermost guard of the hook door: what policy asks or denies is answered so, whatever goes wrong inside.
+
+An agent goes on where it hears nothing, or anything but 200. So the door behind this guard only returns its answer
+or raises, and the guard alone speaks: a call that a rule or a grant denies is denied, one that a rule asks is left
+to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be told to ask. What
+could not be found out about the call (its body cannot be read, its key ended) counts as the worst that policy says
+of any such call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from coordinator.dialects.contract import Dialect, Reply
+from coordinator.dialects.hooks import Hook
+from coordinator.edge.http import Gone, send_json
+from coordinator.edge.rulings import Rulings
+from coordinator.errors import Busy, Forbidden, SignalboxError, TooMany, Unauthorized
+from coordinator.identity.keys import KeyEnded, KeyIdentity
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.policy.tool_rules import ASK, DENY, PartialCall, Ruling
+
+log = logging.getLogger(__name__)
+
+LATE = 5.0  # seconds beyond its wait after which a hook is answered though the door still works on it
+ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
+
+
+@dataclass(slots=True)
+class GuardedCall:
+    """What the door has found out about the hook it answers; each step fills in what it learns.
+
+    `body` and `hook` are None until they are read, `ruling` until policy has spoken.
+    """
+
+    caller: KeyIdentity | None = None
+    reading: bool = False
+    body: bytes | None = None
+    hook: Hook | None = None
+    ruling: Ruling | None = None
+
+
+class Door(Protocol):
+    """What stands behind the guard: it answers a hook, or raises, and never sends anything by itself."""
+
+    dialect: Dialect
+
+    async def answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Reply | None:
+        """Return the hook's answer, None for no opinion."""
+
+    async def read(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+        """Read the hook into `call`."""
+
+
+class CallGuard:
+    """The guard of one agent's hooks. One an agent and process."""
+
+    def __init__(self, door: Door, rulings: Rulings, longest: Callable[[Scope], float]) -> None:
+        """`longest` tells from the request for how many seconds its hook may wait for a person."""
+        self._dialect = door.dialect
+        self._last_resort = door.dialect.last_resort()  # made now: later nothing may be left that works
+        self._door = door
+        self._rulings = rulings
+        self._longest = longest
+
+    async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
+        call = GuardedCall()
+        reply, problem = await self._attempt(call, scope, receive)
+        if reply is None and not _is_stranger(call, problem):
+            reply = await self._unanswered(call, problem, scope, receive)
+        if reply is not None and reply.answer is not None:
+            await send_json(send, 200, reply.answer)
+        elif reply is None and problem is not None and self._is_told(call, problem):
+            raise problem
+        else:
+            await send_no_opinion(send)
+
+    async def _attempt(
+        self, call: GuardedCall, scope: Scope, receive: Receive
+    ) -> tuple[Reply | None, Exception | None]:
+        try:
+            async with asyncio.timeout(self._longest(scope) + LATE):
+                return await self._door.answer(call, scope, receive), None
+        except Exception as problem:
+            return None, problem
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return None, Busy("Signalbox is stopping.")  # not we were called off, but a thread we waited for
+
+    async def _unanswered(
+        self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
+    ) -> Reply | None:
+        """Return the answer to a call that the door has none for. Never raises."""
+        if call.ruling is not None and call.ruling.decision not in {ASK, DENY}:
+            return None
+        try:
+            if not call.reading:
+                await self._read(call, scope, receive)
+            if call.ruling is None:
+                await self._rulings.refresh()
+            name, ruling = self._asked(call)
+            if problem is not None and call.hook is not None and name is not None:
+                _log(call.hook, problem)
+            return None if name is None else self._dialect.unasked(name, ruling, _why(problem, ruling))
+        except Exception:
+            log.exception("A hook is denied because Signalbox met an error")
+            return self._last_resort
+
+    async def _read(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+        try:
+            async with asyncio.timeout(LATE):
+                await self._door.read(call, scope, receive)
+        except Exception as problem:
+            log.warning("A hook cannot be read: %s", str(problem).strip())
+
+    def _asked(self, call: GuardedCall) -> tuple[str | None, Ruling]:
+        """Return which hook about a call it is, None for any other, and what policy says at worst."""
+        hook = call.hook
+        if hook is None:
+            name = self._dialect.call_in(call.body)
+        else:
+            name = hook.name if hook.name in self._dialect.calls else None
+        return name, call.ruling or self._rulings.strictest_possible(self._known(call))
+
+    def _known(self, call: GuardedCall) -> PartialCall:
+        """Return what is known of the call."""
+        agent_id, agent_known = call.caller.agent_id if call.caller else None, call.caller is not None
+        if call.hook is None or not call.hook.names_tool:
+            return PartialCall(agent_id=agent_id, agent_known=agent_known)
+        try:
+            text = self._dialect.about(call.hook)
+        except Exception:  # too deep for JSON, say
+            text = None
+        return PartialCall(call.hook.tool, text, agent_id, agent_known)
+
+    def _is_told(self, call: GuardedCall, problem: Exception) -> bool:
+        """Say whether the problem is answered by its status: what a person must fix, or what is lost.
+
+        Any other problem leaves the call to the agent's own prompt.
+        """
+        return call.hook is None or not self._dialect.is_call(call.hook) or isinstance(problem, Unauthorized)
+
+
+def _why(problem: Exception | None, ruling: Ruling) -> str:
+    """Return why nobody could be asked, for the person at the agent's prompt; nothing where nobody need be."""
+    if ruling.decision != ASK:
+        return ""
+    if problem is None:
+        return ENDED_MEANWHILE
+    if isinstance(problem, SignalboxError) and isinstance(problem.detail, str):
+        return f"Nobody could be asked in Signalbox: {problem.detail}"
+    if isinstance(problem, TimeoutError):
+        return "Nobody could be asked in Signalbox in time."
+    return "Nobody could be asked in Signalbox: it met an error."
+
+
+def _is_stranger(call: GuardedCall, problem: Exception | None) -> bool:
+    """Say whether the caller was refused as nobody we know: rules are no stranger's business."""
+    refused = isinstance(problem, Unauthorized | Forbidden | TooMany) and not isinstance(problem, KeyEnded)
+    return call.caller is None and refused
+
+
+def _log(hook: Hook, problem: Exception) -> None:
+    if isinstance(problem, SignalboxError | Gone | TimeoutError):
+        words = problem.detail if isinstance(problem, SignalboxError) else type(problem).__name__
+        log.warning("Nobody decides a hook %s of %s here: %s", hook.name, hook.session, words)
+    else:
+        log.error("Nobody decides a hook %s of %s here", hook.name, hook.session, exc_info=problem)
+
+
+async def send_no_opinion(send: Send) -> None:
+    """Answer 200 with nothing: the agent goes on as if there were no hook."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

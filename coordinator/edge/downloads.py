@@ -1,0 +1,84 @@
+"""Streamed answers under way: each sender its share of the lanes, and no lane for a reader who hardly reads.
+
+A streamed answer (a download, an export) runs in a thread of its own, its lane, of which there are few. One key or
+person holds at most some of them; its further downloads wait their turn without a lane. A reader so slow that it
+would hold a lane for ever is cut off; an attachment can be resumed by Range.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from coordinator.errors import Busy, TooMany
+
+LANES = 8  # streamed answers at one time per worker
+LANES_EACH = 3  # … of one key, person or address
+WAITING_EACH = 24  # that may wait for these; a page of a chat asks for a dozen pictures at once
+WAITING = 400  # … in all
+GRACE = 30.0  # seconds of waiting for a reader after which its pace is looked at
+SLOWEST = 16 * 1024  # bytes a second
+
+Who = Callable[[], Awaitable[str]]
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one sender has: its downloads, waiting ones too, and its turns."""
+
+    count: int = 0
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LANES_EACH))
+
+
+class Downloads:
+    def __init__(self) -> None:
+        self._lanes = ThreadPoolExecutor(LANES, thread_name_prefix="lane")
+        self._shares: dict[str, _Share] = {}
+        self.count = 0
+
+    async def run(self, who: Who, work: Callable[[], None]) -> None:
+        """Call `work` in a lane, when it is the sender's turn. Raises TooMany and Busy before it is called."""
+        if self.count >= WAITING:
+            raise Busy("Too many downloads at once. Try again soon.", retry_after=5)
+        self.count += 1
+        try:
+            await self._in_turn(await who(), work)
+        finally:
+            self.count -= 1
+
+    async def _in_turn(self, sender: str, work: Callable[[], None]) -> None:
+        share = self._shares.setdefault(sender, _Share())
+        if share.count >= LANES_EACH + WAITING_EACH:
+            raise TooMany(
+                "You have too many downloads open. Try again when one of them has ended.", retry_after=5
+            )
+        share.count += 1
+        try:
+            async with share.turns:
+                await asyncio.get_running_loop().run_in_executor(self._lanes, work)
+        finally:
+            share.count -= 1
+            if not share.count:
+                self._shares.pop(sender, None)
+
+    def close(self) -> None:
+        self._lanes.shutdown(wait=False, cancel_futures=True)
+
+
+class Pace:
+    """How fast one reader reads, counted only while we wait for it."""
+
+    def __init__(self) -> None:
+        self._waited = 0.0
+        self._sent = 0
+
+    def note(self, seconds: float, size: int) -> None:
+        """Note that the reader took `seconds` for `size` bytes."""
+        self._waited += seconds
+        self._sent += size
+
+    @property
+    def is_too_slow(self) -> bool:
+        return self._waited > GRACE and self._sent < SLOWEST * self._waited

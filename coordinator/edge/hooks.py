@@ -1,0 +1,182 @@
+"""`POST /hooks/{agent}`: whatever an agent tells, at the rate it tells it. It never waits for us to write.
+
+An agent stands still while a hook of its is out. So the answer goes out when the hook is committed, and a moment
+later where the database takes its time (edge.recorder). A hook that policy or people decide is answered in any
+case: edge.call_guard, which stands before this door, sees to that. Only a status outside 2xx would show the person
+an error; those are for what a person must mend (a key, a body that is no hook) and for what is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from django.utils import timezone
+
+from coordinator.actions import tool_calls
+from coordinator.dialects.contract import Reply
+from coordinator.dialects.hooks import Hook, mended
+from coordinator.edge.asking import Asker
+from coordinator.edge.auth import Admission, Authenticator
+from coordinator.edge.bodies import Bodies, BodyShare
+from coordinator.edge.call_guard import GuardedCall
+from coordinator.edge.http import Headers, headers_of
+from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
+from coordinator.edge.peers import network_of, peer_of
+from coordinator.edge.polls import seconds
+from coordinator.edge.recorder import Recorder
+from coordinator.edge.rulings import Rulings
+from coordinator.errors import Invalid, SignalboxError
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants
+from coordinator.lib.asgi import Receive, Scope
+from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_rules import ALLOW, DENY, OBSERVE, Ruling
+from coordinator.sessions.reports import SessionLocation
+
+SCOPES = ("agent",)
+# Seconds a hook waits for a person where its address does not say (`?wait=`): some agents give up after 60.
+WAIT = 50.0
+LONGEST_WAIT = 6 * 3600.0
+LIMIT = LIMITS["hook"][KEY]
+DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
+CANNOT_RUN: Settled = {
+    "status": "denied",
+    "allowed": False,
+    "reason": "the edited call holds a mask whose secret is not known here. Ask again.",
+}
+
+
+class HookDoor:
+    """The door for the hooks of one agent. One an agent and process."""
+
+    def __init__(
+        self, auth: Authenticator, recorder: Recorder, rulings: Rulings, asker: Asker, bodies: Bodies
+    ) -> None:
+        self.dialect = recorder.dialect
+        self._auth = auth
+        self._bodies = bodies
+        self._recorder = recorder
+        self._rulings = rulings
+        self._asker = asker
+
+    async def read(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+        """Read the hook of a caller without a valid key, as far as a stranger may send. Raises as `answer` does."""
+        with self._bodies.hold(f"address:{network_of(peer_of(scope).address)}") as held:
+            await self._read(call, held, scope, receive, STRANGER)
+
+    async def _read(
+        self, call: GuardedCall, held: BodyShare, scope: Scope, receive: Receive, limit: BodyLimit = LIMIT
+    ) -> tuple[Hook, int]:
+        """Read the hook into `call`; return it and its length. Raises as Held.read does, and Invalid."""
+        call.reading = True
+        call.body = await held.read(receive, headers_of(scope), limit)
+        call.hook = await held.decoded(self._hook_of, call.body)
+        return call.hook, len(call.body)
+
+    async def answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Reply | None:
+        """Take one hook in and return its answer, once it is known; None for no opinion.
+
+        What policy says of the call is in `call` before anything else is done about it. Raises whatever goes
+        wrong: edge.call_guard answers then.
+        """
+        headers = headers_of(scope)
+        admission = await self._auth.admit(scope, headers, *SCOPES)
+        call.caller = admission.caller
+        wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
+        with self._bodies.hold(f"key:{admission.caller.id}") as held:
+            hook, size = await self._read(call, held, scope, receive)
+            where = where_of(self.dialect.name, hook, headers, admission.caller)
+            return await self._answer(call, hook, _HookRequest(admission, where, wait, size, receive))
+
+    async def _answer(self, call: GuardedCall, hook: Hook, asks: _HookRequest) -> Reply | None:
+        if not self.dialect.is_call(hook):
+            await self._recorder.observe(hook, asks.where, asks.size)
+            return None
+        call.ruling = await self._rulings.on(hook.tool, self.dialect.about(hook), asks.caller.agent_id)
+        if call.ruling.decision != OBSERVE or hook.name in self.dialect.prompts:
+            return await self._decided(hook, call.ruling, asks)
+        await self._recorder.observe(hook, asks.where, asks.size, call.ruling)
+        return None
+
+    async def _decided(self, hook: Hook, ruling: Ruling, asks: _HookRequest) -> Reply | None:
+        """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
+        with contextlib.suppress(SignalboxError):  # it is in the log, and will be in the session
+            await self._recorder.observe(hook, asks.where, asks.size, ruling)
+        known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+        call = self.dialect.call_of(hook, known.session_id, asks.caller.agent_id, asks.where.hostname)
+        reply: Reply | None
+        if ruling.decision in {ALLOW, DENY}:
+            note = functools.partial(
+                tool_calls.note_ruling, call, ruling, by=asks.caller.actor, now=timezone.now()
+            )
+            await self._recorder.perform(note, within=DECIDE_WITHIN)
+            reply = self.dialect.by_ruling(hook, ruling)
+        else:
+            call, reply = await self._asked(hook, call, ruling, asks)
+        if reply is not None and reply.denial is not None and call.call_id is not None:
+            denied = self.dialect.denied(hook, call.session_id, call.call_id, reply.denial)
+            with contextlib.suppress(SignalboxError):  # likewise: a person's word holds, too
+                await self._recorder.write(hook, [denied], 0, asks.caller)
+        return reply
+
+    async def _asked(
+        self, hook: Hook, call: AskedCall, ruling: Ruling, asks: _HookRequest
+    ) -> tuple[AskedCall, Reply | None]:
+        wait = min(asks.wait, ruling.wait_seconds or asks.wait)
+        call, settled = await self._asker.ask(
+            call,
+            ruling,
+            by=asks.caller.actor,
+            wait=wait,
+            still_allowed=asks.admission.still_allowed,
+            receive=asks.receive,
+        )
+        if settled["status"] == "expired":
+            return call, self.dialect.by_silence(hook, wait, deny=ruling.deny_at_deadline)
+        if settled["status"] == "elsewhere":
+            return call, None
+        unmasked = tool_calls.unmasked(settled, call)
+        return call, self.dialect.by_person(hook, call, unmasked or CANNOT_RUN)
+
+    def _hook_of(self, body: bytes) -> Hook:
+        return self.dialect.read(body, instants.canonical(timezone.now()))
+
+
+@dataclass(frozen=True, slots=True)
+class _HookRequest:
+    """Whose hook it is, from where, how long it may wait, its length in bytes, and its line."""
+
+    admission: Admission
+    where: SessionLocation
+    wait: float
+    size: int
+    receive: Receive
+
+    @property
+    def caller(self) -> KeyIdentity:
+        """Whose hook it is."""
+        return self.admission.caller
+
+
+def where_of(agent: str, hook: Hook, headers: Headers, caller: KeyIdentity) -> SessionLocation:
+    """Return where the hook's session runs; the machine's name comes as a header, which settings can add."""
+    host = unquote_to_bytes(headers.get(b"x-signalbox-host", b"")).decode("utf-8", "replace").strip()
+    host = "" if host.startswith("$") else mended(host)  # a variable that was not filled in
+    return SessionLocation(
+        project_dir=hook.folder,
+        hostname=host[:255] or None,
+        agent_name=caller.agent_id or agent,
+        profile=agent,
+        by=caller,
+    )
+
+
+def longest(scope: Scope) -> float:
+    """Return for how many seconds the hook waits for a person, as its address says."""
+    try:
+        return seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
+    except Invalid:  # the door refuses it
+        return WAIT

@@ -1,0 +1,63 @@
+"""What is left of a request's body when its answer is given: taken off the connection, within bounds.
+
+A connection that is closed, or used again, with bytes of a body unread is reset by the kernel, and a client that
+is still sending loses the answer that stood there. A body that is short or on its way is read to its end, and the
+connection goes on. For one that is long, or whose length nobody knows, the answer says `Connection: close`; some
+of it is read all the same, so that the client comes to read the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from coordinator.lib.asgi import Message, Receive, Scope, Send
+
+SHORT = 1024 * 1024  # bytes; a body that says it is no longer is read to its end
+MOST_READ = 32 * 1024 * 1024  # bytes of a longer one
+PATIENCE = 2.0  # seconds for all of it
+
+
+class Leftover:
+    """One request's body: `receive` and `send` stand in for the server's; `read` is called after the answer."""
+
+    __slots__ = ("_receive", "_whole", "_will_end")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        chunked = b"transfer-encoding" in headers
+        self._whole = not chunked and length in {b"0", b""}
+        # Who asked whether to send it (Expect) and got an answer instead may never do so.
+        self._will_end = (
+            b"expect" not in headers and length.isdigit() and int(length) <= SHORT and not chunked
+        )
+
+    async def receive(self) -> Message:
+        """Pass a piece of the body on, and note its end."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            self._whole = True
+        return message
+
+    def closing(self, send: Send) -> Send:
+        """Return `send` with `Connection: close` on an answer that comes before the end of a long body."""
+
+        async def closing(message: Message) -> None:
+            early = message["type"] == "http.response.start" and not self._whole
+            if early and not self._will_end and b"connection" not in dict(message["headers"]):
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        return closing
+
+    async def read(self) -> None:
+        """Read and drop what is left, up to the bounds. Costs nothing where the body was read."""
+        if self._whole:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                size = 0
+                while not self._whole and size <= MOST_READ:
+                    size += len((await self.receive()).get("body", b""))

@@ -1,0 +1,113 @@
+"""The one table of how much a request's body may be: by the door it comes to and by who sends it.
+
+A door that is not in the table reads what a stranger may send. tests/bodies asks every URL for its row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.urls import Resolver404, resolve
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """What one body may be. `sent` and `unpacked` (without Content-Encoding) are in bytes, `seconds` are for it
+    to arrive whole, and `becomes` is the memory in bytes that it may take once decoded (lib.json_bounds)."""
+
+    sent: int
+    seconds: float
+    unpacked: int = 0
+    becomes: int = 0
+
+
+# Before sign-in: a form with a name and a password, or a machine's small JSON, of which the door asks the key.
+STRANGER = BodyLimit(8 * KIB, 10, 8 * KIB, MIB)
+_FORM = BodyLimit(2 * MIB, 60)
+_JSON = BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB)
+_UPLOAD = BodyLimit(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 300, settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 96 * MIB)
+_EVENTS = BodyLimit(20 * MIB, 60, 20 * MIB, 96 * MIB)
+
+KEY, PERSON = "key", "person"
+LIMITS: dict[str, dict[str, BodyLimit]] = {
+    "no body": {},
+    "sign-in": {},  # who signs in has not proven anything yet
+    "form": {PERSON: _FORM},
+    "upload": {PERSON: _UPLOAD},
+    "api": {KEY: _JSON, PERSON: _JSON},
+    "api upload": {KEY: _UPLOAD},
+    "events": {KEY: _EVENTS},
+    "hook": {KEY: _EVENTS},
+    "telemetry": {KEY: _EVENTS},
+    "question": {KEY: BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB)},
+}
+
+# The edge's doors, by their names in edge.app.ROUTES.
+EDGE_DOORS: dict[str, str] = {
+    "event": "events",
+    "events": "events",
+    "access": "question",
+    "hook": "hook",
+    "logs": "telemetry",
+    "traces": "telemetry",
+    "metrics": "telemetry",
+    **dict.fromkeys(("verdict", "chat", "work", "stream", "live", "scrape", "ready"), "no body"),
+}
+# Pages that take a form, by URL name. The admin's are forms, too (`kind_of`).
+PAGE_DOORS: dict[str, str] = {
+    name: kind
+    for kind, names in {
+        "sign-in": """
+            accounts:confirm accounts:login accounts:logout accounts:setup accounts:theme admin:login admin:logout""",
+        "no body": "home",
+        "form": """
+            accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power
+            agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
+            approvals:notification-test approvals:revoke approvals:seen chat:clear chat:delete-message chat:read
+            claude_code:accept-suggestion claude_code:calls claude_code:key claude_code:save-prices
+            claude_code:save-rules claude_code:suggestions claude_code:test claude_code:trial keys:list keys:revoke
+            mcp:accept mcp:add mcp:ask mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
+            mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
+            runs:new runs:release runs:stop sessions:delete sessions:rename sessions:resume
+            sessions:stop""",
+        "upload": "chat:say",
+    }.items()
+    for name in names.split()
+}
+# Django's machine doors that take a body, by route.
+API_DOORS: dict[str, str] = {
+    route: kind
+    for kind, routes in {
+        "api": """
+            /agents /agents/<name> /agents/<name>/status /api/agents/<path:agent_id>/heartbeat
+            /api/agents/<path:agent_id>/power /api/mcp/access/by-agent/<agent_id> /api/mcp/servers/<name>/access
+            /api/permission-requests /api/permission-requests/<request_id> /capabilities /capabilities/<name>
+            /runner/heartbeat /runner/register /runner/runs/<run_id>/completed /runner/runs/<run_id>/failed
+            /runner/runs/<run_id>/started /runner/runs/<run_id>/stopped /runner/sessions/<session_id>/status
+            /runners/<runner_id> /runs
+            /runs/<run_id>/stop /sessions/<session_id> /sessions/<session_id>/bind
+            /sessions/<session_id>/metadata /sessions/<session_id>/stop""",
+        "api upload": "/api/chat/<path:agent_id>/messages",
+        "question": "/api/access/check",
+    }.items()
+    for route in routes.split()
+}
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of Django's door at `path`; `no body` where there is none, or none that takes one."""
+    try:
+        found = resolve(path)
+    except Resolver404:
+        return "no body"
+    if kind := PAGE_DOORS.get(found.view_name) or API_DOORS.get(f"/{found.route}"):
+        return kind
+    return "form" if found.namespace == "admin" else "no body"
+
+
+def limit_of(kind: str, sender: str) -> BodyLimit:
+    """Return what `sender` (`key:1`, `person:2` or an address) may send to a door of this kind."""
+    return LIMITS[kind].get(sender.partition(":")[0], STRANGER)

@@ -1,0 +1,47 @@
+"""Places that all callers share, so that none of them can use up what the others need.
+
+A caller may take a place while it holds fewer than are free: one alone gets half of all, and however many places a
+few callers hold, some are left for whoever comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+from coordinator.errors import Busy, TooMany
+
+
+class Shares:
+    """`most` places in one process, for `what` (in the plural, for the refusal's words)."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self._most = most
+        self._what = what
+        self._held: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._held.total()
+
+    @contextlib.contextmanager
+    def place(self, caller: str) -> Iterator[None]:
+        """Hold a place for the length of the block.
+
+        Raises TooMany for a caller that has its share, Busy where no place is free.
+        """
+        mine, free = self._held[caller], self._most - len(self)
+        if free <= 0:
+            raise Busy(f"Too many {self._what} are open here. Try again soon.", retry_after=2)
+        if mine >= free:
+            raise TooMany(
+                f"This caller already holds {mine} {self._what}, which is its share. Close some first.",
+                retry_after=5,
+            )
+        self._held[caller] += 1
+        try:
+            yield
+        finally:
+            self._held[caller] -= 1
+            if not self._held[caller]:
+                del self._held[caller]

@@ -1,0 +1,189 @@
+"""The triggers that write `changes`, and how what stands is told from what should (feed.triggers says which tables).
+
+SQLite: plain AFTER triggers. There is one writer at a time, so ids follow commit order by themselves.
+
+PostgreSQL: deferred constraint triggers. They run at commit, after every row lock of the transaction is taken,
+and begin with one transaction-level advisory lock that is held until the commit is done. So ids follow commit
+order ("everything after N" never skips a row), and writers, who never wait for rows while they hold the lock,
+cannot deadlock with it. (One exception: foreign keys that Django defers to the commit, as in its auth tables,
+may then wait for a row. Two who delete a person and edit that person's groups in the same instant may see
+PostgreSQL's deadlock error; the documents' foreign keys are all checked at once.) The lock is re-entrant and
+equal NOTIFYs of one transaction are sent once, so both are simply asked for on every row. Two consequences: a
+transaction that is rolled back, such as a test's, writes no changes; and a migration must not write rows of a
+told table and alter that table in one transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from coordinator.engine import is_sqlite
+from coordinator.engine.commits import CHANNEL
+
+# Any number that nothing else on this database server takes an advisory lock on: "sbx feed" in ASCII.
+COMMIT_ORDER_LOCK = int.from_bytes(b"sbx feed")
+PREFIX = "sbx_feed_"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTable:
+    """One table that the feed tells of: which topic, which column names the row, which its parent."""
+
+    table: str
+    key: str
+    topic: str
+    parent: str | None = None
+    quiet: frozenset[str] = frozenset()
+    ops: tuple[str, ...] = ("insert", "update", "delete")
+    # A row of this table is a part of the thing told of: whatever happens to it is an update of that thing.
+    part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One trigger as it should stand: what makes it, and what is compared with what stands."""
+
+    name: str
+    table: str
+    statements: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this trigger from an older one of the same name."""
+        return hashlib.sha256("\n".join(self.statements).encode()).hexdigest()
+
+
+def standing(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, tuple[str, str]]:
+    """Return the feed's triggers in the database: by name, their table and their fingerprint."""
+    with on.cursor() as cursor:
+        if is_sqlite(on):
+            cursor.execute(
+                "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE %s",
+                [f"{PREFIX}%"],
+            )
+            return {
+                name: (table, hashlib.sha256(sql.encode()).hexdigest())
+                for name, table, sql in cursor.fetchall()
+            }
+        # The comment holds what made the trigger; the body is compared too, for hands that edit functions.
+        cursor.execute(
+            """
+            SELECT t.tgname, c.relname, obj_description(t.oid, 'pg_trigger'), p.prosrc,
+                t.tgenabled = 'O' AND t.tgdeferrable AND t.tginitdeferred
+            FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+            WHERE t.tgname LIKE %s AND c.relnamespace = current_schema()::regnamespace
+            """,
+            [f"{PREFIX}%"],
+        )
+        bodies = {f"{PREFIX}{feed_table.table}": _postgres_body(feed_table) for feed_table in tables}
+        return {
+            name: (table, mark if sound and body == bodies.get(f"{PREFIX}{table}") else "altered")
+            for name, table, mark, body, sound in cursor.fetchall()
+        }
+
+
+def create(on: BaseDatabaseWrapper, cursor: CursorWrapper, trigger: Trigger) -> None:
+    """Put a trigger up."""
+    for statement in trigger.statements:
+        cursor.execute(statement)
+    if not is_sqlite(on):
+        cursor.execute(f"COMMENT ON TRIGGER {trigger.name} ON {trigger.table} IS '{trigger.fingerprint}'")
+
+
+def drop(on: BaseDatabaseWrapper, cursor: CursorWrapper, name: str, table: str) -> None:
+    """Take a trigger down."""
+    cursor.execute(f"DROP TRIGGER {name}" if is_sqlite(on) else f"DROP TRIGGER {name} ON {table}")
+
+
+def drop_functions(on: BaseDatabaseWrapper, cursor: CursorWrapper, tables: Iterable[FeedTable]) -> None:
+    """Take down what PostgreSQL's triggers of these tables ran."""
+    if not is_sqlite(on):
+        for one in tables:
+            cursor.execute(f"DROP FUNCTION IF EXISTS {PREFIX}{one.table}()")
+
+
+def build(on: BaseDatabaseWrapper, feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+    """Yield the triggers of a told table that has these columns."""
+    return (_sqlite_triggers if is_sqlite(on) else _postgres_triggers)(feed_table, columns)
+
+
+def _watched(feed_table: FeedTable, columns: list[str]) -> list[str]:
+    return [column for column in columns if column not in feed_table.quiet]
+
+
+def _sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+    for op in feed_table.ops:
+        row = "OLD" if op == "delete" else "NEW"
+        name = f"{PREFIX}{feed_table.table}_{op}"
+        watched = " OR ".join(f'OLD."{c}" IS NOT NEW."{c}"' for c in _watched(feed_table, columns))
+        yield Trigger(
+            name,
+            feed_table.table,
+            (
+                f"CREATE TRIGGER {name} AFTER {op.upper()} ON {feed_table.table}"
+                f"{f' WHEN {watched}' if op == 'update' else ''}\nBEGIN\n"
+                "    INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
+                "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
+                f"        '{feed_table.topic}', {row}.{feed_table.key}, {_parent(feed_table, row)},"
+                f" '{_published_op(feed_table, op)}');\nEND",
+            ),
+        )
+
+
+def _postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trigger]:
+    function = (
+        f"CREATE OR REPLACE FUNCTION {PREFIX}{feed_table.table}() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$body${_postgres_body(feed_table)}$body$"
+    )
+    watched = _watched(feed_table, columns)
+    changed = " OR ".join(f'OLD."{c}" IS DISTINCT FROM NEW."{c}"' for c in watched)
+    for op in feed_table.ops:
+        name = f"{PREFIX}{feed_table.table}_{op}"
+        yield Trigger(
+            name,
+            feed_table.table,
+            (
+                function,
+                f"CREATE CONSTRAINT TRIGGER {name} AFTER {op.upper()} ON {feed_table.table} "
+                f"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+                f"{f' WHEN ({changed})' if op == 'update' else ''} EXECUTE FUNCTION {PREFIX}{feed_table.table}()",
+            ),
+        )
+
+
+def _postgres_body(feed_table: FeedTable) -> str:
+    """Return the function that a told table's triggers share. It names columns: a row may hold megabytes."""
+
+    def insert(row: str, op: str) -> str:
+        return (
+            "INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
+            "            (extract(epoch FROM clock_timestamp()) * 1000)::bigint,\n"
+            f"            '{feed_table.topic}', {row}.{feed_table.key}, {_parent(feed_table, row)}, {op});"
+        )
+
+    op = "'update'" if feed_table.part else "lower(TG_OP)"
+    return f"""
+BEGIN
+    PERFORM pg_advisory_xact_lock({COMMIT_ORDER_LOCK});
+    IF TG_OP = 'DELETE' THEN
+        {insert("OLD", op)}
+    ELSE
+        {insert("NEW", op)}
+    END IF;
+    PERFORM pg_notify('{CHANNEL}', '');
+    RETURN NULL;
+END
+"""
+
+
+def _parent(feed_table: FeedTable, row: str) -> str:
+    return f"{row}.{feed_table.parent}" if feed_table.parent else "NULL"
+
+
+def _published_op(feed_table: FeedTable, op: str) -> str:
+    return "update" if feed_table.part else op

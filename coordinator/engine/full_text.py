@@ -1,0 +1,319 @@
+"""The index of events' words: FTS5 on SQLite, a tsvector with a GIN index on PostgreSQL.
+
+Beside it stand the words by themselves (`sbx_search_terms`), so that a piece of a word becomes the words it is a
+piece of. They are found by the threes of letters in them: by FTS5's trigram tokenizer (`sbx_search_pieces`, over
+`sbx_search_words`), or by a GIN index over `sbx_pieces(word)`. Words that were kept before there were pieces are
+`cut` into them one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple, Protocol
+
+from django.db import connection, transaction
+
+from coordinator.engine import engine_name, is_sqlite
+
+MOST_WORDS = {
+    "sqlite": 5_000,
+    "postgresql": 500,
+}  # words of one beginning that are put into a question at all
+# Of these ids PostgreSQL reads every row: where most match, that is quicker than to look into its index.
+NEWEST_ROWS = 2_000
+PIECE = 3  # letters that words are found by
+STRETCHES = {"sqlite": (4, 64, 64), "postgresql": (1, 2, 8)}  # in blocks: the first ones, then the last again
+_KEYS = {"sqlite": ("sbx_search_docsize", "id"), "postgresql": ("sbx_search", "event_id")}
+_UNUSED = {
+    "sqlite": """FROM sbx_search_terms AS t
+        WHERE NOT EXISTS (SELECT 1 FROM sbx_search WHERE sbx_search MATCH '"' || t.word || '"')""",
+    "postgresql": """FROM sbx_search_terms AS t
+        WHERE NOT EXISTS (SELECT 1 FROM sbx_search i WHERE i.words @@ to_tsquery('simple', t.word))""",
+}
+
+
+class Words(Protocol):
+    """Words that must stand side by side; the last one may go on (`prefix`). See search.text.Term."""
+
+    @property
+    def words(self) -> tuple[str, ...]: ...
+
+    @property
+    def prefix(self) -> bool: ...
+
+
+Groups = Sequence[Sequence[Words]]  # of each group one must be found
+
+
+class Matching(NamedTuple):
+    """How a statement asks for what matches: a table, its column of ids, a condition and its parameter."""
+
+    table: str
+    key: str
+    condition: str
+    question: str
+
+
+def matching(groups: Groups) -> Matching:
+    """Return what asks the index of events for groups of words."""
+    if is_sqlite():
+        return Matching("sbx_search", "sbx_search.rowid", "sbx_search MATCH %s", fts5_query(groups))
+    return Matching("sbx_search i", "i.event_id", "i.words @@ to_tsquery('simple', %s)", tsquery(groups))
+
+
+def most_words() -> int:
+    """Return how many words of one beginning may be put into a question."""
+    return MOST_WORDS[engine_name()]
+
+
+def stretches(top: int, block: int) -> Iterator[tuple[int, int]]:
+    """Yield stretches of ids, from `low` until before `high`, from `top` down to 0: whole blocks of that many ids."""
+    high = top
+    if not is_sqlite():
+        low = max(0, high - NEWEST_ROWS)
+        yield low, high
+        high = low
+    sizes = iter(STRETCHES[engine_name()])
+    size = next(sizes)
+    while high > 0:
+        low = max(0, (-(-high // block) - size) * block)
+        yield low, high
+        high, size = low, next(sizes, size)
+
+
+def is_asked_by_block(low: int, high: int) -> bool:
+    """Say whether a stretch is found by the words that stand for its blocks: PostgreSQL's index knows no ids."""
+    return not is_sqlite() and high - low > NEWEST_ROWS
+
+
+def fts5_query(groups: Groups) -> str:
+    """Return groups of terms in FTS5's language. Words are letters and digits, so nothing needs quoting."""
+    return " AND ".join(
+        "(" + " OR ".join(f'"{" ".join(term.words)}"{"*" if term.prefix else ""}' for term in group) + ")"
+        for group in groups
+    )
+
+
+def tsquery(groups: Groups) -> str:
+    """Return groups of terms in PostgreSQL's language."""
+    return " & ".join(
+        "(" + " | ".join(f"({' <-> '.join(term.words)}{':*' if term.prefix else ''})" for term in group) + ")"
+        for group in groups
+    )
+
+
+def index_keys() -> tuple[str, str]:
+    """Return the table with a row for each indexed event, and its column of ids."""
+    return _KEYS[engine_name()]
+
+
+def words_beginning(piece: str, most: int) -> list[str]:
+    """Return kept words that begin so, at most so many."""
+    return _strings(
+        "SELECT word FROM sbx_search_terms WHERE word >= %s AND word < %s ORDER BY word LIMIT %s",
+        [piece, piece + "\U0010ffff", most],
+    )
+
+
+def words_having(piece: str, most: int, *, at_end: bool = False) -> list[str]:
+    """Return kept words that have a piece of PIECE letters or more anywhere, or at their end; at most so many."""
+    if is_sqlite():
+        where = "substr(word, -length(%s)) = %s" if at_end else "instr(word, %s)"
+        return _strings(
+            f"SELECT word FROM sbx_search_pieces WHERE sbx_search_pieces MATCH %s AND {where} LIMIT %s",
+            [_threes(piece), *([piece] * (2 if at_end else 1)), most],
+        )
+    where = "right(word, length(%s)) = %s" if at_end else "strpos(word, %s) > 0"
+    with transaction.atomic():
+        _use_the_index()
+        return _strings(
+            "SELECT word FROM sbx_search_terms WHERE cut AND sbx_pieces(word) @> sbx_pieces(%s::text)"
+            f" AND {where} LIMIT %s",
+            [piece, *([piece] * (2 if at_end else 1)), most],
+        )
+
+
+def _threes(piece: str) -> str:
+    """Return a piece's threes of letters in FTS5's language; words that have them all may still not have the piece."""
+    return " AND ".join(dict.fromkeys(f'"{piece[at : at + PIECE]}"' for at in range(len(piece) - PIECE + 1)))
+
+
+def _strings(statement: str, parameters: Sequence[str | int]) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, list(parameters))
+        return [word for (word,) in cursor.fetchall()]
+
+
+def add_words(words: list[str]) -> None:
+    """Keep the words by themselves, for pieces; those that are kept already stay."""
+    if is_sqlite():
+        new = _strings(
+            "INSERT OR IGNORE INTO sbx_search_terms (word, cut) SELECT value, 1 FROM json_each(%s) RETURNING word",
+            [json.dumps(words)],
+        )
+        _add_pieces(new)
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sbx_search_terms (word, cut) SELECT unnest(%s::text[]), true ON CONFLICT DO NOTHING",
+            [words],
+        )
+
+
+def cut_words(after: str, upto: str) -> None:
+    """Cut those of the kept words, after the one and up to the other, that are not cut into pieces yet."""
+    cut = "UPDATE sbx_search_terms SET cut = true WHERE NOT cut AND word > %s AND word <= %s"
+    if is_sqlite():
+        _add_pieces(_strings(f"{cut} RETURNING word", [after, upto]))
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(cut, [after, upto])
+
+
+def _add_pieces(words: Sequence[str]) -> None:
+    long = json.dumps([word for word in words if len(word) >= PIECE])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM sbx_search_words")
+        (last,) = cursor.fetchone()
+        cursor.execute("INSERT INTO sbx_search_words (word) SELECT value FROM json_each(%s)", [long])
+        cursor.execute(
+            "INSERT INTO sbx_search_pieces (rowid, word) SELECT id, word FROM sbx_search_words WHERE id > %s",
+            [last],
+        )
+
+
+def _delete_pieces(words: Sequence[str]) -> None:
+    with connection.cursor() as cursor:
+        for word in words:
+            if len(word) < PIECE:
+                continue
+            cursor.execute(
+                "SELECT rowid FROM sbx_search_pieces WHERE sbx_search_pieces MATCH %s AND word = %s",
+                [_threes(word), word],
+            )
+            for (row,) in cursor.fetchall():
+                cursor.execute(
+                    "INSERT INTO sbx_search_pieces (sbx_search_pieces, rowid, word) VALUES ('delete', %s, %s)",
+                    [row, word],
+                )
+                cursor.execute("DELETE FROM sbx_search_words WHERE id = %s", [row])
+
+
+def add_documents(documents: Sequence[tuple[int, str]]) -> None:
+    """Index events by their words, joined by blanks. What is indexed already stays as it is."""
+    with connection.cursor() as cursor:
+        if is_sqlite():
+            # Twice the same event would be found twice, and the virtual table itself does not refuse it.
+            cursor.executemany(
+                "INSERT INTO sbx_search (rowid, body) SELECT %s, %s"
+                " WHERE NOT EXISTS (SELECT 1 FROM sbx_search_docsize WHERE id = %s)",
+                [(pk, text, pk) for pk, text in documents],
+            )
+        else:
+            cursor.executemany(
+                "INSERT INTO sbx_search (event_id, words) VALUES (%s, to_tsvector('simple', %s))"
+                " ON CONFLICT DO NOTHING",
+                documents,
+            )
+
+
+def empty() -> None:
+    """Take all events and words out of the index, and what is to be read again."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sbx_search (sbx_search) VALUES ('delete-all')"
+            if is_sqlite()
+            else "TRUNCATE sbx_search"
+        )
+        if is_sqlite():
+            cursor.execute("INSERT INTO sbx_search_pieces (sbx_search_pieces) VALUES ('delete-all')")
+            cursor.execute("DELETE FROM sbx_search_words")
+        cursor.execute("DELETE FROM sbx_search_terms")
+        cursor.execute("DELETE FROM sbx_search_stale")
+
+
+@contextmanager
+def forgetting(
+    gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
+) -> Iterator[Callable[[Sequence[int]], None]]:
+    """Give a function that takes some of the events `gone` out of the index, called in a transaction.
+
+    SQLite's index keeps no texts, and FTS5 takes an event's words out only if it is told them. So they are looked
+    for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `gone`.
+    """
+    if not is_sqlite():
+        yield _delete_documents
+        return
+    _drop_temporary()
+    try:
+        _collect_words(gone, stretches_of_words)
+        yield _take_out_collected
+    finally:
+        _drop_temporary()
+
+
+def _delete_documents(events: Sequence[int]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sbx_search WHERE event_id = ANY(%s)", [list(events)])
+
+
+def _drop_temporary() -> None:
+    with connection.cursor() as cursor:
+        for name in ("sbx_gone", "sbx_gone_words", "sbx_places"):
+            cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _collect_words(gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
+    """Note the words of the events, as often as each has them."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE sbx_gone (id INTEGER PRIMARY KEY)")
+        cursor.executemany("INSERT INTO sbx_gone VALUES (%s)", [(pk,) for pk in gone])
+        cursor.execute("CREATE TEMP TABLE sbx_gone_words (id INTEGER, body TEXT)")
+        cursor.execute("CREATE VIRTUAL TABLE temp.sbx_places USING fts5vocab(main, sbx_search, instance)")
+        for after, upto in stretches_of_words:
+            cursor.execute(
+                "INSERT INTO sbx_gone_words SELECT doc, group_concat(term, ' ') FROM sbx_places"
+                " WHERE term > %s AND term <= %s AND doc IN (SELECT id FROM sbx_gone) GROUP BY doc",
+                [after, upto],
+            )
+        cursor.execute("CREATE INDEX temp.sbx_gone_words_id ON sbx_gone_words (id)")
+
+
+def _take_out_collected(events: Sequence[int]) -> None:
+    marks = ", ".join(["%s"] * len(events))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sbx_search (sbx_search, rowid, body)"
+            " SELECT 'delete', g.id, coalesce(group_concat(w.body, ' '), '') FROM sbx_gone g"
+            f" LEFT JOIN sbx_gone_words w ON w.id = g.id WHERE g.id IN ({marks}) GROUP BY g.id",
+            list(events),
+        )
+
+
+def unused_words(after: str, upto: str) -> list[str]:
+    """Return kept words, after the one and up to the other, that no event had when it was looked. Holds no lock."""
+    query = f"SELECT word {_UNUSED[engine_name()]} AND word > %s AND word <= %s"
+    with transaction.atomic() if not is_sqlite() else nullcontext(), connection.cursor() as cursor:
+        _use_the_index()
+        cursor.execute(query, [after, upto])
+        return [word for (word,) in cursor.fetchall()]
+
+
+def delete_unused_words(words: Sequence[str]) -> None:
+    """Forget those of the kept words that no event has. The caller keeps others from adding some meanwhile."""
+    marks = ", ".join(["%s"] * len(words))
+    with connection.cursor() as cursor:
+        _use_the_index()
+        cursor.execute(f"DELETE {_UNUSED[engine_name()]} AND word IN ({marks}) RETURNING word", list(words))
+        gone = [word for (word,) in cursor.fetchall()]
+    if is_sqlite():
+        _delete_pieces(gone)
+
+
+def _use_the_index() -> None:
+    """Keep PostgreSQL from reading all rows for each word, until the transaction ends."""
+    if not is_sqlite():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off")

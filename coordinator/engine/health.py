@@ -1,0 +1,34 @@
+"""What the database says of itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from coordinator.engine import is_sqlite
+
+
+def scalar(statement: str, *parameters: str) -> Any:
+    """Return the one value that a statement finds."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, list(parameters) or None)
+        return cursor.fetchone()[0]
+
+
+def version() -> str:
+    """Return the engine and its version, for a person."""
+    number = scalar("SELECT sqlite_version()" if is_sqlite() else "SHOW server_version")
+    return f"{connection.display_name} {number}"
+
+
+def has_trigger(name: str) -> bool:
+    """Say whether a trigger of this name stands."""
+    where = "sqlite_master WHERE type = 'trigger' AND name" if is_sqlite() else "pg_trigger WHERE tgname"
+    return bool(scalar(f"SELECT count(*) FROM {where} = %s", name))
+
+
+def time_there() -> datetime | None:
+    """Return PostgreSQL's time, which may be another machine's; None for SQLite, whose time is ours."""
+    return None if is_sqlite() else scalar("SELECT clock_timestamp()")

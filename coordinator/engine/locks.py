@@ -1,0 +1,136 @@
+"""Locks and waiting for them. SQLite has one writer at a time, so most of this is PostgreSQL's."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+from django.db import OperationalError, connection
+
+from coordinator.engine import is_sqlite
+
+# PostgreSQL's words for a deadlock and for a lock that was not had within `bound_lock_waits`: the transaction is undone
+# as a whole, and whoever has time left tries again.
+DEADLOCK, NO_LOCK = "40P01", "55P03"
+# Any number that nobody else uses for an advisory lock on this database.
+MIGRATION_LOCK = 0x51_6E_A1_B0
+
+# Sessions locked from child to parent, as actions.runs does; a parent's circle, written by others, ends somewhere.
+LOCK_TO_MOVE = """
+WITH RECURSIVE line (session_id, above, depth) AS (
+    SELECT session_id, parent_session_id, 0 FROM sessions WHERE session_id = ANY(%s)
+    UNION ALL
+    SELECT line.session_id, s.parent_session_id, line.depth + 1
+    FROM line JOIN sessions s ON s.session_id = line.above WHERE line.depth < 50
+), ranked AS (SELECT session_id, max(depth) AS depth FROM line GROUP BY session_id)
+SELECT s.session_id FROM ranked JOIN sessions s USING (session_id)
+ORDER BY ranked.depth DESC, s.session_id FOR NO KEY UPDATE OF s
+"""
+
+
+def hold_sessions(wanted: list[str]) -> set[str]:
+    """Return those of the sessions that exist, held against deletion until the transaction ends."""
+    with connection.cursor() as cursor:
+        if is_sqlite():
+            cursor.execute(
+                "SELECT session_id FROM sessions WHERE session_id IN (SELECT value FROM json_each(%s))",
+                [msgspec.json.encode(wanted).decode()],
+            )
+        else:
+            cursor.execute(
+                "SELECT session_id FROM sessions WHERE session_id = ANY(%s) ORDER BY session_id FOR KEY SHARE",
+                [wanted],
+            )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def lock_to_move(session_ids: Collection[str]) -> None:
+    """Lock, in one order for all writers, the sessions whose status may change: each in its event's turn would
+    be another order in every process, and PostgreSQL ends such a deadlock by refusing a whole group."""
+    if len(session_ids) > 1 and not is_sqlite():
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_TO_MOVE, [list(session_ids)])
+
+
+def keep_others_from_writing(table: str) -> None:
+    """Wait for those who write to `table`, and keep others from it until the transaction ends."""
+    if not is_sqlite():
+        with connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+
+
+def wait_for_other_writers(milliseconds: int) -> None:
+    """Have this connection wait so long for SQLite's one writer; PostgreSQL's writers wait for rows alone."""
+    if is_sqlite():
+        connection.ensure_connection()
+        connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+
+@contextlib.contextmanager
+def short_wait_for_other_writers(milliseconds: int) -> Iterator[None]:
+    """Wait only so long for SQLite's one writer within the block: for writes that may as well be left out."""
+    if not is_sqlite():
+        yield
+        return
+    connection.ensure_connection()
+    raw = connection.connection
+    (before,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    wait_for_other_writers(milliseconds)
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {before}")
+
+
+def fail_fast_on_locks(prepared: object) -> object:
+    """On SQLite, do not sleep for the write lock inside the library: the caller retries, and watches the time.
+
+    Return the raw connection that is set up so; `prepared` is the one that was.
+    """
+    if is_sqlite():
+        connection.ensure_connection()
+        if connection.connection is not prepared:
+            wait_for_other_writers(0)
+    return connection.connection
+
+
+def bound_lock_waits(seconds: float) -> None:
+    """On PostgreSQL, wait for locks, at commit too, no longer than this until the transaction ends."""
+    if not is_sqlite():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}")
+
+
+def may_come_free(problem: OperationalError) -> bool:
+    """Say whether the next try may go through: a lock was taken, or PostgreSQL ended a deadlock with us."""
+    if is_sqlite():
+        return "locked" in str(problem) or "busy" in str(problem)
+    return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
+
+
+def lost_the_line(problem: OperationalError) -> bool:
+    """Say whether the database may have committed without our hearing of it. SQLite says what it did."""
+    if is_sqlite():
+        return False
+    state = getattr(problem.__cause__, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P"))
+
+
+@contextlib.contextmanager
+def migration_lock() -> Iterator[None]:
+    """Hold the one right to migrate this database, waiting for whoever has it."""
+    if is_sqlite():
+        lock = Path(f"{connection.settings_dict['NAME']}.migrating")
+        with lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [MIGRATION_LOCK])

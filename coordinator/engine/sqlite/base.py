@@ -1,0 +1,103 @@
+"""Reads every value that SQLite can hold in a column of any type.
+
+A column's type binds nobody in SQLite: a text column may hold a BLOB, an integer column a text or infinity, and
+a text bytes that are no UTF-8. Django hands such values on, or fails on them. Here each becomes, once for all
+models, what the rest of the program can work with and show:
+
+- in a text column everything is text; bytes that are no UTF-8 (a lone surrogate, a cut character) stand in it as
+  `\\xed`, and it is an `UnreadableText`, as a BLOB is: nothing that is asked of the database equals it;
+- in an integer column everything else than a whole number is an `UnreadableText`;
+- in a boolean column everything is true or false, as SQLite itself takes it where a condition asks.
+
+What is read by SQL of our own, without models, is read by `engine.values.text_of`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.db.backends.sqlite3 import base, operations
+from django.db.models.expressions import Col
+
+from coordinator.lib.unreadable import UnreadableText
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+
+
+def read_text(stored: bytes) -> str:
+    """Return a text's bytes as text. Called for every text of every row."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return UnreadableText(stored.decode("utf-8", "backslashreplace"))
+
+
+def as_text(value: Any, *_: object) -> Any:
+    """Return a text column's value as text."""
+    if value is None or isinstance(value, str):
+        return value
+    return UnreadableText(read_text(value) if isinstance(value, bytes) else value)
+
+
+def as_integer(value: Any, expression: Any = None, *_: object) -> Any:
+    """Return an integer column's value: an int or, where it is no whole number, its text.
+
+    What was computed of such values, as a sum, is the nearest integer that a column holds; None where there is none.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(expression, Col):
+        return UnreadableText(as_text(value))
+    return round(max(min(value, _LARGEST), -_LARGEST)) if isinstance(value, float) else None
+
+
+def as_bytes(value: Any, *_: object) -> Any:
+    """Return a BLOB column's value as bytes."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return str(value).encode()
+
+
+def as_boolean(value: Any, *_: object) -> bool | None:
+    """Return what SQLite takes the value for in a condition: a text counts as the number that it begins with."""
+    if value is None or isinstance(value, int | float):
+        return None if value is None else bool(value)
+    number = _NUMBER.match(as_text(value))
+    return bool(number and float(number[0]))
+
+
+_LARGEST = 2**63 - 1
+_INTEGERS = (
+    "AutoField", "BigAutoField", "SmallAutoField", "IntegerField", "BigIntegerField", "SmallIntegerField",
+    "PositiveIntegerField", "PositiveBigIntegerField", "PositiveSmallIntegerField",
+)  # fmt: skip
+READERS: dict[str, Callable[..., Any]] = {
+    "TextField": as_text,
+    "CharField": as_text,
+    "BinaryField": as_bytes,
+    "BooleanField": as_boolean,
+    **dict.fromkeys(_INTEGERS, as_integer),
+}
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    """Django's, with a reader for each type of column, before the fields' own."""
+
+    def get_db_converters(self, expression: Any) -> list[Any]:
+        reader = READERS.get(expression.output_field.get_internal_type())
+        return [reader] if reader else super().get_db_converters(expression)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """Django's, with connections that read any bytes as text."""
+
+    ops_class = DatabaseOperations
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        connection = super().get_new_connection(conn_params)
+        connection.text_factory = read_text
+        return connection

@@ -1,0 +1,45 @@
+"""How values stand in columns and statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from coordinator.engine import is_sqlite
+from coordinator.lib import instants
+
+
+def instant_us(column: str, on: BaseDatabaseWrapper = connection) -> str:
+    """Return SQL for the microseconds since 1970 that a column's ISO text names, NULL where it names none.
+
+    By the grammar of lib.instants; for Django's cursor, so percent signs are doubled.
+    """
+    return instants.sqlite_us(column).replace("%", "%%") if is_sqlite(on) else f"sbx_instant_us({column})"
+
+
+def text_of(column: str) -> str:
+    """Return SQL for what a column holds as text: in SQLite another program may have stored a BLOB, or a number."""
+    return f"CAST({column} AS TEXT)"
+
+
+def for_boolean_column(value: Any) -> Any:
+    """Return a foreign value as a boolean column takes it: PostgreSQL's refuses integers."""
+    return value if is_sqlite() or not isinstance(value, int) else bool(value)
+
+
+def to_compare(values: Sequence[str | int]) -> list[str | int]:
+    """Return foreign values to compare a text column with: PostgreSQL does not compare text with integers."""
+    return list(values) if is_sqlite() else [str(one) for one in values]
+
+
+def as_bytes(column: str) -> str:
+    """Return SQL for a column's bytes as they are: a foreign program's text on SQLite need not be UTF-8."""
+    return f"CAST({column} AS BLOB)" if is_sqlite() else column
+
+
+def like_in_any_case() -> str:
+    """Return the operator that compares with a pattern, whatever the letters' case (SQLite: of ASCII letters)."""
+    return "LIKE" if is_sqlite() else "ILIKE"

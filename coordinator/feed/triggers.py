@@ -1,0 +1,91 @@
+"""The feed's triggers: every insert, update and delete of a told table becomes a row of `changes` (design §4).
+
+They are defined here alone, one line of `FEED_TABLES` a table, and put up after every migrate (post_migrate.py),
+because Django's table remakes on SQLite drop them. `restore` looks first and only touches what differs.
+
+An update is told if a column changed that people or machines look at; `quiet` names those that are not worth
+telling. Foreign keys fire triggers too: a deleted session tells of its runs and of its freed children, but not
+of its events, of which there may be 100,000 and which its own row speaks for (no DELETE trigger).
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from coordinator.engine import change_triggers
+from coordinator.engine.change_triggers import FeedTable, Trigger
+
+FEED_TABLES = (
+    FeedTable("sessions", "session_id", "sessions"),
+    # A topic of its own: streams of the coordinator's API are told of sessions as they were recorded, without titles.
+    FeedTable("session_titles", "session_id", "session_titles"),
+    FeedTable("events", "id", "events", "session_id", ops=("insert", "update")),
+    FeedTable("runs", "run_id", "runs", "session_id"),
+    FeedTable("held_runs", "run_id", "runs", part=True),
+    FeedTable("living_executors", "session_id", "sessions", part=True),
+    FeedTable("runners", "runner_id", "runners", quiet=frozenset({"last_heartbeat"})),
+    FeedTable("stop_commands", "runner_id", "runners", part=True, ops=("insert", "update")),
+    FeedTable("permission_requests", "id", "permission_requests", "plugin_id"),
+    FeedTable("permission_votes", "request_id", "permission_requests", part=True),
+    FeedTable("mcp_servers", "name", "mcp_servers"),
+    FeedTable("mcp_access_control", "id", "grants", "server_id"),
+    FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
+    FeedTable("tool_rules", "id", "tool_rules"),
+    FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
+    FeedTable("agents", "id", "agents"),
+    FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),
+    FeedTable("audit_logs", "id", "audit", ops=("insert",)),
+    FeedTable("auth_user", "id", "users", quiet=frozenset({"last_login"})),
+    FeedTable("auth_user_groups", "user_id", "users", part=True),
+)
+
+
+def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
+    """Return every trigger that should stand, by name, for the told tables that exist."""
+    with connection.cursor() as cursor:
+        tables = set(connection.introspection.table_names(cursor))
+        if "changes" not in tables:
+            return {}
+        return {
+            trigger.name: trigger
+            for feed_table in FEED_TABLES
+            if feed_table.table in tables
+            for trigger in change_triggers.build(
+                connection,
+                feed_table,
+                [c.name for c in connection.introspection.get_table_description(cursor, feed_table.table)],
+            )
+        }
+
+
+def standing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
+    """Return the feed's triggers in the database: by name, their table and their fingerprint."""
+    return change_triggers.standing(connection, FEED_TABLES)
+
+
+def restore(connection: BaseDatabaseWrapper) -> list[str]:
+    """Put up what is missing or different, take down what is no longer meant; return the names touched."""
+    wanted, found = expected(connection), standing(connection)
+    stale = {
+        name: table
+        for name, (table, fingerprint) in found.items()
+        if name not in wanted or fingerprint != wanted[name].fingerprint
+    }
+    missing = [trigger for name, trigger in wanted.items() if name not in found or name in stale]
+    if stale or missing:
+        # In one transaction, so that no write falls between an old trigger and the new one, untold.
+        with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+            for name, table in stale.items():
+                change_triggers.drop(connection, cursor, name, table)
+            for trigger in missing:
+                change_triggers.create(connection, cursor, trigger)
+    return sorted({*stale, *(trigger.name for trigger in missing)})
+
+
+def remove(connection: BaseDatabaseWrapper) -> None:
+    """Take all of the feed's triggers down, and on PostgreSQL their functions."""
+    with connection.cursor() as cursor:
+        for name, (table, _) in standing(connection).items():
+            change_triggers.drop(connection, cursor, name, table)
+        change_triggers.drop_functions(connection, cursor, FEED_TABLES)

@@ -1,0 +1,44 @@
+"""Who calls with an API key, as doors and rules know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from coordinator.errors import Forbidden, Unauthorized
+from coordinator.identity.actors import Actor
+from coordinator.identity.actors import key as key_actor
+from coordinator.models.keys import SCOPES
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIdentity:
+    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent."""
+
+    id: int
+    name: str
+    scopes: frozenset[str]
+    agent_id: str | None = None
+    expires_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def actor(self) -> Actor:
+        return key_actor(self.name)
+
+    def require(self, scopes: Iterable[str]) -> None:
+        """Raise Forbidden unless the key has one of `scopes`."""
+        wanted = frozenset(scopes)
+        if not self.scopes & wanted:
+            raise Forbidden(
+                f"This key's scopes ({', '.join(sorted(self.scopes)) or 'none'}) do not allow this. "
+                f"It needs one of these scopes: {', '.join(sorted(wanted))}."
+            )
+
+
+class KeyEnded(Unauthorized):
+    """A key that was made here, and was revoked or has expired."""
+
+
+# Who calls where SIGNALBOX_API_AUTH=off: a program on this machine, which may do what keys may do.
+LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))

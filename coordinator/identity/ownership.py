@@ -1,0 +1,91 @@
+"""Whose a session is: which keys may write into it, and which may read it.
+
+- A key of scope `operator` reads and writes all; so does the local program where keys are switched off.
+- A key bound to an agent writes into that agent's sessions and into those that it made. Unless it has a scope
+  that reads everything, it reads those alone, and any other is to it as if it did not exist.
+- A key of scope `agent` without an agent speaks for all agents: whoever hands it out trusts its holder so far.
+- A runner's key writes into the sessions that it made and into those whose runs a runner of this key has taken.
+  One that no runner has taken yet is nobody's: the executor-facing doors were open so far, and stay so.
+
+These rules only read; the rows they go by are written in coordinator.actions.writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db.models import Q, QuerySet
+
+from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
+from coordinator.identity.keys import KeyIdentity
+from coordinator.models import Session, SessionWriter
+
+READ_ALL = frozenset({"read", "operator", "runner"})
+
+
+def writes_everywhere(caller: KeyIdentity) -> bool:
+    """Say whether no session is closed to this key."""
+    return "operator" in caller.scopes or (caller.agent_id is None and "agent" in caller.scopes)
+
+
+def reads_everything(caller: KeyIdentity) -> bool:
+    """Say whether the key may look at every session."""
+    return caller.agent_id is None or bool(caller.scopes & READ_ALL)
+
+
+def readable(caller: KeyIdentity) -> QuerySet[Session]:
+    """Return the sessions that the key may look at."""
+    everything = Session.objects.all()
+    return everything if reads_everything(caller) else everything.filter(_own(caller))
+
+
+def require_readable(caller: KeyIdentity, session_id: str | None) -> None:
+    """Raise NotFound, as for one that does not exist, for a session that the key may not look at."""
+    if not reads_everything(caller) and not readable(caller).filter(pk=session_id).exists():
+        raise NotFound("Session not found")
+
+
+def require_writer(caller: KeyIdentity, *session_ids: str) -> None:
+    """Raise what `refusals` says of the first session that the key may not write into."""
+    for refusal in refusals(caller, session_ids).values():
+        raise refusal
+
+
+def refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, SignalboxError]:
+    """Return, by session, why the key may not write into it; sessions it may write into are left out.
+
+    A session that does not exist is refused to an agent's key just as another agent's, and left to whoever
+    writes where there is nothing to hide.
+    """
+    wanted = {session_id for session_id in session_ids if "\x00" not in session_id}
+    if not wanted or writes_everywhere(caller):
+        return {}
+    closed = wanted - set(Session.objects.filter(_own(caller), pk__in=wanted).values_list("pk", flat=True))
+    if "runner" in caller.scopes:
+        taken = SessionWriter.objects.filter(session_id__in=closed, is_runner=True)
+        closed &= set(taken.values_list("session_id", flat=True))
+        return {session_id: Forbidden(OF_ANOTHER_RUNNER) for session_id in closed}
+    return {session_id: NotFound("Session not found") for session_id in closed}
+
+
+def require_free_executor_id(caller: KeyIdentity, session_id: str, executor_session_id: str | None) -> None:
+    """Raise Conflict where an agent's key would name a session by the executor's id of another.
+
+    Hooks and telemetry are told to sessions by that id: those of the other would go astray.
+    """
+    if executor_session_id is None or caller.agent_id is None or writes_everywhere(caller):
+        return
+    namesakes = Session.objects.filter(executor_session_id=executor_session_id).exclude(pk=session_id)
+    if namesakes.exists():
+        raise Conflict("Another session has this executor_session_id")
+
+
+OF_ANOTHER_RUNNER = (
+    "A runner with another key works on this session. Use that runner's key, or one of scope operator."
+)
+
+
+def _own(caller: KeyIdentity) -> Q:
+    """Return the test for sessions that are the key's own, or its agent's."""
+    by_key = Q(pk__in=SessionWriter.objects.filter(writer=caller.name).values("session_id"))
+    return by_key if caller.agent_id is None else by_key | Q(agent_name=caller.agent_id)

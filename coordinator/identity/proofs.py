@@ -1,0 +1,48 @@
+"""The second half of a sign-in: a secret that a browser keeps for our origin alone and never sends as a cookie.
+
+Cookies ignore ports: any program that serves a page on this host is sent the session's cookie by whoever opens
+that page. So a cookie reads, but does nothing. The browser makes a secret when its person signs in, keeps it in
+the storage of our origin (scheme, host and port) and sends it with all that changes anything; the session holds
+its hash. Without the secret, or once the sign-in is old, the password is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
+
+HELD = "proof"  # in the session: {"hash": SHA-256 of the secret, "at": when the password was given, epoch seconds}
+SHAPE = re.compile(r"[0-9a-f]{64}")
+Lack = Literal["missing", "wrong", "old"]
+
+
+def bind(session: SessionBase, secret: str, now: datetime) -> None:
+    """Tie the session to the browser that holds `secret`; text of another shape leaves it tied to none.
+
+    Only for who has just given the password (or redeemed the set-up link).
+    """
+    if SHAPE.fullmatch(secret):
+        session[HELD] = {"hash": _hash(secret), "at": int(now.timestamp())}
+    else:
+        session.pop(HELD, None)
+
+
+def lack_of(session: SessionBase, secret: str, now: datetime) -> Lack | None:
+    """Return what is wrong with what a browser offers as its secret, or None where it proves the sign-in."""
+    held = session.get(HELD)
+    if not isinstance(held, dict) or not secret:
+        return "missing"
+    if not hmac.compare_digest(str(held.get("hash", "")), _hash(secret)):
+        return "wrong"
+    given = datetime.fromtimestamp(int(held.get("at", 0)), UTC)
+    return "old" if now - given > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,363 @@
+"""A private copy of another program's SQLite database, made while that program goes on writing.
+
+Every table is copied row by row in many short reads, so that a writer of the source never waits longer than one
+of them (`SHORT`); SQLite's own backup would begin anew with each of its commits. Rows that are written after the
+copy has begun are left for the next time. Nothing is made beside the source: where SQLite would need a `-wal` or
+`-shm` file that is not there, or the folder cannot be written to, the files themselves are copied first.
+
+What is damaged is stepped over, and told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from coordinator.errors import BadRequest
+
+SHORT = 0.02  # seconds that one read is to last
+MOST_ROWS = 20_000  # of one read
+PATIENCE = 30  # seconds to wait for a writer of the source
+BETWEEN_TRIES = 0.0005  # seconds
+MOST_GAPS = 2_000  # damaged places of one table; what lies behind them is given up
+FIRST, FURTHEST = -(2**63), 2**63 - 1  # the numbers that a row can have
+FEW_ROWS = 200  # of the first read, before it is known how long they take
+DAMAGED = object()
+NO_COLLATION = re.compile(r"no such collation sequence: (.+)")
+ROWIDS = ("rowid", "_rowid_", "oid")
+MAGIC = b"SQLite format 3\x00"
+TRIES = 5
+# The copy need not outlive us; the source's expressions run no more than they must.
+SETTINGS = ("journal_mode = memory", "synchronous = off", "trusted_schema = off", "cell_size_check = on")
+
+
+@dataclass(slots=True)
+class CopiedTable:
+    """A table as it lies in the copy: its columns are `c0`, `c1` … there, its rows in the order of `place`."""
+
+    name: str
+    columns: list[str]
+    rows: int = 0
+    damage: list[str] = field(default_factory=list)  # what could not be read, in words
+
+    def place_of(self, column: str) -> str:
+        return f"c{self.columns.index(column)}"
+
+
+def copy(source: Path, folder: Path) -> dict[str, CopiedTable]:
+    """Copy every table of `source` into `folder`/copy.db and return them by name.
+
+    Raises BadRequest, in one line, for what is no database of SQLite's, or cannot be read at all.
+    """
+    _require_database(source)
+    try:
+        return _copied(source, folder)
+    except sqlite3.Error as problem:
+        raise BadRequest(f"{source} cannot be read as an SQLite database: {problem}.") from None
+    except OSError as problem:
+        raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
+
+
+def _copied(source: Path, folder: Path) -> dict[str, CopiedTable]:
+    if not _can_be_opened_where_it_is(source):
+        return _Copy(_with_its_journal(source, folder), folder, writable=True).run()
+    for _ in range(TRIES):
+        try:
+            return _Copy(source, folder, writable=False).run()
+        except sqlite3.OperationalError as problem:
+            if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            time.sleep(SHORT)  # a journal that a writer had just left is gone by now, or a crash left it
+    return _Copy(_with_its_journal(source, folder), folder, writable=True).run()
+
+
+def _require_database(source: Path) -> None:
+    if not source.is_file():
+        raise BadRequest(f"There is no file {source}.")
+    try:
+        with source.open("rb") as file:
+            head = file.read(100)
+    except OSError as problem:
+        raise BadRequest(f"{source} cannot be read: {problem.strerror}.") from None
+    if not head.startswith(MAGIC):
+        raise BadRequest(
+            f"{source} cannot be read as an SQLite database: it is empty, encrypted or another file."
+        )
+
+
+def _beside(source: Path, ending: str) -> Path:
+    return source.with_name(source.name + ending)
+
+
+def _can_be_opened_where_it_is(source: Path) -> bool:
+    """Say whether SQLite can read the file without making another beside it: WAL needs two, and both to be there."""
+    with source.open("rb") as file:
+        versions = file.read(20)[18:20]
+    if 2 not in versions:
+        return True
+    try:
+        with _beside(source, "-wal").open("rb"), _beside(source, "-shm").open("r+b"):
+            return True
+    except OSError:
+        return False
+
+
+def _with_its_journal(source: Path, folder: Path) -> Path:
+    """Copy the files as they lie there, with what a crash or a read-only disk left beside them; return the copy.
+
+    Raises BadRequest where somebody writes to them all the time.
+    """
+    for _ in range(TRIES):
+        before = _looks(source)
+        target = folder / "files.db"
+        for ending in ("", "-wal", "-journal"):
+            _beside(target, ending).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(_beside(source, ending), _beside(target, ending))
+        if _looks(source) == before:
+            return target
+        time.sleep(SHORT)
+    raise BadRequest(f"{source} changes while it is copied. Try again when less is written to it.")
+
+
+def _looks(source: Path) -> list[tuple[int, int] | None]:
+    found: list[tuple[int, int] | None] = []
+    for ending in ("", "-wal", "-journal"):
+        try:
+            about = _beside(source, ending).stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((about.st_size, about.st_mtime_ns))
+    return found
+
+
+def quoted(name: str) -> str:
+    """Return a name quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class _Copy:
+    def __init__(self, source: Path, folder: Path, *, writable: bool) -> None:
+        self.path, self.folder, self.writable = source, folder, writable
+
+    def run(self) -> dict[str, CopiedTable]:
+        target = self.folder / "copy.db"
+        target.unlink(missing_ok=True)
+        self.db = sqlite3.connect(target, timeout=0, isolation_level=None, uri=True)
+        try:
+            for setting in (
+                "journal_mode = memory",
+                "synchronous = off",
+                "trusted_schema = off",
+                "cell_size_check = on",
+            ):
+                self.db.execute(f"PRAGMA {setting}")
+            mode = "rw" if self.writable else "ro"
+            self._execute("ATTACH ? AS src", (f"file:{quote(str(self.path.absolute()))}?mode={mode}",))
+            names = self._names()
+            wal = self._execute("PRAGMA src.journal_mode").fetchone()[0] == "wal"
+            if wal:
+                self.db.execute("BEGIN")  # readers and writers of a WAL do not meet: one moment of it all
+            found = {name: CopiedTable(name, self._columns(name)) for name in names}
+            ends = {name: self._end(name) for name in names}
+            for name, table in found.items():
+                self._table(table, ends[name])
+            if wal:
+                self.db.execute("COMMIT")
+            return found
+        finally:
+            self.db.close()
+            for ending in ("", "-wal", "-shm", "-journal"):
+                _beside(self.folder / "files.db", ending).unlink(missing_ok=True)
+
+    def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Run a statement; wait for the source's writer in steps so short that one who writes all the time is met."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.db.execute(sql, parameters)
+            except sqlite3.OperationalError as problem:
+                if problem.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(BETWEEN_TRIES)
+
+    def _names(self) -> list[str]:
+        """Return the tables' names: not SQLite's own, nor those of a search index, which is made of others."""
+        rows = self._execute("SELECT name, sql FROM src.sqlite_master WHERE type = 'table'").fetchall()
+        indexes = [name for name, sql in rows if (sql or "").upper().startswith("CREATE VIRTUAL")]
+        return [
+            name
+            for name, _ in rows
+            if not name.startswith("sqlite_")
+            and not any(name == one or name.startswith(f"{one}_") for one in indexes)
+        ]
+
+    def _columns(self, name: str) -> list[str]:
+        rows = self._execute("SELECT name, hidden FROM pragma_table_xinfo(?, 'src')", (name,)).fetchall()
+        return [column for column, hidden in rows if not hidden]  # what is generated is not data
+
+    def _rowid(self, table: CopiedTable) -> str | None:
+        """Return the name under which the table's row numbers can be asked for; None if it has none."""
+        taken = {column.lower() for column in table.columns}
+        for name in ROWIDS:
+            if name not in taken:
+                try:
+                    self._execute(f"SELECT {name} FROM src.{quoted(table.name)} LIMIT 0")  # noqa: S608 # ours
+                except sqlite3.OperationalError:
+                    return None
+                return name
+        return None
+
+    def _end(self, name: str) -> int:
+        """Return the last row number there is now: what comes later belongs to a later moment."""
+        rowid = self._rowid(CopiedTable(name, self._columns(name)))
+        if rowid is None:
+            return FURTHEST
+        try:
+            found = self._execute(f"SELECT max({rowid}) FROM src.{quoted(name)}").fetchone()[0]  # noqa: S608
+        except sqlite3.DatabaseError:  # damaged just there
+            return FURTHEST
+        return FURTHEST if found is None else int(found)
+
+    def _table(self, table: CopiedTable, end: int) -> None:
+        places = "".join(f", c{number}" for number in range(len(table.columns)))
+        self.db.execute(f"CREATE TABLE main.{quoted(table.name)} (place INTEGER PRIMARY KEY{places})")
+        rowid = self._rowid(table)
+        if rowid is None:
+            self._without_row_numbers(table)
+        else:
+            self._by_row_number(table, rowid, end)
+        table.rows = self.db.execute(f"SELECT count(*) FROM main.{quoted(table.name)}").fetchone()[0]  # noqa: S608
+
+    def _by_row_number(self, table: CopiedTable, rowid: str, end: int) -> None:
+        names = ", ".join([rowid, *map(quoted, table.columns)])
+        rows = (
+            f"SELECT {names} FROM src.{quoted(table.name)}"  # noqa: S608 # ours
+            f" WHERE {rowid} >= ? AND {rowid} <= {end} ORDER BY {rowid} LIMIT ?"
+        )
+        insert = f"INSERT INTO main.{quoted(table.name)} {rows}"
+        last = f"SELECT max(place) FROM main.{quoted(table.name)}"  # noqa: S608 # ours
+        size, start = FEW_ROWS, FIRST
+        while start <= end:
+            began = time.monotonic()
+            try:
+                number = self._execute(insert, (start, size)).rowcount
+            except sqlite3.DatabaseError as problem:
+                if not _is_damage(problem):
+                    raise
+                if size > 1:
+                    size = max(size // 8, 1)
+                    continue
+                onward = self._step_over(table, rows, start, end)
+                if onward is None:
+                    return
+                start, size = onward, FEW_ROWS
+                continue
+            if number < size:
+                return
+            start = self.db.execute(last).fetchone()[0] + 1
+            size = _next_size(size, time.monotonic() - began)
+
+    def _step_over(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
+        """Note what cannot be read from `start` on; return the number of the next row that can, None for none."""
+        if len(table.damage) >= MOST_GAPS:
+            table.damage.append(f"everything from row {start} on: there are too many damaged places")
+            return None
+        base = max(start, -1)  # few rows have negative numbers
+        low, high = start, base + 1
+        while (found := self._look(rows, high)) is DAMAGED:
+            low, high = high, base + 2 * (high - base)
+            if high > end:
+                found = None
+                break
+        while found is not None and low + 1 < high:
+            middle = (low + high) // 2
+            nearer = self._look(rows, middle)
+            if nearer is DAMAGED:
+                low = middle
+            else:
+                high, found = middle, nearer
+        if found is None:
+            table.damage.append("all rows" if start == FIRST else f"all rows from {start} on")
+            return None
+        table.damage.append(f"rows before {found}" if start == FIRST else f"rows {start} to {int(found) - 1}")
+        return int(found)
+
+    def _look(self, rows: str, start: int) -> Any:
+        """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
+        try:
+            row = self._execute(rows, (start, 1)).fetchone()
+        except sqlite3.DatabaseError as problem:
+            if not _is_damage(problem):
+                raise
+            return DAMAGED
+        return None if row is None else row[0]
+
+    def _without_row_numbers(self, table: CopiedTable) -> None:
+        """Copy a table in the order of its key; in one read if it has none, or only its own program knows its order."""
+        found = self._execute(
+            "SELECT name FROM pragma_table_xinfo(?, 'src') WHERE pk ORDER BY pk", (table.name,)
+        ).fetchall()
+        key = ", ".join(quoted(name) for (name,) in found)
+        last = ", ".join(table.place_of(name) for (name,) in found)
+        names, target = ", ".join(map(quoted, table.columns)), f"main.{quoted(table.name)}"
+        into = f"INSERT INTO {target} ({', '.join(f'c{n}' for n in range(len(table.columns)))})"
+        behind = f"WHERE ({key}) > (SELECT {last} FROM {target} ORDER BY place DESC LIMIT 1)"  # noqa: S608 # ours
+        all_rows = f"{into} SELECT {names} FROM src.{quoted(table.name)}"  # noqa: S608 # ours
+        if not key:  # each name of its row numbers is that of a column
+            self._execute(all_rows)
+            return
+        where, size = "", FEW_ROWS
+        while True:
+            began = time.monotonic()
+            try:
+                number = self._execute(
+                    f"{all_rows} {where} ORDER BY {key} LIMIT ?",
+                    (size,),
+                ).rowcount
+            except sqlite3.DatabaseError as problem:
+                if unknown := NO_COLLATION.search(str(problem)):
+                    # Any order will do where all rows are read in the one that they lie in.
+                    self.db.create_collation(unknown[1], lambda one, other: (one > other) - (one < other))
+                    self._execute(all_rows)
+                    return
+                if not _is_damage(problem):
+                    raise
+                if size == 1:
+                    table.damage.append("all rows" if not where else "all rows behind the last that came")
+                    return
+                size = max(size // 8, 1)
+                continue
+            if number < size:
+                return
+            where, size = behind, _next_size(size, time.monotonic() - began)
+
+
+def _next_size(size: int, seconds: float) -> int:
+    if seconds > SHORT:
+        return max(size // 2, 1)
+    return min(size * 2, MOST_ROWS) if seconds < SHORT / 2 else size
+
+
+def _is_damage(problem: sqlite3.DatabaseError) -> bool:
+    return problem.sqlite_errorcode & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_IOERR,
+    )
+
+
+def lines(tables: dict[str, CopiedTable]) -> Iterator[str]:
+    """Yield, in words, what of the source could not be read."""
+    for table in tables.values():
+        for damage in table.damage:
+            yield f"{table.name}: {damage}"

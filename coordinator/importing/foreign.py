@@ -1,0 +1,171 @@
+"""An existing database of one of the two systems, to be read: which of our tables it has and which others, row by row.
+
+It may be in use, of any step of its history, damaged, and hold what its own program never should have written. It
+is read from a private copy (importing.copying).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coordinator.errors import BadRequest
+from coordinator.importing import copying
+from coordinator.importing.values import Mended
+
+CHUNK = 500
+WORK = ".import-"  # how the folder of a copy begins
+ABANDONED = 24 * 3600  # seconds after which a folder that a killed import left is taken away
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table that can be imported.
+
+    `key` names the columns that tell its rows apart; without one (`own_id` is then numbered anew) rows are told
+    apart by all they hold. `parents` are columns that must name a row of another table; `loose` ones may lose it.
+    """
+
+    name: str
+    key: tuple[str, ...] = ()
+    own_id: str = ""
+    group: str = ""  # rows without a key are compared within this column's value
+    parents: Mapping[str, str] = field(default_factory=dict)
+    loose: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+# In the order in which they are brought over: what others name comes first.
+TABLES = (
+    Table("agents", key=("id",)),
+    Table("plugin_settings", key=("plugin_id",)),
+    Table("plugin_configs", key=("plugin_id", "config_key")),
+    Table("plugin_data", key=("plugin_id", "key")),
+    Table("agent_plugins", key=("agent_id", "plugin_id"), parents={"agent_id": "agents"}),
+    Table("runtime_plugins", key=("plugin_id",)),
+    Table("mcp_servers", key=("name",)),
+    Table("mcp_access_control", own_id="id"),
+    Table("permission_requests", key=("request_id",), own_id="id"),
+    Table("revoked_keys", key=("key_hash",)),
+    Table("chat_messages", key=("id",), parents={"agent_id": "agents"}),
+    Table("chat_attachments", key=("id",), parents={"message_id": "chat_messages"}),
+    Table("audit_logs", own_id="id"),
+    Table(
+        "sessions",
+        key=("session_id",),
+        loose={"parent_session_id": "sessions"},
+        renamed={"executor_type": "executor_profile"},
+    ),
+    Table("runs", key=("run_id",), parents={"session_id": "sessions"}),
+    Table("events", own_id="id", group="session_id", parents={"session_id": "sessions"}),
+)
+
+
+class Foreign:
+    """A source, copied to be read. Nothing is ever written to it, not even a journal beside it.
+
+    The copy lies in a folder of its own below `work`, or among the system's temporary files, until `close`.
+    """
+
+    def __init__(self, path: Path, work: Path | None = None) -> None:
+        self.path = path
+        self.replaced = 0  # texts that were not UTF-8
+        self.folder = _private_folder(work)
+        try:
+            self.copied = copying.copy(path, self.folder)
+            if not self.copied.keys() & {table.name for table in TABLES}:
+                raise BadRequest(f"{path} has no table of ClotoCore or the Agent Coordinator.")
+            self._file = sqlite3.connect(self.folder / "copy.db")
+            self._file.text_factory = self._text
+            if "events" in self.copied and "session_id" in self.copied["events"].columns:
+                place = self.copied["events"].place_of("session_id")
+                self._file.execute(f"CREATE INDEX by_session ON events ({place})")  # ours
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def tables(self) -> set[str]:
+        return set(self.copied)
+
+    @property
+    def unknown_tables(self) -> list[str]:
+        """The tables that have no place here."""
+        return sorted(self.tables - {table.name for table in TABLES})
+
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.replaced += 1
+            text = Mended(raw.decode(errors="replace"))
+            text.raw = raw
+            return text
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        return list(self.copied[table].columns)
+
+    def count(self, table: str) -> int:
+        """Return how many of a table's rows could be read."""
+        return self.copied[table].rows
+
+    def damage(self, table: str) -> list[str]:
+        """Return in words what of a table could not be read."""
+        return self.copied[table].damage
+
+    def rows(self, table: str, group: str = "") -> Iterator[list[Row]]:
+        """Yield a table's rows in the order they were written, within `group`, some hundred at a time."""
+        copied = self.copied[table]
+        names = ", ".join(f"c{number}" for number in range(len(copied.columns)))
+        order = f"{copied.place_of(group)}, place" if group in copied.columns else "place"
+        cursor = self._file.execute(
+            f"SELECT {names} FROM {copying.quoted(table)} ORDER BY {order}"  # noqa: S608 # ours
+        )
+        while chunk := cursor.fetchmany(CHUNK):
+            yield [dict(zip(copied.columns, row, strict=True)) for row in chunk]
+
+    def file_of(self, disk_path: str) -> Path | None:
+        """Return the file of an attachment, or None. Only what lies beside the database is ever looked at.
+
+        A folder that is a link may lead anywhere, so it is none of those. What is no path at all names no file.
+        """
+        home = self.path.absolute().parent.resolve()
+        allowed = [folder / "attachments" for folder in (home, home.parent / "data")]
+        for base in (home, home.parent):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):  # NUL, too long, a circle of links
+                path = (base / disk_path).resolve()
+                if any(path.is_relative_to(folder) for folder in allowed) and path.is_file():
+                    return path
+        return None
+
+    def close(self) -> None:
+        """Remove the copy."""
+        with contextlib.suppress(sqlite3.Error, AttributeError):
+            self._file.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _private_folder(work: Path | None) -> Path:
+    try:
+        if work is not None:
+            work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _clear_abandoned(work)
+        return Path(tempfile.mkdtemp(prefix=WORK, dir=work))
+    except OSError as problem:
+        raise BadRequest(f"There is no place for a copy in {work}: {problem.strerror}.") from None
+
+
+def _clear_abandoned(work: Path) -> None:
+    for folder in work.glob(f"{WORK}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > ABANDONED:
+                shutil.rmtree(folder, ignore_errors=True)

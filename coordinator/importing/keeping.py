@@ -1,0 +1,132 @@
+"""What an import leaves beside the database: a report, and the rows and values that found no place, as JSON lines.
+
+Both lie in a folder of their own below the data folder, which only its owner can read, for rows that are kept
+aside may hold another program's secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from coordinator.errors import BadRequest
+from coordinator.importing.values import Mended
+
+FOLDER = "imports"
+ROWS, REPORT = "kept.jsonl", "report.json"
+MOST_BYTES = 2 * 1024**3  # of what is kept of one import; what is more is counted
+
+
+class Kept:
+    """Takes rows as they come and writes each at once; the file is made with the first of them."""
+
+    def __init__(self, below: Path, source: Path, now: datetime, *, most_bytes: int = MOST_BYTES) -> None:
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", source.name)[:80]
+        stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self.source, self.below, self.most_bytes = source, below / FOLDER, most_bytes
+        self.folder = self.below / f"{stamp}-{name}-{secrets.token_hex(3)}"
+        self.rows = self.bytes = self.left_out = 0
+        self._digest = hashlib.sha256()
+        self._file: Any = None
+        self.kept_at: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / ROWS
+
+    def add(self, table: str, why: str, **told: Any) -> None:
+        """Keep a row, or a value of one, with why it is here: `row=`, or `key=`, `column=` and `was=`."""
+        line = (
+            json.dumps({"table": table, "why": why, **told}, ensure_ascii=True, default=_as_json).encode()
+            + b"\n"
+        )
+        if self.bytes + len(line) > self.most_bytes:
+            self.left_out += 1
+            return
+        if self._file is None:
+            self._file = _private(self.path)
+        self._written(line)
+
+    def _written(self, line: bytes) -> None:
+        try:
+            self._file.write(line)
+        except OSError as problem:
+            raise BadRequest(f"{self.path} cannot be written: {problem.strerror}.") from None
+        self._digest.update(line)
+        self.rows += 1
+        self.bytes += len(line)
+
+    def close(self, report: dict[str, Any]) -> Path:
+        """Write the report beside the rows and return its path.
+
+        Rows that an earlier import kept just so are not kept twice.
+        """
+        if self._file is not None:
+            self._file.close()
+        kept = {
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "beyond_the_bound": self.left_out,
+            "bound": self.most_bytes,
+        }
+        digest = self._digest.hexdigest() if self.rows else None
+        path = self.path if self.rows else None
+        if digest and (earlier := self._earlier(digest)):
+            self.path.unlink()
+            path = earlier
+        report = {**report, "kept": {**kept, "sha256": digest, "file": str(path) if path else None}}
+        self.kept_at = path
+        try:
+            with _private(self.folder / REPORT) as file:
+                file.write(json.dumps(report, indent=2, ensure_ascii=True, default=_as_json).encode() + b"\n")
+        except OSError as problem:
+            raise BadRequest(f"{self.folder / REPORT} cannot be written: {problem.strerror}.") from None
+        return self.folder / REPORT
+
+    def _earlier(self, digest: str) -> Path | None:
+        """Return the file of an earlier import that kept the very same rows."""
+        for report in sorted(self.below.glob(f"*/{REPORT}"), reverse=True):
+            try:
+                told = json.loads(report.read_bytes())["kept"]
+                if told["sha256"] == digest and (path := Path(told["file"])).is_file():
+                    return path
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return None
+
+    def discard(self) -> None:
+        """Forget all of it: the import was only tried."""
+        if self._file is not None:
+            self._file.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _private(path: Path) -> Any:
+    for folder in (path.parent.parent, path.parent):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _as_json(value: Any) -> Any:
+    return {"base64": base64.b64encode(bytes(value)).decode()}
+
+
+def as_kept(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as it is kept: what was no UTF-8 by its bytes."""
+    return {name: kept_value(value) for name, value in row.items()}
+
+
+def kept_value(value: Any) -> Any:
+    """Return a value that JSON has a form for, or bytes."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value.raw if isinstance(value, Mended) else value

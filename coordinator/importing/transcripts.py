@@ -1,0 +1,91 @@
+"""Claude Code's transcript files on disk: which there are, and their lines one at a time, however long or broken.
+
+The files are Claude Code's own and may grow while they are read: a last line without an end is left for later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from coordinator.errors import NotFound
+
+LONGEST_LINE = 20 * 1024 * 1024  # bytes; what is longer is passed over
+MOST_BYTES_OF_ABOUT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One file: of a session, or of one of its sub-agents (`agent`), which lies beside it or in a folder of its own."""
+
+    path: Path
+    size: int
+    changed: datetime
+    agent: str | None = None
+
+    @property
+    def session(self) -> str:
+        """Claude's id of the session, as the file's place tells it; its lines may say otherwise."""
+        if self.agent is None:
+            return self.path.stem
+        return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
+
+    def agent_kind(self) -> str | None:
+        """Return the kind of the sub-agent where a file beside this one tells it."""
+        try:
+            with self.path.with_suffix(".meta.json").open("rb") as file:
+                kind = json.loads(file.read(MOST_BYTES_OF_ABOUT)).get("agentType")
+        except (OSError, ValueError, AttributeError):
+            return None
+        return kind if isinstance(kind, str) and kind.strip() else None
+
+
+def find(place: Path) -> list[Transcript]:
+    """Return the transcripts in a folder, or the one file: sessions before sub-agents, each by their last change.
+
+    So what a resumed session copied from an earlier one is met in the earlier one first. Raises NotFound.
+    """
+    if not place.exists():
+        raise NotFound(f"{place} does not exist.")
+    paths = sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]
+    found = [one for path in paths if (one := _transcript(path)) is not None]
+    return sorted(found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
+
+
+def _transcript(path: Path) -> Transcript | None:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    if not path.is_file():
+        return None
+    agent = path.stem.removeprefix("agent-") if path.stem.startswith("agent-") else None
+    return Transcript(path, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC), agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line by its number, from 1: its bytes, None where it is longer than LONGEST_LINE; `whole` if it has an end."""
+
+    number: int
+    body: bytes | None
+    size: int
+    whole: bool
+
+
+def lines_of(transcript: Transcript) -> Iterator[Line]:
+    """Yield the file's lines that are not empty. Holds one of them at a time. Raises OSError."""
+    with transcript.path.open("rb") as file:
+        number = 0
+        while body := file.readline(LONGEST_LINE):
+            number += 1
+            size, whole, fits = len(body), body.endswith(b"\n"), True
+            while not whole and (more := file.readline(LONGEST_LINE)):
+                size, whole, fits = size + len(more), more.endswith(b"\n"), False
+            if not fits:
+                yield Line(number, None, size, whole)
+            elif body.strip():
+                yield Line(number, body, size, whole)

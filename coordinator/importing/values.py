@@ -1,0 +1,186 @@
+"""How a foreign value becomes one of a column of ours: alike on both engines, and told where it is not the same.
+
+SQLite keeps any type in any column; ours hold what their models say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from django.apps import apps
+from django.db import models
+
+from coordinator.lib import instants
+from coordinator.models.fields import IsoTextField, JsonTextField, MsField, SqlDateTimeField, TimeField
+
+LARGEST = 2**63 - 1
+TRUE, FALSE = (
+    frozenset({"1", "true", "t", "yes", "y", "on"}),
+    frozenset({"0", "false", "f", "no", "n", "off"}),
+)
+# Columns that hold an instant though their field is plain text: events keep it byte for byte.
+INSTANTS = frozenset({("events", "timestamp")})
+
+
+class Mended(str):
+    """A text that was not UTF-8, with marks in place of what could not be read; `raw` is what stood there."""
+
+    __slots__ = ("raw",)
+    raw: bytes
+
+
+class Unfit(Exception):
+    """A value that cannot become one of the column's; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of ours: what it holds, and what stands there where nothing was said."""
+
+    name: str
+    kind: str  # text, integer, boolean, bytes, or moment: a column of SQL's own date and time
+    null: bool
+    default: Any
+    instant: bool  # its values name instants, and are equal if those are
+    units: int  # of an integer that counts time: microseconds in one, else 0
+
+
+@lru_cache(maxsize=64)
+def columns_of(table: str) -> Mapping[str, Column]:
+    """Return a table's columns, as its model has them."""
+    (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
+    return {field.column: _column(table, field) for field in model._meta.concrete_fields if field.column}
+
+
+def model_name(table: str) -> str:
+    """Return the name of a table's model."""
+    (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
+    return model.__name__
+
+
+def _column(table: str, field: Any) -> Column:
+    default = field.get_default() if field.has_default() else None
+    if isinstance(field, TimeField | JsonTextField) and default is not None:
+        default = field.get_prep_value(default)
+    instant = isinstance(field, IsoTextField | SqlDateTimeField) or (table, field.column) in INSTANTS
+    units = field.unit_us if isinstance(field, MsField) else 0
+    return Column(field.column, _kind(field), field.null, default, instant, units)
+
+
+def _kind(field: Any) -> str:
+    if isinstance(field, SqlDateTimeField):
+        return "moment"
+    if isinstance(field, models.BinaryField):
+        return "bytes"
+    if isinstance(field, models.BooleanField):
+        return "boolean"
+    if isinstance(field, models.ForeignKey):
+        return _kind(field.target_field)
+    return "integer" if isinstance(field, models.IntegerField | MsField) else "text"
+
+
+def fitted(value: Any, column: Column) -> tuple[Any, str]:
+    """Return a value as the column takes it, and in words what was changed; "" where nothing was.
+
+    Raises Unfit.
+    """
+    if value is None:
+        return None, ""
+    return _FITTED[column.kind](value, column)
+
+
+def _text(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+    told = ""
+    if isinstance(value, Mended):
+        told = "was not UTF-8; its unreadable characters are marked"
+    elif isinstance(value, bytes):
+        value, told = value.decode(errors="replace"), "was a BLOB and became text"
+    elif not isinstance(value, str):
+        value, told = str(value), "was a number and became text"
+    if "\0" in value:
+        value, told = value.replace("\0", "\ufffd"), told or "held NUL characters, which are marked"
+    return str(value), told
+
+
+def _integer(value: Any, column: Column) -> tuple[Any, str]:
+    if isinstance(value, int):
+        return value, ""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str) and column.units and (at := instants.parse(value.strip())):
+        return instants.to_us(at) // column.units, "was a date and became a count"
+    number = value if isinstance(value, float) else _number(value)
+    if number is None or not math.isfinite(number) or abs(number) > LARGEST:
+        return _without_number(column)
+    whole = number if isinstance(number, int) else round(number)
+    return whole, "" if whole == number else "was rounded to a whole number"
+
+
+def _without_number(column: Column) -> tuple[Any, str]:
+    if column.default is not None:
+        return column.default, "was no number and became the column's default"
+    if column.null:
+        return None, "was no number and is empty now"
+    if column.units:
+        return 0, "was no time and became 1970"
+    raise Unfit(f"{column.name} is no number")
+
+
+def _number(text: str) -> float | int | None:
+    text = text.strip()
+    try:
+        number = int(text) if len(text) < 20 else float(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+    return number
+
+
+def _boolean(value: Any, column: Column) -> tuple[Any, str]:
+    if isinstance(value, int | float) and value in {0, 1}:
+        return bool(value), ""
+    if isinstance(value, int | float):
+        return True, "was another number than 0 and 1 and became true"
+    word = (value.decode(errors="replace") if isinstance(value, bytes) else value).strip().lower()
+    if word in TRUE | FALSE:
+        return word in TRUE, "" if word in {"0", "1"} else "was a word and became true or false"
+    return False, f"was neither true nor false and became false ({column.name})"
+
+
+def _bytes(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+    if isinstance(value, bytes):
+        return value, ""
+    raw = value.raw if isinstance(value, Mended) else str(value).encode()
+    return raw, "was no BLOB and became one"
+
+
+def _moment(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
+    at = instants.parse(value.strip()) if isinstance(value, str) else None
+    if at is None:
+        return None, "was no date and time and is empty now"
+    text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
+    return text, ""
+
+
+_FITTED = {"text": _text, "integer": _integer, "boolean": _boolean, "bytes": _bytes, "moment": _moment}
+
+
+def to_compare(value: Any, column: Column) -> Any:
+    """Return a value so that what means the same on either engine, or is the same instant, compares equal."""
+    if value is None:
+        return None
+    if column.instant:
+        if isinstance(value, datetime):
+            return instants.to_us(value if value.tzinfo else value.replace(tzinfo=UTC))
+        at = instants.parse(value) if isinstance(value, str) else None
+        return value if at is None else instants.to_us(at)
+    if isinstance(value, bool):
+        return int(value)
+    return bytes(value) if isinstance(value, memoryview) else value

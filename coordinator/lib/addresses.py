@@ -1,0 +1,119 @@
+"""The addresses that Signalbox serves on, bound before anything else is loaded. Needs nothing but Python.
+
+What is bound and listens keeps its callers waiting; what is not refuses them, and a runner that is refused three
+times within 3 s gives up. So `manage.py serve` comes here first, before Django is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import time
+
+LOOPBACK = ("127.0.0.1", "::1")  # what a browser takes a name under `.localhost` for
+USUAL = "127.0.0.1:8765"
+BACKLOG = 2048  # connections that wait until somebody takes them; the system may allow fewer
+FIRST_GIVEN = 3  # where systemd's sockets begin (sd_listen_fds(3))
+# The workers of a server that was killed hold its addresses for up to a second.
+LET_GO_WITHIN = 2.0
+
+
+class Refused(Exception):
+    """An address cannot be bound. The text says which and why."""
+
+
+def from_environment() -> list[socket.socket]:
+    """Return listening sockets: those that systemd opened for us, else those of SIGNALBOX_BIND.
+
+    Raises Refused, and ValueError where SIGNALBOX_BIND is no address.
+    """
+    given = _given_by_systemd()
+    if given:
+        return given
+    host, port = split(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
+    return [listening(address, port) for address in own(host)]
+
+
+def _given_by_systemd() -> list[socket.socket]:
+    count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not count.isdigit():
+        return []
+    return [socket.socket(fileno=FIRST_GIVEN + n) for n in range(int(count))]
+
+
+def split(bind: str) -> tuple[str, int]:
+    """Split `host:port` (IPv6 hosts in brackets) into its two parts. Raises ValueError."""
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ValueError(f"SIGNALBOX_BIND must be host:port, for example {USUAL}, not {bind!r}.")
+    return host.strip("[]"), int(port)
+
+
+def joined(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def own(host: str) -> list[str]:
+    """Return the addresses to serve on: `host`, and where that is loopback the machine's other loopback address.
+
+    Browsers ask ::1 before 127.0.0.1 for a name under `.localhost`. A program that listened there would be our
+    origin to them: it would get people's cookies, what their browser keeps for us, and their passwords.
+    """
+    if not is_loopback(host):
+        return [host]
+    return list(dict.fromkeys([host, *(one for one in LOOPBACK if _has(one))]))
+
+
+def _has(address: str) -> bool:
+    """Say whether this machine has the address: some have no IPv6."""
+    try:
+        with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address, for us alone. Raises Refused."""
+    deadline = time.monotonic() + LET_GO_WITHIN
+    while True:
+        try:
+            return _bound(host, port)
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                why = problem.strerror or str(problem)
+                raise Refused(
+                    f"{joined(host, port)} cannot be used: {why}. Choose another with SIGNALBOX_BIND."
+                ) from None
+        time.sleep(0.05)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    held = socket.socket(_family(host), socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, port))
+        held.listen(BACKLOG)
+    except OSError:
+        held.close()
+        raise
+    return held

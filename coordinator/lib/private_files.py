@@ -1,0 +1,153 @@
+"""Folders and files that only this process's user may access: created so, repaired if ours, else refused.
+
+Whoever reads the database or the secret key can sign in as anybody, and whoever writes in a folder above can put
+their own in its place. So a folder's whole way is looked at: each folder on it may be changed by root, by us, or by
+whom the program's own code belongs to (they have us in their hands anyway).
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+
+CODE = Path(__file__).resolve().parents[2]
+FOLDER, FILE = 0o700, 0o600
+OTHERS = 0o077
+
+
+class NotPrivate(Exception):
+    """Somebody else could read or replace it, and that is not ours to mend. The text says what to do."""
+
+
+def folder(path: Path) -> None:
+    """Have a folder for us alone: make it, or take every right from others. Raises NotPrivate, OSError."""
+    path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+    _require_own(path.resolve())
+    require_safe_way(path)
+    _close(path.resolve(), FOLDER)
+
+
+def file(path: Path) -> None:
+    """Take every right to a file from others; nothing where it is not there. Raises NotPrivate, OSError."""
+    if path.is_symlink():
+        require_safe_way(path)
+    if path.exists():
+        _close(path.resolve(), FILE)
+
+
+def tree(path: Path) -> None:
+    """Close all that lies below a folder, and the folder last: one that is closed already is not walked through."""
+    if not path.is_dir() or not stat.S_IMODE(path.stat().st_mode) & OTHERS:
+        return
+    for base, _folders, files in os.walk(path, topdown=False):
+        for name in files:
+            file(Path(base, name))
+        _close(Path(base).resolve(), FOLDER)
+
+
+def _close(path: Path, mode: int) -> None:
+    """Set `mode` on what others have a right to. Raises NotPrivate."""
+    _require_own(path)
+    if not path.stat().st_mode & OTHERS:
+        return
+    path.chmod(mode)
+    if path.stat().st_mode & OTHERS:
+        raise NotPrivate(
+            f"Other users can access {path}, and its file system has no permissions. Choose a folder on another disk."
+        )
+
+
+def _require_own(path: Path) -> None:
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        name = name_of(owner)
+        raise NotPrivate(
+            f"{path} belongs to {name}, and this process runs as {name_of(os.geteuid())}. "
+            f"Run it as {name}, or give the whole folder to the user that runs Signalbox (chown -R)."
+        )
+
+
+def require_safe_way(path: Path) -> None:
+    """Raise NotPrivate where somebody else could put another file or folder in the place of `path`."""
+    absolute = path.absolute()
+    ways = dict.fromkeys((*absolute.parents, *absolute.resolve().parents))
+    for above in ways:
+        if not (CODE.is_relative_to(above) and not above.is_symlink()) and (why := changeable(above)):
+            raise NotPrivate(f"Others could replace {path}: {above} {why}. {_remedy(above)}")
+    for place in (absolute, *absolute.parents):
+        if place.is_symlink() and place.lstat().st_uid not in _trusted():
+            raise NotPrivate(f"{place} is a link that {name_of(place.lstat().st_uid)} made. Remove it.")
+
+
+def require_safe_place(path: Path) -> None:
+    """Raise NotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
+
+    A folder of ours that others may write in is mended.
+    """
+    place = path.resolve().parent
+    status = place.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        place.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
+    elif status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
+        raise NotPrivate(f"Everybody can write to {place}. Choose a folder of your own.")
+    require_safe_way(path)
+
+
+def changeable(above: Path) -> str | None:
+    """Return why others can replace what lies in a folder, as in `/srv is writable for everybody`, or None."""
+    status = above.stat()
+    if status.st_uid not in _trusted():
+        return f"belongs to {name_of(status.st_uid)}"
+    if status.st_mode & stat.S_ISVTX:  # as in /tmp, each may replace their own alone
+        return None
+    if status.st_mode & stat.S_IWOTH:
+        return "is writable for everybody"
+    if status.st_mode & stat.S_IWGRP and (others := members(status.st_gid) - {os.geteuid(), 0}):
+        return f"is writable for {name_of(min(others))}, by its group"
+    return None
+
+
+def _remedy(above: Path) -> str:
+    if above.stat().st_uid in {os.geteuid(), 0}:
+        return f"Run `chmod go-w {above}`, or choose another folder."
+    return "Choose a folder below one that is root's or your own."
+
+
+def members(gid: int) -> set[int]:
+    """Return the ids of the users in a group, as their own group or as one more."""
+    found = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == gid}
+    try:
+        names = grp.getgrgid(gid).gr_mem
+    except KeyError:
+        return found
+    for name in names:
+        try:
+            found.add(pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            continue
+    return found
+
+
+def _trusted() -> set[int]:
+    trusted = {0, os.geteuid(), CODE.stat().st_uid}
+    return trusted | {_unmapped_root()} - {-1}
+
+
+def _unmapped_root() -> int:
+    """Return the user id that the host's root has in a rootless container; -1 outside of one."""
+    try:
+        whole = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+        return -1 if whole else int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def name_of(uid: int) -> str:
+    """Return a user's name, or their number where they have none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

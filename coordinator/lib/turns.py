@@ -1,0 +1,114 @@
+"""Lines in which callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
+
+Whoever asks for work on the event loop is in `CALLER`: `key:7`, `person:2`, an address, or nobody for what this
+process does for all. Tasks take over the caller of whoever starts them; those that work for many say `for_all`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+CALLER: ContextVar[str] = ContextVar("signalbox_caller", default="")
+
+
+def for_all() -> None:
+    """From here on, this task works for all callers, whoever started it."""
+    CALLER.set("")
+
+
+class Turns(Generic[T]):
+    """Items of many callers: each caller's in their order, the callers' in turn. Its user locks it."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, deque[T]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, caller: str, item: T) -> None:
+        """Put an item at the end of its caller's line."""
+        line = self._lines.get(caller)
+        if line is None:
+            line = self._lines[caller] = deque()
+        line.append(item)
+        self._count += 1
+
+    def take(self) -> T:
+        """Take the first item of the caller whose turn it is. Raises KeyError where there is none."""
+        caller, line = self._lines.popitem(last=False)
+        return self._taken(caller, line)
+
+    def take_together(self, most: int, size: Callable[[T], int]) -> list[T]:
+        """Take items, one a turn, whose sizes come to `most` at most; always one, however large, where there is any.
+
+        A caller whose item does not fit any more keeps its turn for the next time.
+        """
+        taken: list[T] = []
+        passed: list[tuple[str, deque[T]]] = []
+        room = most
+        while self._lines:
+            caller, line = self._lines.popitem(last=False)
+            if taken and size(line[0]) > room:
+                passed.append((caller, line))
+                continue
+            room -= size(line[0])
+            taken.append(self._taken(caller, line))
+        for caller, line in reversed(passed):
+            self._lines[caller] = line
+            self._lines.move_to_end(caller, last=False)
+        return taken
+
+    def _taken(self, caller: str, line: deque[T]) -> T:
+        item = line.popleft()
+        if line:
+            self._lines[caller] = line  # behind the others
+        self._count -= 1
+        return item
+
+
+class FairThreads:
+    """A bounded pool of threads in which callers take turns."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._turns: Turns[tuple[Future[Any], Callable[[], Any]]] = Turns()
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
+        """Have `work` called when it is the caller's turn."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._turns.put(caller, (future, work))
+        self._pool.submit(self._next)
+        return future
+
+    async def run(self, work: Callable[[], T], caller: str) -> T:
+        """Return what `work` returns in a thread, when it is the caller's turn; raise what it raises."""
+        return await asyncio.wrap_future(self.submit(work, caller))
+
+    def _next(self) -> None:
+        """Do one piece of work. As many of these are queued as there are pieces; whose it is, the turns say."""
+        with self._lock:
+            future, work = self._turns.take()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work())
+        except BaseException as problem:
+            future.set_exception(problem)
+
+    def close(self) -> None:
+        """Let the threads end; what is queued is dropped."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            while self._turns:
+                self._turns.take()[0].cancel()

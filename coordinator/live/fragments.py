@@ -1,0 +1,139 @@
+"""Pieces of pages that are sent down the live stream: rendered once per process, the same for every viewer.
+
+The dashboard registers how each topic looks (DashboardConfig.ready); this package knows no HTML itself. A
+fragment holds nothing per viewer: no CSRF token, no name, no time zone (design §4).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError
+
+from coordinator.feed.reader import Change
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 512  # changes whose fragments are kept for channels that ask a moment later
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """HTML for the element that the CSS selector `target` names; `swap` is an htmx swap style (`morph` too)."""
+
+    target: str
+    html: str
+    swap: str = "morph"
+
+
+# What a change of the topic does to pages; called in a thread, may query. Nothing to show: an empty list.
+Renderer = Callable[[Change], Sequence[Fragment]]
+_renderers: dict[str, list[Renderer]] = {}
+# How something looks that sums a topic up, such as a number beside a label, as it stands now; called in a thread.
+Summary = Callable[[], Sequence[Fragment]]
+_summaries: dict[str, list[Summary]] = {}
+
+
+def register(topic: str, render: Renderer) -> None:
+    """Have `render` called for the changes of `topic` that some open page listens to."""
+    _renderers.setdefault(topic, []).append(render)
+
+
+def register_summary(topic: str, render: Summary) -> None:
+    """Have `render` called once for all changes of `topic` that pages receive together."""
+    _summaries.setdefault(topic, []).append(render)
+
+
+Drawing = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A part of a page that follows one thing, for all who look at it: a page asks for it as the topic `NAME:KEY`.
+
+    It follows the changes of the topics in `about` whose key or parent is KEY, and all changes of those in `beside`.
+    `news` draws what changes have added, `summary` what sums the thing up as it stands now; both are called in a
+    thread, may query, and return what the page's script is told as JSON, or None for nothing.
+    """
+
+    name: str
+    about: frozenset[str]
+    beside: frozenset[str]
+    news: Callable[[str, Sequence[Change]], Drawing | None]
+    summary: Callable[[str], Drawing | None]
+
+    def topics(self, key: str) -> Iterator[str]:
+        """Yield the topics that the view of `key` follows."""
+        yield from (f"{topic}:{key}" for topic in self.about)
+        yield from self.beside
+
+    def is_about(self, key: str, change: Change) -> bool:
+        """Say whether a change concerns the thing itself."""
+        return change.topic in self.about and key in (change.key, change.parent)
+
+    def follows(self, key: str, change: Change) -> bool:
+        """Say whether a change may add something to the view."""
+        return change.topic in self.beside or self.is_about(key, change)
+
+
+VIEWS: dict[str, View] = {}
+
+
+def register_view(view: View) -> None:
+    VIEWS[view.name] = view
+
+
+def topics() -> frozenset[str]:
+    return frozenset(_renderers) | frozenset(_summaries)
+
+
+class Fragments:
+    """The fragments of recent changes, each rendered once, however many channels show it. Used by threads."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[int, list[Fragment]] = OrderedDict()
+        self._summed: dict[str, tuple[int, list[Fragment]]] = {}
+
+    def of(self, changes: Iterable[Change]) -> dict[int, list[Fragment]]:
+        """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""
+        changes = list(changes)
+        made = {change.id: own for change in changes if (own := self._of(change))}
+        for topic, change_id in {change.topic: change.id for change in changes}.items():
+            if topic in _summaries:
+                made[change_id] = [*made.get(change_id, ()), *self._sum_up(topic, change_id)]
+        return made
+
+    def _sum_up(self, topic: str, change_id: int) -> list[Fragment]:
+        """Return the topic's summaries as they stood at that change or, which is as right, at a later one."""
+        upto, made = self._summed.get(topic, (-1, []))
+        if upto < change_id:
+            made = [fragment for render in _summaries[topic] for fragment in _rendered(render)]
+            self._summed[topic] = (change_id, made)
+        return made
+
+    def _of(self, change: Change) -> list[Fragment]:
+        renderers = _renderers.get(change.topic)
+        if not renderers:
+            return []
+        made = self._made.get(change.id)
+        if made is None:
+            made = [fragment for render in renderers for fragment in _rendered(partial(render, change))]
+            self._made[change.id] = made
+            while len(self._made) > REMEMBERED:
+                self._made.popitem(last=False)
+        return made
+
+
+def _rendered(render: Summary) -> Sequence[Fragment]:
+    try:
+        return render()
+    except DatabaseError:
+        raise  # the channel tries again
+    except Exception:  # the signal still goes out, and the page can ask for itself
+        log.exception("A fragment could not be rendered")
+        return []

@@ -1,0 +1,147 @@
+"""The feed on the event loop: each batch reaches waiters and channels in order, once per process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from coordinator.feed.reader import Change, Feed
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+P = TypeVar("P")
+Listener = Callable[[Sequence[Change]], None]
+
+# How long the feed waits for a busy event loop before it reads on; meanwhile changes gather into one batch.
+LOOP_PATIENCE = 5.0
+
+
+class Hub:
+    """Brings the feed's batches to the event loop and calls every listener there, in order.
+
+    `position` is the id up to which listeners have been called. Listeners must not block.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.position = 0
+        self.listeners: list[Listener] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start hearing; call on the event loop, after the feed knows its position."""
+        self._loop = asyncio.get_running_loop()
+        self.position = self.feed.position
+        self.feed.listeners.append(self._from_feed)
+
+    def stop(self) -> None:
+        if self._from_feed in self.feed.listeners:
+            self.feed.listeners.remove(self._from_feed)
+        self._loop = None
+
+    def _from_feed(self, batch: Sequence[Change]) -> None:
+        loop, told = self._loop, threading.Event()
+        if loop is None:
+            return
+
+        def call() -> None:
+            try:
+                self._call_listeners(batch)
+            finally:
+                told.set()
+
+        loop.call_soon_threadsafe(call)
+        told.wait(LOOP_PATIENCE)
+
+    def _call_listeners(self, batch: Sequence[Change]) -> None:
+        for listener in list(self.listeners):
+            try:
+                listener(batch)
+            except Exception:  # one listener's fault must not silence the others
+                log.exception("A listener of the feed failed")
+        self.position = batch[-1].id
+
+
+class Topics:
+    """A set of `topic` and `topic:key` that says which changes somebody wants."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.whole = frozenset(name for name in self.names if ":" not in name)
+        self.keyed = frozenset(tuple(name.split(":", 1)) for name in self.names if ":" in name)
+
+    def want(self, change: Change) -> bool:
+        """Say whether `change` is of one of the topics; a key matches the change's key or its parent."""
+        if change.topic in self.whole:
+            return True
+        if not self.keyed:
+            return False
+        topic = change.topic
+        return (topic, change.key) in self.keyed or (topic, change.parent) in self.keyed
+
+    __call__ = want
+
+
+class TopicIndex(Generic[K]):
+    """Who wants changes of which topics, found by a change's topic, key and parent and not by asking all."""
+
+    def __init__(self) -> None:
+        self._topics: dict[K, Topics] = {}
+        self._whole: dict[str, dict[K, None]] = {}
+        self._keyed: dict[str, dict[str | None, dict[K, None]]] = {}
+
+    def __setitem__(self, who: K, topics: Topics) -> None:
+        self._topics[who] = topics
+        for topic in topics.whole:
+            self._whole.setdefault(topic, {})[who] = None
+        for topic, key in topics.keyed:
+            if topic not in topics.whole:
+                self._keyed.setdefault(topic, {}).setdefault(key, {})[who] = None
+
+    def __delitem__(self, who: K) -> None:
+        topics = self._topics.pop(who)
+        for topic in topics.whole:
+            _drop(self._whole, topic, who)
+        for topic, key in topics.keyed:
+            if topic not in topics.whole:
+                _drop(self._keyed[topic], key, who)
+
+    def __contains__(self, who: object) -> bool:
+        return who in self._topics
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._topics)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def wanted(self, batch: Sequence[Change]) -> dict[K, list[Change]]:
+        """Return what each wants of a batch, in order; those who want nothing of it are left out."""
+        found: dict[K, dict[int, Change]] = {}
+        by_topic: dict[str, dict[int, Change]] = {}
+        for change in batch:
+            by_topic.setdefault(change.topic, {})[change.id] = change
+            keys = self._keyed.get(change.topic)
+            if keys:
+                for key in (change.key, change.parent):
+                    for who in keys.get(key, ()):
+                        found.setdefault(who, {})[change.id] = change
+        for topic, changes in by_topic.items():
+            for who in self._whole.get(topic, ()):
+                found.setdefault(who, {}).update(changes)
+        return {who: sorted(changes.values(), key=_id) for who, changes in found.items()}
+
+
+_id = attrgetter("id")
+
+
+def _drop(places: dict[P, dict[K, None]], place: P, who: K) -> None:
+    """Take `who` out of a place, and out with the place where nobody is left."""
+    del places[place][who]
+    if not places[place]:
+        del places[place]

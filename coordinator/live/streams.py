@@ -1,0 +1,195 @@
+"""Server-sent event streams: who may open one, how it starts, what it replays, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.errors import Busy, SignalboxError, TooMany
+from coordinator.feed import reader as feed
+from coordinator.feed.reader import Change
+from coordinator.lib.asgi import Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.live.channels import HEARTBEAT, Blob, Channel, Frame, Render, Subscriber
+from coordinator.live.hub import Hub, TopicIndex, Topics
+
+log = logging.getLogger(__name__)
+
+TEND_EVERY = 5.0
+REPLAY_PAGE = 500
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How one stream starts.
+
+    `after` is the last id the client has (None: it has nothing), `hello` makes the first frames of a client
+    that has nothing, or that asks for more than is kept or than `most_replayed`, given the id they are up to.
+    """
+
+    client: str
+    channel: Channel
+    wants: Topics
+    render: Render
+    after: int | None
+    hello: Callable[[int], Awaitable[list[Frame]]]
+    most_replayed: int | None = None
+
+
+def frame(change_id: int, label: str, event: str, data: bytes) -> Frame:
+    """Return one event; `data` is JSON without line breaks. The id begins with the change's id."""
+    return Frame(
+        change_id, b"id: %d%b\nevent: %b\ndata: %b\n\n" % (change_id, label.encode(), event.encode(), data)
+    )
+
+
+def last_seen(header: bytes | None, query: str | None) -> int | None:
+    """Return the change id a client saw last, from Last-Event-ID or the query; None where it gives none.
+
+    An id that is none of ours counts as one that is not kept: -1.
+    """
+    text = (header.decode("latin-1") if header else query or "").strip()
+    if not text:
+        return None
+    number = text.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+
+
+class Streams:
+    """All open streams of one process."""
+
+    def __init__(self, hub: Hub, threads: EdgeThreads, *, most: int, most_per_client: int) -> None:
+        self._hub = hub
+        self._threads = threads
+        self._most = most
+        self._most_per_client = most_per_client
+        self._channels: dict[Any, Channel] = {}
+        self._wanted = TopicIndex[Channel]()
+        self._clients: Counter[str] = Counter()
+        self._closing = False
+        self._tender: asyncio.Task[None] | None = None
+        hub.listeners.append(self._on_changes)
+
+    def __len__(self) -> int:
+        return self._clients.total()
+
+    def start(self) -> None:
+        self._tender = asyncio.ensure_future(self._tend())
+
+    def close(self) -> None:
+        """End every stream in good order, now; none is opened any more."""
+        self._closing = True
+        if self._tender is not None:
+            self._tender.cancel()
+        for member in self._members():
+            member.close()
+
+    def recheck(self) -> None:
+        """Have every stream look whether its client may still listen: some key or user has changed."""
+        for member in self._members():
+            member.push(HEARTBEAT)
+
+    def channel(self, name: Any, make: Callable[[], Channel]) -> Channel:
+        """Return the channel of that name, made on first use; it is dropped with its last member."""
+        if name not in self._channels:
+            self._channels[name] = make()
+        return self._channels[name]
+
+    def _members(self) -> Iterator[Subscriber]:
+        return (member for channel in list(self._channels.values()) for member in list(channel.members))
+
+    def _on_changes(self, batch: Sequence[Change]) -> None:
+        for channel, changes in self._wanted.wanted(batch).items():
+            channel.on_changes(changes)
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(TEND_EVERY)
+            now = asyncio.get_running_loop().time()
+            for channel in list(self._channels.values()):
+                channel.tend(now)
+
+    async def serve(
+        self, send: Send, opening: Opening, still_allowed: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Serve one stream to its end. Raises Busy or TooMany before it begins.
+
+        `still_allowed` is awaited before each piece; what it raises ends the stream.
+        """
+        with self._joined(opening) as member, self._counted(opening.client):
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            # Sends the headers off: a client must see that it is connected before anything happens.
+            await member.send(send, Blob([Frame(0, b": connected\n\n")], upto=0))
+            try:
+                async for first in self._first(opening, member):
+                    await member.send(send, first)
+                while (blob := await member.next()) is not None:
+                    await still_allowed()
+                    await member.send(send, blob)
+            except SignalboxError as refusal:
+                log.info("a stream ends: %s", refusal.detail)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @contextlib.contextmanager
+    def _counted(self, client: str) -> Iterator[None]:
+        if self._closing or len(self) >= self._most:
+            raise Busy("No more live streams can be opened here now. Try again soon.", retry_after=5)
+        mine = self._clients[client]
+        # At most one more than others leave free, so that the next client always finds room.
+        if mine >= min(self._most_per_client, self._most - len(self) + 1):
+            raise TooMany(f"{client} already has {mine} live streams open.", retry_after=30)
+        self._clients[client] += 1
+        self._hub.feed.watch()
+        try:
+            yield
+        finally:
+            self._hub.feed.unwatch()
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+
+    @contextlib.contextmanager
+    def _joined(self, opening: Opening) -> Iterator[Subscriber]:
+        channel, member = opening.channel, Subscriber(self._hub.position)
+        if not channel.members:
+            self._wanted[channel] = opening.wants
+        channel.members.add(member)
+        try:
+            yield member
+        finally:
+            channel.members.discard(member)
+            if not channel.members and channel in self._wanted:
+                del self._wanted[channel]
+                self._channels = {name: other for name, other in self._channels.items() if other.members}
+
+    async def _first(self, opening: Opening, member: Subscriber) -> AsyncIterator[Blob]:
+        """Yield what comes before the live part: a hello, or what the client missed."""
+        after, upto = opening.after, member.after
+        if after is None:
+            yield Blob(await opening.hello(upto), upto=upto)
+            return
+        too_far = opening.most_replayed is not None and upto - after > opening.most_replayed
+        if too_far or not await self._threads.run(feed.can_replay, after):
+            yield Blob([frame(upto, "", "reset", b"{}"), *await opening.hello(upto)], upto=upto)
+            return
+        # Another worker may have told the client more than this one has heard of yet.
+        member.after = max(after, upto)
+        while after < upto:
+            page = await self._threads.run(feed.changes_after, after, upto=upto, limit=REPLAY_PAGE)
+            if not page:
+                return
+            after = page[-1].id
+            wanted = [change for change in page if opening.wants(change)]
+            if wanted and (frames := await opening.render(wanted)):
+                yield Blob(frames, upto=after)

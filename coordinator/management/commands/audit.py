@@ -1,0 +1,172 @@
+"""`manage.py audit …`: seal the audit log, check it, export it, and look after its signing key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from coordinator.actions import audit, sealing
+from coordinator.identity.actors import system
+from coordinator.models import AuditCheckpoint, AuditLog
+from coordinator.transparency import checking, exporting, keys, notes, proofs, tree
+
+MOST_BYTES = 64 * 1024 * 1024  # of a file of checkpoints
+
+
+class Command(BaseCommand):
+    """The audit log is a transparency log: each entry is a leaf of a Merkle tree that is signed every minute."""
+
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        commands = parser.add_subparsers(dest="what", required=True, parser_class=ArgumentParser)
+        commands.add_parser("seal", help="sign a checkpoint of everything now, and send it out")
+        verify = commands.add_parser("verify", help="check every entry, row and checkpoint")
+        verify.add_argument(
+            "--checkpoint", type=Path, action="append", default=[], metavar="FILE",
+            help="a checkpoint (or a file of several) that was kept elsewhere; may be repeated",
+        )  # fmt: skip
+        verify.add_argument(
+            "--key", action="append", default=[], metavar="KEY",
+            help="a public key that you noted elsewhere (name+hash+base64), instead of those in the database",
+        )  # fmt: skip
+        proof = commands.add_parser("proof", help="print the proof file of one audit row")
+        proof.add_argument("row", type=int, help="the row's number, as in the address of its page")
+        export = commands.add_parser("export", help="write the whole log, to be checked without Signalbox")
+        export.add_argument("file", type=Path, help="the file to write (NDJSON)")
+        commands.add_parser("checkpoint", help="print the newest checkpoint")
+        commands.add_parser("key", help="print the public key")
+        commands.add_parser(
+            "rotate-key", help="make a new signing key; the old one goes on to verify old checkpoints"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        {
+            "seal": self._seal,
+            "verify": self._verify,
+            "proof": self._proof,
+            "export": self._export,
+            "checkpoint": self._checkpoint,
+            "key": self._key,
+            "rotate-key": self._rotate_key,
+        }[options["what"]](options)
+
+    def _seal(self, options: dict[str, Any]) -> None:
+        now = timezone.now()
+        try:
+            made = sealing.seal(now)
+        except (sealing.Inconsistent, keys.KeyUnusable) as problem:
+            raise CommandError(str(problem)) from None
+        sealing.send_out(now)
+        self.stdout.write(f"Sealed {made.tree_size:,} entries." if made else "Everything is sealed already.")
+
+    def _verify(self, options: dict[str, Any]) -> None:
+        try:
+            trusted = [notes.Verifier.parse(text) for text in options["key"]] or keys.known()
+            kept = [note for file in options["checkpoint"] for note in notes_in(file)]
+        except notes.NoteError as problem:
+            raise CommandError(str(problem)) from None
+        report = checking.check(kept, trusted, timezone.now())
+        self.stdout.write(
+            f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
+            f"{report.checkpoints:,} checkpoints."
+        )
+        if not report.problems:
+            self.stdout.write("Nothing was changed.")
+            return
+        for found in report.problems:
+            self.stderr.write(found.says)
+        more = f" (and {report.untold:,} more)" if report.untold else ""
+        raise CommandError(f"The audit log is not what it was. Findings: {len(report.problems):,}{more}.")
+
+    def _proof(self, options: dict[str, Any]) -> None:
+        row = AuditLog.objects.filter(pk=options["row"]).first()
+        if row is None:
+            raise CommandError("There is no such audit row. Rows are deleted after 90 days.")
+        try:
+            self.stdout.write(proofs.proof_of(row).text, ending="")
+        except proofs.NoProof as problem:
+            raise CommandError(str(problem)) from None
+
+    def _export(self, options: dict[str, Any]) -> None:
+        newest = _newest()
+        try:
+            with options["file"].open("x", encoding="utf-8") as file:
+                count = _write(file, newest)
+        except FileExistsError:
+            raise CommandError(f"{options['file']} already exists. Name a new file.") from None
+        except OSError as problem:
+            raise CommandError(f"{options['file']} cannot be written: {problem.strerror}.") from None
+        self.stdout.write(
+            f"Wrote {count:,} entries. Check them with verify_audit.py (page Audit log, Verify)."
+        )
+
+    def _checkpoint(self, options: dict[str, Any]) -> None:
+        self.stdout.write(_newest().note, ending="")
+
+    def _key(self, options: dict[str, Any]) -> None:
+        try:
+            self.stdout.write(keys.signer().verifier.text)
+        except keys.KeyUnusable as problem:
+            raise CommandError(str(problem)) from None
+
+    def _rotate_key(self, options: dict[str, Any]) -> None:
+        now = timezone.now()
+        try:
+            old = self._seal_with_old_key(now)
+            new = keys.rotate().verifier.text
+        except (keys.KeyUnusable, sealing.Inconsistent, OSError) as problem:
+            raise CommandError(str(problem)) from None
+        told = {"before": {"key": old}, "after": {"key": new}}
+        audit.record(
+            "AUDIT_KEY_ROTATED", actor=system("cli"), target=None, result="success", metadata=told, now=now
+        )
+        sealing.seal(now)
+        self.stdout.write(f"The new public key, to be noted outside of this machine:\n{new}")
+
+    @staticmethod
+    def _seal_with_old_key(now: datetime) -> str | None:
+        """Seal what is there and return the old public key; None where the old key is lost."""
+        if not keys.path().exists():
+            return None
+        old = keys.signer().verifier.text
+        sealing.seal(now)
+        return old
+
+
+def notes_in(file: Path) -> list[str]:
+    """Return the signed notes that stand one after another in a file. Raises CommandError, NoteError."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(MOST_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise CommandError(f"{file} cannot be read: {problem}.") from None
+    if len(text) > MOST_BYTES:
+        raise CommandError(
+            f"{file} is longer than {MOST_BYTES // 2**20} MiB. Give the newest checkpoints of it."
+        )
+    return notes.split(text)
+
+
+def _newest() -> AuditCheckpoint:
+    newest = tree.newest_checkpoint()
+    if newest is None:
+        raise CommandError("There is no checkpoint yet. Make one with `manage.py audit seal`.")
+    return newest
+
+
+def _write(file: TextIO, checkpoint: AuditCheckpoint) -> int:
+    count = -1  # the first line is about the file
+    for line in exporting.lines(checkpoint, keys.known()):
+        file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        count += 1
+        if count and count % 10_000 == 0 and sys.stderr.isatty():
+            print(f"\r{count:,} entries", end="", file=sys.stderr)
+    return count

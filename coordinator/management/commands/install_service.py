@@ -1,0 +1,100 @@
+"""`manage.py install_service`: run Signalbox as a service with a user of its own, which agents are not."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from coordinator.operations import service
+from coordinator.operations.service import Service, Step
+
+
+class Command(BaseCommand):
+    """Makes a system user, its data folder, an environment file and a systemd unit. Needs root; may be repeated."""
+
+    help = __doc__
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        usual = Service()
+        parser.add_argument("--name", default=usual.name, help="the unit's and its user's name (%(default)s)")
+        parser.add_argument("--data-dir", type=Path, help="its data folder (/var/lib/NAME)")
+        parser.add_argument(
+            "--env-file", type=Path, help="its settings file (/etc/NAME.env); an existing one is kept"
+        )
+        parser.add_argument("--bind", default=usual.bind, help="the address to serve on (%(default)s)")
+        parser.add_argument(
+            "--public-url", default="", help="the address that people use, if it is a different one"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        parser.add_argument("--remove", action="store_true", help="stop the service and remove its unit")
+        parser.add_argument(
+            "--delete-data",
+            action="store_true",
+            help="with --remove: also delete its data, settings and user",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do, or only tell, what is still to be done."""
+        wanted = _service(options)
+        if options["delete_data"] and not options["remove"]:
+            raise CommandError("--delete-data needs --remove.")
+        if options["remove"]:
+            steps = service.removing(wanted, delete_data=options["delete_data"])
+        else:
+            service.require_fit(wanted)
+            steps = service.installing(wanted)
+        dry = options["dry_run"]
+        if not dry and os.geteuid() != 0:
+            raise CommandError("Only root may do this. Use sudo, or --dry-run to see what it would do.")
+        done = self._go(list(steps), dry=dry)
+        if not done:
+            self.stdout.write("There is nothing to do.")
+        if not dry:
+            self._print_next_steps(wanted, removed=options["remove"], with_data=options["delete_data"])
+
+    def _go(self, steps: list[Step], *, dry: bool) -> int:
+        for step, act in steps:
+            self.stdout.write(f"would {step}" if dry and not step.startswith(COMMANDS) else step)
+            if not dry:
+                act()
+        return len(steps)
+
+    def _print_next_steps(self, wanted: Service, *, removed: bool, with_data: bool) -> None:
+        if removed:
+            kept = (
+                "" if with_data else f" {wanted.data}, {wanted.settings} and the user {wanted.name} are kept."
+            )
+            self.stdout.write(f"{wanted.unit.name} is removed.{kept}")
+            return
+        if not Path("/run/systemd/system").exists():
+            self.stdout.write(
+                f"systemd does not run here, so nothing was started. The unit is {wanted.unit}."
+            )
+            return
+        manage = shlex.join([str(wanted.python), "manage.py"])
+        self.stdout.write(
+            f"Signalbox runs as {wanted.name}. The link for the first administrator: journalctl -u {wanted.name}\n"
+            f"Commands need its user and settings:\n"
+            f"  systemd-run --quiet --pipe --wait --collect --uid={wanted.name} "
+            f"-p WorkingDirectory={wanted.code} -p EnvironmentFile={wanted.settings} {manage} doctor"
+        )
+
+
+COMMANDS = ("useradd", "userdel", "systemctl", "chmod")
+
+
+def _service(options: dict[str, Any]) -> Service:
+    name = options["name"]
+    return Service(
+        name=name,
+        data=options["data_dir"] or Path("/var/lib") / name,
+        settings=options["env_file"] or Path("/etc") / f"{name}.env",
+        bind=options["bind"],
+        public_url=options["public_url"],
+    )

@@ -1,0 +1,99 @@
+"""Asking a stdio MCP server for its tools: started for this alone, held short, and ended with all its children.
+
+`coordinator.mcp.stdio` does the talking, with the official SDK; what may be started, for how long and how much of it
+is read is decided here. The program gets none of our environment: no secret, no database address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from django.conf import settings
+
+from coordinator.errors import Busy, Invalid
+from coordinator.mcp.tools import ToolListing, listing_of
+
+ANSWER_WITHIN = (
+    20.0  # seconds from the start to the last answer; npx and uvx may have to fetch the server first
+)
+MOST_BYTES = 4_000_000
+MOST_PAGES = 20
+
+_one_at_a_time = threading.Lock()
+
+
+def ask(command: str, args: list[str]) -> ToolListing:
+    """Start the server, return the tools it lists and end it.
+
+    Raises Invalid for a command that is not allowed, one that cannot be started, or one that answers wrongly or
+    too late (with what it said on stderr); Busy while another server is being asked.
+    """
+    allowed = settings.DISCOVERY_COMMANDS
+    if command not in allowed:
+        raise Invalid(
+            f"{command} may not be started here. Allowed: {', '.join(allowed) or 'nothing'} "
+            "(SIGNALBOX_DISCOVERY_COMMANDS). Paste its tools/list instead."
+        )
+    if not _one_at_a_time.acquire(blocking=False):
+        raise Busy("Another server is being asked for its tools. Try again in a moment.", retry_after=5)
+    try:
+        with tempfile.TemporaryDirectory(prefix="signalbox-discovery-") as folder:
+            return _ask_in(Path(folder), command, args)
+    finally:
+        _one_at_a_time.release()
+
+
+def _ask_in(folder: Path, command: str, args: list[str]) -> ToolListing:
+    # Not at the top: the SDK is half a second and 27 MB that most processes never need.
+    from coordinator.mcp import stdio as mcp_stdio  # noqa: PLC0415
+
+    process = _start(folder, command, args)
+    try:
+        result = mcp_stdio.list_tools(
+            process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES, most_pages=MOST_PAGES
+        )
+    finally:
+        _end(process)
+    return listing_of(result)
+
+
+def _start(folder: Path, command: str, args: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - an allowed command, without a shell
+            [command, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env=_environment(folder),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in an argument
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise Invalid(f"{command} cannot be started here: {reason}. Paste its tools/list instead.") from None
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.getenv("PATH", os.defpath),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LANG": "C.UTF-8",
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the server and whatever it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()

@@ -1,0 +1,140 @@
+"""What is known of servers' tools: reading a `tools/list`, finding what changed, and which names exist."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordinator.errors import Invalid, TooLarge
+from coordinator.lib import json_bounds
+from coordinator.mcp import calls
+from coordinator.models import Grant, McpTool
+from coordinator.models.mcp import EntryType
+
+LARGEST_LISTING = 2_000_000  # characters
+MOST_TOOLS = 2_000
+LONGEST_NAME = 200
+SEEN_WITHIN = timedelta(days=30)
+# What a model acts upon; the rest (icons, _meta, ttl) may change without the tool becoming another one.
+DEFINING = ("title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One tool as a server lists it."""
+
+    name: str
+    content: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the definition in canonical JSON."""
+        return digest_of(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """A `tools/list` answer. One page of several is not `complete`: it says nothing about tools it lacks."""
+
+    tools: list[Definition]
+    complete: bool
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """Return what tells one definition from another; the order of keys does not."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_listing(text: str) -> ToolListing:
+    """Read a pasted `tools/list`: the JSON-RPC answer, its result, or the array of tools.
+
+    Raises Invalid, saying what is wrong where, or TooLarge.
+    """
+    if len(text) > LARGEST_LISTING:
+        raise TooLarge(f"The list is longer than {LARGEST_LISTING} characters.")
+    try:
+        value = json_bounds.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(f"This is not JSON: {problem}.") from None
+    return listing_of(value)
+
+
+def listing_of(value: Any) -> ToolListing:
+    """Read a decoded `tools/list`. Raises Invalid."""
+    if isinstance(value, dict) and isinstance(value.get("error"), dict):
+        raise Invalid(f"The server answered with an error: {value['error'].get('message', 'no message')}.")
+    result = value.get("result", value) if isinstance(value, dict) else {"tools": value}
+    tools = result.get("tools") if isinstance(result, dict) else None
+    if not isinstance(tools, list):
+        raise Invalid("It contains no list of tools. Paste the whole answer to tools/list.")
+    if len(tools) > MOST_TOOLS:
+        raise Invalid(f"It lists more than {MOST_TOOLS} tools.")
+    read = [_definition(tool, place) for place, tool in enumerate(tools, 1)]
+    if len({tool.name for tool in read}) != len(read):
+        raise Invalid("It lists two tools with the same name.")
+    return ToolListing(read, complete=not result.get("nextCursor"))
+
+
+def _definition(tool: Any, place: int) -> Definition:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+        raise Invalid(f"Tool {place} needs a name of at most {LONGEST_NAME} characters.")
+    for key, kind in (
+        ("title", str),
+        ("description", str),
+        ("inputSchema", dict),
+        ("outputSchema", dict),
+        ("annotations", dict),
+    ):
+        if tool.get(key) is not None and not isinstance(tool[key], kind):
+            raise Invalid(f"{name}: its {key} is no {'text' if kind is str else 'object'}.")
+    return Definition(name, {key: tool[key] for key in DEFINING if tool.get(key) is not None})
+
+
+def content_of(tool: McpTool) -> dict[str, Any]:
+    """Return the stored definition in the words of `tools/list`."""
+    columns = {
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": tool.annotations,
+    }
+    return {key: value for key, value in columns.items() if value is not None}
+
+
+def definitions(tool: McpTool) -> tuple[list[str], list[str]]:
+    """Return the lines of the accepted and of the present definition, to be compared."""
+    return _lines(tool.accepted or {}), _lines(content_of(tool))
+
+
+def _lines(value: Any) -> list[str]:
+    """Return JSON with a line for each value, and texts broken at their own lines."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).replace("\\n", "\n").splitlines()
+
+
+def names_by_server(server_ids: Collection[str], *, seen_by: datetime | None = None) -> dict[str, list[str]]:
+    """Return every tool name of these servers: listed, named by a grant and, with `seen_by`, recently called."""
+    found: dict[str, set[str]] = {name: set() for name in server_ids}
+    listed = McpTool.objects.filter(server_id__in=server_ids).values_list("server_id", "name")
+    granted = (
+        Grant.objects.filter(entry_type=EntryType.TOOL_GRANT, server_id__in=server_ids)
+        .exclude(tool_name__isnull=True)
+        .values_list("server_id", "tool_name")
+        .distinct()
+    )
+    seen = seen_tools(server_ids, seen_by) if seen_by is not None else ()
+    for server_id, tool in (*listed, *granted, *seen):
+        if tool:
+            found[server_id].add(tool)
+    return {server_id: sorted(names) for server_id, names in found.items()}
+
+
+def seen_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
+    """Return the server and name of every tool that sessions of the last 30 days called."""
+    return {(call.server_id, call.tool_name) for call in calls.since(now - SEEN_WITHIN, server_ids)}

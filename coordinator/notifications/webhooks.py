@@ -1,0 +1,152 @@
+"""Posting to an address that a person typed: never into our own networks, never longer than it may take.
+
+The host's name is looked up once, every address it has is checked, and the connection goes to a checked address:
+a name that answers otherwise a moment later (DNS rebinding) changes nothing. Redirects are not followed and the
+receiver's body is not read; what it says is its status alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+
+TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
+# IPv6 addresses that stand for an IPv4 one, which is the one to be checked: translated by a gateway.
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressRefused(Exception):
+    """The address may not be posted to; says why."""
+
+
+class Unreachable(Exception):
+    """Nobody answered as HTTP wants it; says in a word what went wrong, never in the receiver's."""
+
+
+def parts_of(url: str) -> SplitResult:
+    """Return the parts of a webhook's URL. Raises AddressRefused for one that is none, or carries a password."""
+    wrong = AddressRefused(
+        "A webhook is a URL like https://example.org/hook, without a name or password in it."
+    )
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in {"http", "https"} or not host or parts.username or parts.password:
+        raise wrong
+    if any(ord(character) <= 32 or ord(character) == 127 for character in url):
+        raise wrong
+    return parts
+
+
+def check_literal(url: str) -> None:
+    """Raise AddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
+    host = parts_of(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        _check(ipaddress.ip_address(host))
+    if host == "localhost" or host.endswith(".localhost"):
+        _check(ipaddress.ip_address("127.0.0.1"))
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """Post and return the status of the answer. Raises AddressRefused or Unreachable."""
+    parts = parts_of(url)
+    addresses = _addresses(str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80))
+    connection = _Connection(parts, addresses)
+    alarm = threading.Timer(TIMEOUT, connection.abort)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", path, body, dict(headers))
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as problem:
+        raise Unreachable("TimeoutError" if connection.aborted else type(problem).__name__) from None
+    finally:
+        alarm.cancel()
+        connection.close()
+
+
+def _addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """Return where the host is to be reached. Raises AddressRefused if one of its addresses is not to be."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except (OSError, UnicodeError) as problem:
+        raise Unreachable(type(problem).__name__) from None
+    for *_, place in found:
+        _check(ipaddress.ip_address(str(place[0]).partition("%")[0]))
+    return [(str(place[0]), port) for *_, place in found]
+
+
+def _check(address: Address) -> None:
+    for one in _meant(address):
+        if any(one in ipaddress.ip_network(network, strict=False) for network in settings.WEBHOOK_NETWORKS):
+            continue
+        is_old_local = isinstance(one, ipaddress.IPv6Address) and one.is_site_local
+        if not one.is_global or one.is_multicast or one.is_reserved or is_old_local:
+            raise AddressRefused(
+                f"{one} is an internal address. An operator can allow it in SIGNALBOX_WEBHOOK_NETWORKS."
+            )
+
+
+def _meant(address: Address) -> list[Address]:
+    """Return the addresses that a packet to `address` may end at: itself, or the IPv4 address within it."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    if address in NAT64:
+        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
+    inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+    return [inner] if address.ipv4_mapped and inner else [address, *([inner] if inner else [])]
+
+
+class _Connection(http.client.HTTPConnection):
+    """One connection to an address that was checked, under the name that was typed."""
+
+    def __init__(self, parts: SplitResult, addresses: list[tuple[str, int]]) -> None:
+        super().__init__(str(parts.hostname), parts.port, timeout=TIMEOUT)
+        if parts.scheme == "https":
+            self.default_port = 443  # left out of the Host header, as 80 is for http
+        self._is_tls = parts.scheme == "https"
+        self._addresses = addresses
+        self._raw: socket.socket | None = None
+        self.aborted = False
+
+    def connect(self) -> None:
+        """Connect to the first address that answers; TLS is checked against the name."""
+        problem: OSError = OSError("no address")
+        for place in self._addresses:
+            if self.aborted:
+                break
+            try:
+                self._raw = socket.create_connection(place, TIMEOUT / 2)
+                break
+            except OSError as refused:
+                problem = refused
+        else:
+            raise problem
+        if self._raw is None or self.aborted:
+            raise TimeoutError
+        self.sock = self._raw
+        if self._is_tls:
+            context = ssl.create_default_context()
+            tls = context.wrap_socket(self._raw, server_hostname=self.host, do_handshake_on_connect=False)
+            self.sock = self._raw = tls  # first, so that a handshake that drips can be ended too
+            tls.do_handshake()
+
+    def abort(self) -> None:
+        """End it from another thread: whatever it waits for fails at once."""
+        self.aborted = True
+        if self._raw is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self._raw, socket.SHUT_RDWR)

@@ -1,0 +1,146 @@
+"""Backups: one folder with the database, the secret key, the attachments and a manifest that vouches for them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connection
+from django.template.defaultfilters import filesizeformat
+
+MANIFEST = "manifest.json"
+SQLITE_FILE, POSTGRES_FILE = "database.sqlite3", "database.dump"
+SECRET_KEY = "secret_key"  # noqa: S105 - a file's name
+ATTACHMENTS = "attachments"
+CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    bytes: int
+    sha256: str
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a backup holds: by path below its folder, every file but the manifest itself.
+
+    `migrations` are those of the coordinator that the database has had, `tables` how many rows each table has
+    (empty where the engine's own tool made the copy, which has a consistent state of its own).
+    """
+
+    version: str
+    made_at: str
+    engine: str
+    migrations: list[str]
+    tables: dict[str, int] = field(default_factory=dict)
+    files: dict[str, File] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest into a backup's folder."""
+        write_synced(folder / MANIFEST, json.dumps(asdict(self), indent=2).encode())
+
+    @property
+    def size(self) -> int:
+        """How many bytes the files have together."""
+        return sum(file.bytes for file in self.files.values())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return a backup's manifest. Raises CommandError where there is none, or none that can be read."""
+    try:
+        fields: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        fields["files"] = {name: File(**file) for name, file in fields["files"].items()}
+        manifest = Manifest(**fields)
+    except FileNotFoundError:
+        raise CommandError(f"{folder} is not a backup: it has no {MANIFEST}.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise CommandError(f"The manifest of {folder} cannot be read: {problem}") from None
+    for name in manifest.files:
+        if ".." in Path(name).parts or not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise CommandError(f"The manifest of {folder} names a file elsewhere: {name}.")
+    return manifest
+
+
+def digest_of(path: Path) -> File:
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return File(size, digest.hexdigest())
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone, and have it on the disk when this returns."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def copy_synced(source: Path, target: Path) -> File:
+    """Copy a file for its owner alone, have it on the disk when this returns, and return what was copied."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    with (
+        source.open("rb") as read,
+        os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,
+    ):
+        while chunk := read.read(CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    return File(size, digest.hexdigest())
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Raise CommandError where the disk of `folder` has not `needed` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise CommandError(
+            f"Not enough space in {folder}: {_size(needed)} needed, {_size(free)} free. Nothing was changed."
+        )
+
+
+def _size(count: int) -> str:
+    return filesizeformat(count).replace("\xa0", " ")
+
+
+@contextmanager
+def error_in_one_line(doing: str) -> Iterator[None]:
+    """Turn what a disk or SQLite says into one line for the operator."""
+    try:
+        yield
+    except OSError as problem:
+        why = "the disk is full" if problem.errno == errno.ENOSPC else f"{problem.strerror or problem}"
+        raise CommandError(f"{doing} failed: {why}. Nothing was changed.") from None
+    except sqlite3.Error as problem:
+        raise CommandError(f"{doing} failed: {problem}. Nothing was changed.") from None
+
+
+def postgres_arguments() -> tuple[list[str], dict[str, str]]:
+    """Return how PostgreSQL's own tools reach the database: arguments, and the environment with the password."""
+    values = connection.settings_dict
+    names = (("HOST", "--host"), ("PORT", "--port"), ("USER", "--username"))
+    found = [f"{option}={values[name]}" for name, option in names if values[name]]
+    options = values.get("OPTIONS", {})
+    environment = dict(os.environ)
+    if values["PASSWORD"]:
+        environment["PGPASSWORD"] = str(values["PASSWORD"])
+    for option in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
+        if option in options:
+            environment[f"PG{option.upper()}"] = str(options[option])
+    return [*found, f"--dbname={values['NAME']}"], environment

@@ -1,0 +1,177 @@
+"""Making a backup while the server runs and writes.
+
+Attachments never change, are there before the row that names them, and go after it. So they are copied before the
+database and, what came meanwhile, after it: whatever row the copy of the database has, its file is in the backup.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.db import connection
+
+from coordinator.actions import audit, sealing
+from coordinator.chat import attachments
+from coordinator.engine import engine_name, is_sqlite
+from coordinator.engine.size import size_in_bytes
+from coordinator.identity.actors import system
+from coordinator.operations import startup
+from coordinator.operations.backups import (
+    ATTACHMENTS,
+    POSTGRES_FILE,
+    SECRET_KEY,
+    SQLITE_FILE,
+    File,
+    Manifest,
+    copy_synced,
+    digest_of,
+    error_in_one_line,
+    postgres_arguments,
+    require_room,
+)
+from coordinator.transparency.keys import KeyUnusable
+
+TRANSPARENCY_LOG = "0047_transparency_log"  # the migration that makes its tables
+Say = Callable[[str], object]
+
+
+def make(target: Path, now: datetime, *, say: Say) -> Manifest:
+    """Write a backup to the new folder `target`; it is there whole, or not at all. Raises CommandError."""
+    target = target.absolute()
+    if target.exists():
+        raise CommandError(f"{target} already exists. Name a new folder.")
+    startup.require_database()
+    has_leaves = ("coordinator", TRANSPARENCY_LOG) in startup.applied_migrations()
+    if has_leaves:
+        _seal(now, say)
+    unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.unfinished"
+    try:
+        with error_in_one_line(f"Writing {target}"):
+            unfinished.mkdir(mode=0o700, parents=True)
+            require_room(unfinished, size_in_bytes() + sum(size for _path, size in _files()))
+            manifest = _fill(unfinished, now, say)
+            unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    facts = {"path": str(target), "bytes": manifest.size, "files": len(manifest.files)}
+    audit.record(
+        "BACKUP_MADE",
+        actor=system("backup"),
+        target=None,
+        result="success",
+        metadata=facts,
+        now=now,
+        with_leaf=has_leaves,
+    )
+    return manifest
+
+
+def _seal(now: datetime, say: Say) -> None:
+    """Have the copy of the audit log covered by a checkpoint; a log that cannot be sealed is backed up all the same."""
+    try:
+        sealing.seal(now)
+    except (sealing.Inconsistent, KeyUnusable) as problem:
+        say(f"The audit log could not be sealed: {problem}")
+
+
+def _fill(folder: Path, now: datetime, say: Say) -> Manifest:
+    migrations = sorted(name for app, name in startup.applied_migrations() if app == "coordinator")
+    manifest = Manifest(version("signalbox"), now.isoformat(), engine_name(), migrations)
+    say("Copying attachments …")
+    _copy_attachments(folder, manifest)
+    say("Copying the database …")
+    if is_sqlite():
+        manifest.tables = _copy_sqlite(folder / SQLITE_FILE)
+        manifest.files[SQLITE_FILE] = digest_of(folder / SQLITE_FILE)
+    else:
+        _dump_postgres(folder / POSTGRES_FILE)
+        manifest.files[POSTGRES_FILE] = digest_of(folder / POSTGRES_FILE)
+    _copy_attachments(folder, manifest)
+    key = Path(settings.DATA_DIR) / SECRET_KEY
+    if key.exists():
+        manifest.files[SECRET_KEY] = copy_synced(key, folder / SECRET_KEY)
+    manifest.write(folder)
+    return manifest
+
+
+def _files() -> list[tuple[Path, int]]:
+    return [(path, path.stat().st_size) for path in attachments.folder().rglob("*") if path.is_file()]
+
+
+def _copy_attachments(folder: Path, manifest: Manifest) -> None:
+    base = attachments.folder()
+    for path in sorted(base.rglob("*")):
+        name = f"{ATTACHMENTS}/{path.relative_to(base).as_posix()}"
+        if name in manifest.files or not path.is_file():
+            continue
+        try:
+            manifest.files[name] = _whole_copy(path, folder / name)
+        except FileNotFoundError:  # its message was removed meanwhile
+            (folder / name).unlink(missing_ok=True)
+
+
+def _whole_copy(path: Path, target: Path) -> File:
+    """Copy a file again that grew while it was copied: it is being written just now."""
+    copied = copy_synced(path, target)
+    while copied.bytes != path.stat().st_size:
+        target.unlink()
+        copied = copy_synced(path, target)
+    return copied
+
+
+def _copy_sqlite(target: Path) -> dict[str, int]:
+    """Copy the database as it is at one instant; return how many rows each table has.
+
+    All pages in one step: a backup in several steps restarts whenever somebody commits between two. Writers continue
+    (WAL).
+    """
+    target.touch(mode=0o600)
+    name = connection.settings_dict["NAME"]
+    with closing(sqlite3.connect(name, timeout=10)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy, pages=-1)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        faults = [row[0] for row in copy.execute("PRAGMA quick_check(3)")]
+        if faults != ["ok"]:
+            raise CommandError(
+                f"The database is damaged, and so is its copy: {faults[0]}. No backup was kept."
+            )
+        return rows_by_table(copy)
+
+
+def rows_by_table(database: sqlite3.Connection) -> dict[str, int]:
+    """Return how many rows each table has, without those of a search index's own."""
+    names = database.execute(
+        "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
+    )
+    return {
+        name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]  # noqa: S608 - its own names
+        for name, _type in sorted(names.fetchall())
+        if not name.startswith("sqlite_")
+    }
+
+
+def _dump_postgres(target: Path) -> None:
+    """Have pg_dump copy the database; it works on a snapshot of its own, and writers go on."""
+    arguments, environment = postgres_arguments()
+    command = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges", *arguments, f"--file={target}"]
+    if shutil.which("pg_dump") is None:
+        by_hand = shlex.join([*command[:-1], "--file=database.dump"])
+        raise CommandError(
+            "pg_dump is not installed here (it comes with PostgreSQL's client programs). On a machine that has it, "
+            f"run: {by_hand}, and copy {attachments.folder()} and {Path(settings.DATA_DIR) / SECRET_KEY} beside it."
+        )
+    target.touch(mode=0o600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise CommandError(f"pg_dump failed: {done.stderr.strip() or done.returncode}. No backup was kept.")

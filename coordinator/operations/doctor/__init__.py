@@ -1,0 +1,49 @@
+"""Looks into whether things work, step by step, for `manage.py doctor` and the test buttons on pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One step that was tried: what it is, whether it works, how long it took, and what to do where it does not."""
+
+    step: str
+    works: bool
+    message: str = ""
+    ms: float | None = None
+
+
+class Level(StrEnum):
+    """How a check came out; only a failure makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: how it is, and what to do about it."""
+
+    name: str
+    level: Level
+    message: str
+    remedy: str = ""
+
+
+def ok(name: str, message: str) -> Check:
+    """Return a check that found nothing wrong."""
+    return Check(name, Level.OK, message)
+
+
+def warn(name: str, message: str, remedy: str) -> Check:
+    """Return a check that found what should be looked at some time."""
+    return Check(name, Level.WARN, message, remedy)
+
+
+def fail(name: str, message: str, remedy: str) -> Check:
+    """Return a check that found what is broken."""
+    return Check(name, Level.FAIL, message, remedy)

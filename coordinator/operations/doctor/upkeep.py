@@ -1,0 +1,120 @@
+"""What has to be looked after: keys about to expire, housekeeping, files without messages, the search index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from coordinator.actions import attachments, search, setup
+from coordinator.lib.times import rough
+from coordinator.models import ApiKey, Lease
+from coordinator.operations.doctor import Check, fail, ok, warn
+from coordinator.operations.housekeeping import JOBS
+from coordinator.transparency import state as transparency
+
+EXPIRES_SOON = timedelta(days=14)
+OVERDUE = timedelta(minutes=5)  # beyond a job's own pace
+INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
+MOST_NAMED = 3
+
+
+def examine(now: datetime, *, served: bool) -> Iterator[Check]:
+    """Yield the checks; `served` says whether a server runs that should have done its housekeeping."""
+    yield _people()
+    yield _keys(now)
+    yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
+    yield _attachments(now)
+    yield _search()
+    yield from _audit_log(now)
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _people() -> Check:
+    if setup.is_open():
+        return warn(
+            "people", "Nobody can sign in yet.", "Start `python manage.py serve` and open the link it prints."
+        )
+    return ok("people", "somebody can sign in")
+
+
+def _keys(now: datetime) -> Check:
+    live = ApiKey.objects.filter(revoked_at__isnull=True, expires_at__gt=now)
+    soon = [
+        f"{key.name} (in {rough(key.expires_at - now)})"
+        for key in live.filter(expires_at__lte=now + EXPIRES_SOON).order_by("expires_at")
+    ]
+    if soon:
+        return warn(
+            "keys",
+            f"{len(soon)} expire soon: {_named(soon)}.",
+            "Make new ones: python manage.py apikey create …",
+        )
+    return ok("keys", "none expires within 14 days")
+
+
+def _housekeeping(now: datetime) -> Check:
+    pace = {job.lease: job.every for job in JOBS}
+    overdue = Lease.objects.filter(name__in=pace, until__lt=now - OVERDUE)
+    late = [name.removeprefix("job:") for name in overdue.values_list("name", flat=True)]
+    if late:
+        return fail(
+            "housekeeping",
+            f"Overdue: {_named(sorted(late))}.",
+            "Read the server's log. Restart the server.",
+        )
+    return ok("housekeeping", f"{len(pace)} jobs are done in time")
+
+
+def _attachments(now: datetime) -> Check:
+    found = attachments.examine(now)
+    if found.missing:
+        return fail(
+            "attachments",
+            f"{len(found.missing)} messages refer to missing files: {_named(found.missing)}.",
+            "python manage.py attachments lists them; a backup may have them.",
+        )
+    if found.orphans:
+        return warn(
+            "attachments",
+            f"{len(found.orphans)} files belong to no message.",
+            "python manage.py attachments --delete-orphans",
+        )
+    return ok("attachments", "no file is missing")
+
+
+def _audit_log(now: datetime) -> Iterator[Check]:
+    """Check that the log is sealed, and that its checkpoints reach the places outside."""
+    state = transparency.now_at(now)
+    seal = "See what is wrong: python manage.py audit seal, then audit verify"
+    if state.missing:
+        yield fail("audit log", f"{state.missing} entries are missing that a checkpoint covers.", seal)
+    elif state.late:
+        yield warn("audit log", f"{state.waiting} entries wait to be sealed.", seal)
+    else:
+        yield ok("audit log", f"{state.sealed} of {state.size} entries are sealed")
+    try:
+        failing = [one.place for one in transparency.deliveries() if one.fails]
+    except ValueError as problem:
+        yield fail("audit checkpoints", str(problem), "Mend the setting and restart.")
+        return
+    if failing:
+        yield warn(
+            "audit checkpoints",
+            f"They do not reach {_named(failing)}.",
+            "The page Audit log, Verify tells why.",
+        )
+
+
+def _search() -> Check:
+    behind = search.behind()
+    if behind > INDEX_BEHIND:
+        return warn(
+            "search",
+            f"{behind} events are not indexed yet.",
+            "Wait, or: python manage.py rebuild_search (slow)",
+        )
+    return ok("search", f"{behind} events wait to be indexed")

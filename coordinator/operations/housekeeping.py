@@ -1,0 +1,160 @@
+"""What has to be done now and then: idempotent jobs that any worker may do, each by one worker at a time.
+
+A job is due when its lease has run out; the worker that moves the lease forward does it. So a job runs about
+once in `every`, whatever number of workers there is, and a worker that dies in the middle is made up for.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import DatabaseError, connections
+from django.utils import timezone
+
+from coordinator.actions import (
+    approvals,
+    chat_search,
+    decision_events,
+    events,
+    housekeeping,
+    leases,
+    notifications,
+    pruning,
+    sealing,
+    search,
+    titles,
+)
+from coordinator.engine import locks
+from coordinator.feed import reader as feed
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0  # seconds between looks at what is due
+# Milliseconds for which a job waits for SQLite's one writer; it is due again a moment later. No longer: a cursor of
+# this thread that is collected as garbage in the writer's thread keeps that thread waiting for as long.
+PATIENCE_MS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`work(now)` about once in `every`; it may be run at any time, and twice.
+
+    What may take long is done `alone`, in a thread of its own: requests must expire in time meanwhile.
+    """
+
+    name: str
+    every: timedelta
+    work: Callable[[datetime], object]
+    alone: bool = False
+
+    @property
+    def lease(self) -> str:
+        """The name of the lease that says when the job is due."""
+        return f"job:{self.name}"
+
+
+JOBS: list[Job] = [
+    Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
+    Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
+    Job("prune", timedelta(minutes=10), pruning.prune_some),
+    Job("feed:prune", timedelta(minutes=1), feed.prune),
+    Job("events:adopt", timedelta(hours=1), events.adopt_all_events),
+    Job("titles:keep", timedelta(seconds=2), titles.keep_up),
+    Job("search:index", timedelta(seconds=2), search.index_some),
+    Job("chat:index", timedelta(seconds=30), chat_search.index_new),
+    Job("search:forget", timedelta(hours=1), search.forget_deleted, alone=True),
+    Job("decisions:send", timedelta(seconds=5), decision_events.send_due, alone=True),
+    Job("audit:seal", timedelta(minutes=1), sealing.seal_due, alone=True),
+]
+
+
+Start = Callable[[Callable[[], None]], object]
+
+
+def run_here(work: Callable[[], None]) -> None:
+    """Do a job that may be long, here and now."""
+    work()
+
+
+def run_due(now: datetime, jobs: list[Job] | None = None, *, start: Start = run_here) -> list[str]:
+    """Do every job whose lease has run out and return their names; a job that fails is logged and left.
+
+    Jobs that are done alone are handed to `start`.
+    """
+    jobs = JOBS if jobs is None else jobs
+    try:
+        due = leases.free({job.lease: job.every for job in jobs}, now=now)
+        return [job.name for job in jobs if job.lease in due and _do(job, now, start)]
+    except DatabaseError as problem:
+        log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
+        return []
+
+
+def _do(job: Job, now: datetime, start: Start) -> bool:
+    try:
+        if not leases.take(job.lease, length=job.every, now=now):
+            return False
+    except DatabaseError as problem:
+        log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
+        return True
+    (start if job.alone else run_here)(partial(_work, job, now))
+    return True
+
+
+def _work(job: Job, now: datetime) -> None:
+    try:
+        job.work(now)
+    except DatabaseError as problem:
+        log.warning("Housekeeping %s: %s", job.name, str(problem).strip())
+    except Exception:  # one job's fault must not keep the others from being done
+        log.exception("Housekeeping %s failed", job.name)
+
+
+class Housekeeper:
+    """The thread that looks every second what is due."""
+
+    def __init__(self, wake: Callable[[], None], jobs: list[Job] | None = None) -> None:
+        self._wake = wake
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(2)
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK * random.uniform(0.8, 1.2)):  # noqa: S311 - only to spread the workers
+            for connection in connections.all(initialized_only=True):
+                connection.close_if_unusable_or_obsolete()
+            with suppress(DatabaseError):  # run_due says so
+                locks.wait_for_other_writers(PATIENCE_MS)
+            if run_due(timezone.now(), self._jobs, start=run_in_a_thread):
+                self._wake()
+        connections.close_all()
+
+
+def run_in_a_thread(work: Callable[[], None]) -> threading.Thread:
+    """Do a job that may be long in a thread with a connection of its own."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run, name="housekeeper-alone", daemon=True)
+    thread.start()
+    return thread

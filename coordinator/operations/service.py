@@ -1,0 +1,309 @@
+"""Signalbox as a service of its own on a machine with systemd: its user, its data folder, its settings, its unit.
+
+Agents that run as another user can then neither read the database and the secret key nor use `manage.py`. Every step
+looks first: what is there already is left alone, so that the whole may be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from django.core.management.base import CommandError
+
+from coordinator.lib import addresses, private_files
+
+CODE = private_files.CODE
+MARK = "# Made by `manage.py install_service`, which writes it again when it is run again."
+# What ProtectHome and PrivateTmp hide from the unit.
+HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
+LOGINS = ("nologin", "false")
+NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
+
+Step = tuple[str, Callable[[], object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is to be installed, and where."""
+
+    name: str = "signalbox"
+    data: Path = Path("/var/lib/signalbox")
+    settings: Path = Path("/etc/signalbox.env")
+    bind: str = "127.0.0.1:8765"
+    public_url: str = ""
+    units: Path = Path("/etc/systemd/system")
+    code: Path = CODE
+    python: Path = Path(sys.executable)
+
+    @property
+    def unit(self) -> Path:
+        return self.units / f"{self.name}.service"
+
+    @property
+    def socket(self) -> Path:
+        """The unit by which systemd holds the addresses, so that a restart of the service refuses nobody."""
+        return self.units / f"{self.name}.socket"
+
+    def socket_text(self) -> str:
+        host, port = addresses.split(self.bind_in_force())
+        streams = [f"ListenStream={addresses.joined(one, port)}" for one in addresses.own(host)]
+        return SOCKET.format(mark=MARK, name=self.name, streams="\n".join(streams), backlog=addresses.BACKLOG)
+
+    def bind_in_force(self) -> str:
+        """Return SIGNALBOX_BIND as the settings file has it; an existing one is kept."""
+        try:
+            lines = self.settings.read_text().splitlines()
+        except OSError:  # not there yet, or not ours to read
+            lines = []
+        values = [line.partition("=")[2].strip() for line in lines if line.startswith("SIGNALBOX_BIND=")]
+        return next((value for value in reversed(values) if value), self.bind)
+
+    def unit_text(self) -> str:
+        return UNIT.format(
+            mark=MARK,
+            name=self.name,
+            user=self.name,
+            code=self.code,
+            settings=self.settings,
+            data=self.data,
+            command=shlex.join([str(self.python), str(self.code / "manage.py"), "serve"]),
+        )
+
+    def settings_text(self) -> str:
+        """Return the environment file as it is at first."""
+        lines = [
+            "# The settings of Signalbox, one a line; README.md lists them all.",
+            f"SIGNALBOX_DATA_DIR={self.data}",
+            f"SIGNALBOX_BIND={self.bind}",
+        ]
+        if self.public_url:
+            lines.append(f"SIGNALBOX_PUBLIC_URL={self.public_url}")
+        return "\n".join(lines) + "\n"
+
+
+# systemd listens: what connects while the service restarts waits until it is back.
+SOCKET = """{mark}
+[Unit]
+Description=The addresses of Signalbox
+
+[Socket]
+{streams}
+BindIPv6Only=ipv6-only
+FreeBind=yes
+Backlog={backlog}
+Service={name}.service
+
+[Install]
+WantedBy=sockets.target
+"""
+
+UNIT = """{mark}
+[Unit]
+Description=Signalbox
+After=network-online.target {name}.socket
+Wants=network-online.target
+Requires={name}.socket
+
+[Service]
+User={user}
+Group={user}
+WorkingDirectory={code}
+EnvironmentFile={settings}
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+KillMode=mixed
+Restart=always
+RestartSec=1
+TimeoutStopSec=10
+LimitNOFILE=65536
+UMask=0077
+ReadWritePaths={data}
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectHome=yes
+ProtectSystem=strict
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+LockPersonality=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def require_fit(service: Service) -> None:
+    """Raise CommandError where the service could not run, or would be no more private than without one."""
+    if not NAME.fullmatch(service.name):
+        raise CommandError(
+            f"{service.name!r} cannot be a user's name. Use lower-case letters, digits, - and _."
+        )
+    for path in (service.data, service.settings, service.units, service.code):
+        if not re.fullmatch(r"/[\w./+@-]*", str(path)) or ".." in path.parts:
+            raise CommandError(f"{str(path)!r} cannot be used in a unit file. Choose a plain absolute path.")
+    pythons = {Path(sys.prefix), Path(sys.base_prefix)}
+    for what, path in (("program", service.code), *(("Python", path) for path in pythons)):
+        if any(path.is_relative_to(home) for home in HIDDEN):
+            raise CommandError(f"The {what} is in {path}, which a service cannot see. {_elsewhere()}")
+        for place in (path, *path.parents):
+            if why := _changeable(place):
+                raise CommandError(
+                    f"Others could change the {what} that the service runs: {place} {why}. {_elsewhere()}"
+                )
+    _require_service_user(service)
+    if service.data.exists() and (owner := _owner(service.data)) not in {"root", service.name}:
+        raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
+    for unit in (service.unit, service.socket):
+        if unit.exists() and MARK not in unit.read_text():
+            raise CommandError(
+                f"{unit} was not made by this command. Move it away, or choose another --name."
+            )
+    try:
+        addresses.split(service.bind_in_force())
+    except ValueError as problem:
+        raise CommandError(f"{problem} It stands in {service.settings}, or give --bind.") from None
+
+
+def _changeable(place: Path) -> str | None:
+    """Say why anybody but root can replace what lies in `place`."""
+    owner = place.stat().st_uid
+    return f"belongs to {private_files.name_of(owner)}" if owner else private_files.changeable(place)
+
+
+def _elsewhere() -> str:
+    return (
+        "Install it for root, and run this command there: git clone REPOSITORY /opt/signalbox && "
+        "python3 -m venv /opt/signalbox/venv && /opt/signalbox/venv/bin/pip install -e /opt/signalbox"
+    )
+
+
+def _require_service_user(service: Service) -> None:
+    user = _user(service.name)
+    if user is None:
+        return
+    if user.pw_uid == 0 or not user.pw_shell.endswith(LOGINS):
+        raise CommandError(
+            f"{service.name} is a user that people or agents work as (shell {user.pw_shell}). "
+            "The service needs one of its own: choose another --name."
+        )
+
+
+def _user(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def installing(service: Service) -> Iterator[Step]:
+    """Yield what is still to be done, each as a line that says it and a function that does it."""
+    if _user(service.name) is None:
+        command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(service.data)]
+        command += ["--shell", "/usr/sbin/nologin", service.name]
+        yield shlex.join(command), partial(_run, command)
+    if not _is_private(service.data, service.name):
+        yield (
+            f"make {service.data}, 0700, for {service.name}",
+            partial(_give_folder, service.data, service.name),
+        )
+    if not service.settings.exists():
+        text = service.settings_text()
+        yield (
+            f"write {service.settings}, 0600, for root:\n{_quoted(text)}",
+            partial(_write, service.settings, text),
+        )
+    elif service.settings.stat().st_mode & private_files.OTHERS:
+        yield f"chmod 600 {service.settings}", partial(service.settings.chmod, private_files.FILE)
+    moved = not service.socket.exists() or service.socket.read_text() != service.socket_text()
+    for unit, text in ((service.socket, service.socket_text()), (service.unit, service.unit_text())):
+        if not unit.exists() or unit.read_text() != text:
+            yield f"write {unit}, 0644, for root:\n{_quoted(text)}", partial(_write, unit, text, 0o644)
+    yield from _systemctl(["daemon-reload"], ["enable", service.socket.name, service.unit.name])
+    if moved:  # the service may hold the addresses itself, as it did before it had a socket unit
+        yield from _systemctl(["stop", service.unit.name], ["restart", service.socket.name])
+    yield from _systemctl(["restart", service.unit.name])
+
+
+def removing(service: Service, *, delete_data: bool) -> Iterator[Step]:
+    """Yield what takes the service away; the data, its user and the settings stay unless `delete_data`."""
+    units = [unit for unit in (service.unit, service.socket) if unit.exists()]
+    if units:
+        yield from _systemctl(["disable", "--now", *(unit.name for unit in units)])
+        for unit in units:
+            yield f"remove {unit}", unit.unlink
+        yield from _systemctl(["daemon-reload"])
+    if not delete_data:
+        return
+    if service.settings.exists():
+        yield f"remove {service.settings}", service.settings.unlink
+    if service.data.exists() and _owner(service.data) == service.name:
+        yield f"remove {service.data} with all that is in it", partial(shutil.rmtree, service.data)
+    if _user(service.name) is not None:
+        yield f"userdel {service.name}", partial(_run, ["userdel", service.name])
+
+
+def _systemctl(*commands: list[str]) -> Iterator[Step]:
+    """Yield calls of systemctl; none where systemd does not run, as in a container."""
+    if Path("/run/systemd/system").exists():
+        for words in commands:
+            yield shlex.join(["systemctl", *words]), partial(_run, ["systemctl", *words])
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
+def _is_private(folder: Path, owner: str) -> bool:
+    return folder.is_dir() and _owner(folder) == owner and not folder.stat().st_mode & private_files.OTHERS
+
+
+def _owner(path: Path) -> str:
+    return private_files.name_of(path.stat().st_uid)
+
+
+def _give_folder(folder: Path, name: str) -> None:
+    user = _user(name)
+    assert user is not None, "made by the step before"
+    folder.mkdir(mode=private_files.FOLDER, parents=True, exist_ok=True)
+    if any(folder.iterdir()) and folder.stat().st_uid != user.pw_uid:
+        raise CommandError(
+            f"{folder} is not empty and does not belong to {name}. Name another with --data-dir."
+        )
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    folder.chmod(private_files.FOLDER)
+
+
+def _write(path: Path, text: str, mode: int = private_files.FILE) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+    fresh.replace(path)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    if done.returncode:
+        raise CommandError(f"{shlex.join(command)} failed: {done.stderr.strip() or done.returncode}")

@@ -1,0 +1,352 @@
+"""May this agent call this tool, and why? The one rule (design §6): every verdict anywhere is made here.
+
+A live tool_grant decides; else a live server_grant; else the server's default policy (`opt-out` allows, anything
+else denies); a server nobody knows denies. Capability rows say what an agent is for and decide nothing.
+
+A grant may be written before its server is registered, and decides all the same: the verdict then says beside it
+that the server is unknown (`is_unknown`).
+
+What is unclear denies. Of several live rows of one kind a denial wins, and among equals the newest; a
+permission other than `allow` denies; an end that cannot be read makes an allowing row void and leaves a denying
+row in force. `faults_of` says so of each such row, so that pages can flag it.
+
+`Policy` holds the rows that matter to some agents and servers and answers without the database, so the door
+that enforces, the matrix and a preview of unsaved edits all run the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import F
+
+from coordinator.lib import instants
+from coordinator.models import Grant, McpServer, McpTool
+from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
+
+ALLOW, DENY = GrantPermission.ALLOW.value, GrantPermission.DENY.value
+TOOL_GRANT, SERVER_GRANT = EntryType.TOOL_GRANT.value, EntryType.SERVER_GRANT.value
+DEFAULT_POLICY, UNKNOWN_SERVER = "default_policy", "unknown_server"
+
+Matrix = dict[tuple[str, str], dict[str, "Verdict"]]
+
+
+class GrantRow(NamedTuple):
+    """A row of `mcp_access_control` as a verdict needs it; odd dates are text (models.fields.UnreadableText)."""
+
+    id: int
+    entry_type: str
+    agent_id: str
+    server_id: str
+    tool_name: str | None
+    permission: str
+    granted_by: str | None
+    granted_at: Any
+    expires_at: Any
+    justification: str | None
+
+    @property
+    def allows(self) -> bool:
+        return self.permission == ALLOW
+
+    def is_live(self, at: datetime, *, past: bool = False) -> bool:
+        """Say whether the row counts at `at`. Of the past, rows that were not given yet are left out."""
+        if past and isinstance(self.granted_at, datetime) and self.granted_at > at:
+            return False
+        if self.expires_at is None:
+            return True
+        if not isinstance(self.expires_at, datetime):
+            return not self.allows
+        return self.expires_at > at
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a call is allowed, by which rule and, where a grant decided, by which row."""
+
+    decision: str
+    source: str
+    server_id: str
+    grant: GrantRow | None = None
+    default_policy: str | None = None
+    # Set where the tool's definition changed after it was granted and nobody has accepted that yet.
+    changed_at: datetime | None = None
+    # No server of this name is registered: a grant decided, or nothing did.
+    is_unknown: bool = False
+
+    @property
+    def allowed(self) -> bool:
+        return self.decision == ALLOW
+
+    @property
+    def by_default(self) -> bool:
+        """Say whether no grant decided."""
+        return self.source in {DEFAULT_POLICY, UNKNOWN_SERVER}
+
+    @property
+    def until(self) -> datetime | None:
+        """When the row that decided ends; None where no end is known."""
+        end = self.grant.expires_at if self.grant else None
+        return end if isinstance(end, datetime) else None
+
+    @property
+    def reason(self) -> str:
+        if self.source == UNKNOWN_SERVER:
+            return f"There is no MCP server {self.server_id!r} here."
+        told = self._told()
+        return f"{told} There is no MCP server {self.server_id!r} here." if self.is_unknown else told
+
+    def _told(self) -> str:
+        if self.changed_at is not None and not self.allowed:
+            return (
+                "The tool's definition changed after it was granted, and nobody has accepted the change yet."
+            )
+        if self.grant is None:
+            word = "allows" if self.allowed else "denies"
+            return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
+        scope = "this tool" if self.source == TOOL_GRANT else f"all tools of {self.server_id}"
+        sentence = (
+            f"{'Allowed' if self.allowed else 'Denied'} for {scope} by {self.grant.granted_by or 'somebody'}"
+        )
+        return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
+
+    def as_answer(self) -> dict[str, Any]:
+        """Return the verdict as machine doors tell it."""
+        until = self.until
+        return {
+            "verdict": self.decision,
+            "source": self.source,
+            "unknown_server": self.is_unknown,
+            "grant_id": self.grant.id if self.grant else None,
+            "until": instants.canonical(until) if until else None,
+            "reason": self.reason,
+        }
+
+
+@dataclass
+class Policy:
+    """The rows that decide about some agents and servers. Asking it costs no query.
+
+    `servers` maps a server's name to its default policy; `slots` an agent and a server to the rows of each tool
+    (None: of the whole server); `changed` a server and a tool to when its definition changed, unaccepted.
+    """
+
+    servers: dict[str, str] = field(default_factory=dict)
+    slots: dict[tuple[str, str], dict[str | None, list[GrantRow]]] = field(default_factory=dict)
+    changed: dict[tuple[str, str], datetime] = field(default_factory=dict)
+
+    def add(self, row: GrantRow) -> None:
+        """Take in one row. One whose kind and tool name contradict each other is in nobody's way."""
+        if (row.entry_type == TOOL_GRANT and row.tool_name) or (
+            row.entry_type == SERVER_GRANT and row.tool_name is None
+        ):
+            slots = self.slots.setdefault((row.agent_id, row.server_id), {})
+            slots.setdefault(row.tool_name, []).append(row)
+
+    def tools(self, agent_id: str, server_id: str) -> set[str]:
+        """Return the tools of the server about which something is said for this agent or for all."""
+        named = {tool for tool in self.slots.get((agent_id, server_id), ()) if tool}
+        return named | {tool for server, tool in self.changed if server == server_id}
+
+    def verdict(
+        self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
+    ) -> Verdict:
+        """Say whether `agent_id` may call the tool at `at`, by the rows held here."""
+        default = self.servers.get(server_id)
+        slots = self.slots.get((agent_id, server_id), {})
+        found = _by_grant(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
+        found = found or _by_grant(slots.get(None), SERVER_GRANT, server_id, at, past)
+        if default is None:
+            found = replace(found, is_unknown=True) if found else unknown(server_id)
+        else:
+            found = found or _by_default(server_id, default)
+        return self._unless_changed(found, server_id, tool_name)
+
+    def row_of_verdicts(
+        self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
+    ) -> dict[str, Verdict]:
+        """Return `verdict` for many tools of one server; those without a row of their own share one answer."""
+        slots = self.slots.get((agent_id, server_id), {})
+        # No tool has the empty name, so this is what holds where a tool says nothing itself.
+        shared = self.verdict(agent_id, server_id, "", at, past=past)
+        own = slots.keys() | {tool for server, tool in self.changed if server == server_id}
+        return {
+            tool: self.verdict(agent_id, server_id, tool, at, past=past) if tool in own else shared
+            for tool in tools
+        }
+
+    def _unless_changed(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
+        changed_at = self.changed.get((server_id, tool_name))
+        if changed_at is None or not found.allowed or _granted_since(found.grant, changed_at):
+            return found
+        decision = DENY if settings.DENY_CHANGED_TOOLS else ALLOW
+        return replace(found, decision=decision, changed_at=changed_at)
+
+
+def unknown(server_id: str) -> Verdict:
+    """Return the denial of a call to a server that nobody registered and no grant speaks of."""
+    return Verdict(DENY, UNKNOWN_SERVER, server_id, is_unknown=True)
+
+
+def _by_grant(
+    rows: list[GrantRow] | None, source: str, server_id: str, at: datetime, past: bool
+) -> Verdict | None:
+    live = [row for row in rows or () if row.is_live(at, past=past)]
+    if not live:
+        return None
+    row = max([row for row in live if not row.allows] or live, key=_age)
+    return Verdict(ALLOW if row.allows else DENY, source, server_id, row)
+
+
+def _by_default(server_id: str, policy: str) -> Verdict:
+    decision = ALLOW if policy == DefaultPolicy.OPT_OUT else DENY
+    return Verdict(decision, DEFAULT_POLICY, server_id, default_policy=policy)
+
+
+def _age(row: GrantRow) -> tuple[datetime, int]:
+    """Order rows from the oldest; one whose date cannot be read is older than all."""
+    return (row.granted_at if isinstance(row.granted_at, datetime) else instants.EPOCH, row.id)
+
+
+def _granted_since(row: GrantRow | None, changed_at: datetime) -> bool:
+    return row is not None and isinstance(row.granted_at, datetime) and row.granted_at >= changed_at
+
+
+def resolve(
+    agent_id: str, server_id: str, tool_name: str, now: datetime, *, at: datetime | None = None
+) -> Verdict:
+    """Return the verdict on one call now or at `at`, which may lie in the past or the future.
+
+    The past is told from the grants table, where ended rows stay; the server's policy is today's.
+    """
+    at = at or now
+    return load([agent_id], [server_id], at).verdict(agent_id, server_id, tool_name, at, past=at < now)
+
+
+def resolve_many(
+    agent_ids: Collection[str],
+    tools: Mapping[str, Collection[str]],
+    now: datetime,
+    *,
+    at: datetime | None = None,
+) -> Matrix:
+    """Return the verdicts of every agent on every tool, `tools` by server: three queries, whatever the size."""
+    at = at or now
+    return verdicts(load(agent_ids, tools, at), agent_ids, tools, at, past=at < now)
+
+
+def verdicts(
+    policy: Policy,
+    agent_ids: Iterable[str],
+    tools: Mapping[str, Collection[str]],
+    at: datetime,
+    *,
+    past: bool = False,
+) -> Matrix:
+    """Return `resolve_many` by a policy that is loaded already, such as one with edits that are not saved."""
+    return {
+        (agent_id, server_id): policy.row_of_verdicts(agent_id, server_id, names, at, past=past)
+        for agent_id in agent_ids
+        for server_id, names in tools.items()
+    }
+
+
+MOST_NAMED = 400  # more agents or servers are cheaper to read all than to name
+
+
+def load(
+    agent_ids: Collection[str] | None = None,
+    server_ids: Collection[str] | None = None,
+    at: datetime | None = None,
+) -> Policy:
+    """Read the policy for these agents and servers (None: all). With `at`, rows over by then are left out."""
+    servers = McpServer.objects.all()
+    grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT])
+    changed = McpTool.objects.exclude(accepted_hash=F("definition_hash"))
+    if server_ids is not None and len(server_ids) <= MOST_NAMED:
+        servers = servers.filter(name__in=server_ids)
+        grants = grants.filter(server_id__in=server_ids)
+        changed = changed.filter(server_id__in=server_ids)
+    if agent_ids is not None and len(agent_ids) <= MOST_NAMED:
+        grants = grants.filter(agent_id__in=agent_ids)
+    if at is not None:
+        # An end that cannot be read has no instant either: those rows come along, is_live judges them.
+        grants = grants.standing(at)
+    policy = Policy(
+        servers=dict(servers.values_list("name", "default_policy")),
+        changed={(row.server_id, row.name): row.changed_at for row in changed if row.changed_at},
+    )
+    for values in grants.order_by("id").values_list(*GrantRow._fields):
+        policy.add(GrantRow._make(values))
+    return policy
+
+
+def named_servers(now: datetime, agent_id: str | None = None) -> dict[str, str | None]:
+    """Return each server's default policy by its name, in order; None for one that only a live grant names.
+
+    With `agent_id`, only that agent's grants are looked through.
+    """
+    grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).standing(now)
+    if agent_id is not None:
+        grants = grants.filter(agent_id=agent_id)
+    found: dict[str, str | None] = dict.fromkeys(grants.values_list("server_id", flat=True).distinct())
+    found |= McpServer.objects.exclude(name=None).values_list("name", "default_policy")
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummary:
+    """How a server's tool is given out: agents with a live grant of its own, and with the server's only."""
+
+    tool: str
+    allowed: int
+    denied: int
+    inherited: int
+
+
+def summary(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[ToolSummary]:
+    """Return one line for each tool that is known, among `tools`, or named by a live grant, by name."""
+    policy = load(None, [server_id], now)
+    known = McpTool.objects.filter(server_id=server_id).values_list("name", flat=True)
+    names = {*tools, *known, *(tool for slots in policy.slots.values() for tool in slots if tool)}
+    agents = [agent for agent, _ in policy.slots]
+    lines = []
+    for tool in sorted(names):
+        found = [policy.verdict(agent, server_id, tool, now) for agent in agents]
+        own = [verdict for verdict in found if verdict.source == TOOL_GRANT]
+        allowed = sum(verdict.grant is not None and verdict.grant.allows for verdict in own)
+        inherited = sum(verdict.source == SERVER_GRANT for verdict in found)
+        lines.append(ToolSummary(tool, allowed, len(own) - allowed, inherited))
+    return lines
+
+
+def faults_of(row: GrantRow | Grant) -> list[str]:
+    """Say what is odd about a row that another program wrote, and what it counts for."""
+    return [fault for fault in (_shape_fault(row), _permission_fault(row), *_date_faults(row)) if fault]
+
+
+def _shape_fault(row: GrantRow | Grant) -> str | None:
+    if row.entry_type == SERVER_GRANT and row.tool_name is not None:
+        return "ignored: a server grant must not name a tool"
+    if row.entry_type == TOOL_GRANT and not row.tool_name:
+        return "ignored: a tool grant must name a tool"
+    return None
+
+
+def _permission_fault(row: GrantRow | Grant) -> str | None:
+    known = row.permission in GrantPermission.values
+    return None if known else f"denies: {row.permission!r} is not a known permission"
+
+
+def _date_faults(row: GrantRow | Grant) -> list[str]:
+    found = []
+    if row.expires_at is not None and not isinstance(row.expires_at, datetime):
+        allows = row.permission == ALLOW
+        found.append(f"{'ignored' if allows else 'denies without end'}: its end cannot be read")
+    if not isinstance(row.granted_at, datetime):
+        found.append("counts as the oldest: its time cannot be read")
+    return found

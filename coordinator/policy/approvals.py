@@ -1,0 +1,413 @@
+"""Where a permission request stands, and what an approval covers: the rules that only read.
+
+Cards, history, the machine doors and whatever enforces a permission all ask here, so that no two of them can
+answer differently. The writing half is `coordinator.actions.approvals`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from coordinator.errors import NotFound
+from coordinator.identity.keys import KeyIdentity
+from coordinator.lib import instants, times
+from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus as Status
+from coordinator.secrets.digests import keyed_digest
+from coordinator.secrets.masking import without_secrets
+
+
+class Validity(models.TextChoices):
+    """For how long an approval stands. `once` answers the request itself and nothing that comes later."""
+
+    ONCE = "once", "Once"
+    HOUR = "1h", "1 hour"
+    SHIFT = "8h", "8 hours"
+    WEEK = "7d", "7 days"
+    UNTIL_REVOKED = "until-revoked", "Until revoked"
+
+
+_LENGTHS = {
+    Validity.ONCE: timedelta(0),
+    Validity.HOUR: timedelta(hours=1),
+    Validity.SHIFT: timedelta(hours=8),
+    Validity.WEEK: timedelta(days=7),
+}
+APPROVED = (Status.APPROVED, Status.AUTO_APPROVED)
+DECIDED = (Status.APPROVED, Status.DENIED)  # by a person
+UNDECIDED = (Status.PENDING, Status.EXPIRED, Status.WITHDRAWN)
+
+
+def end_of(validity: Validity, start: datetime) -> datetime | None:
+    """Return when an approval given at `start` ends; None stands until somebody revokes it.
+
+    One that is valid once ends as it begins: other programs that read the table must not reuse it.
+    """
+    return None if validity is Validity.UNTIL_REVOKED else start + _LENGTHS[validity]
+
+
+def shorter(one: Validity, other: Validity) -> Validity:
+    """Return the more careful of two people's choices."""
+    order = list(Validity)
+    return min(one, other, key=order.index)
+
+
+class Scope(models.TextChoices):
+    """Where an approval counts, narrowest first. Each lies within the next where the folder is known."""
+
+    CALL = "call", "This call"
+    SESSION = "session", "This session"
+    FOLDER = "folder", "This folder on this host"
+    EVERYWHERE = "everywhere", "Everywhere"
+
+
+def narrower(one: Scope, other: Scope) -> Scope:
+    """Return the more careful of two people's choices."""
+    order = list(Scope)
+    return min(one, other, key=order.index)
+
+
+MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is asked for: everything that a person judges, and so everything an approval covers."""
+
+    plugin_id: str
+    permission_type: str
+    target_resource: str | None = None
+    tool_name: str | None = None
+    tool_input: Any = None
+
+    @property
+    def key(self) -> str:
+        """Return the digest that two requests share exactly when they ask for the same thing."""
+        return call_digest(self)
+
+    def shown(self) -> Subject:
+        """Return what a card shows of it: its secrets masked, each so that it is known again, never what could act.
+
+        The asker goes on with what it asked with. Raises TooLarge for what a card cannot show whole.
+        """
+        return Subject(*(without_secrets(getattr(self, one.name), judged=True) for one in fields(self)))
+
+
+def call_digest(subject: Subject) -> str:
+    """Return the keyed SHA-256, in hexadecimal, of everything that is asked for. Give it the unmasked values.
+
+    The one digest of a call: joining, lasting approvals, repeats and edits compare this and never masked text.
+    """
+    return keyed_digest("call", *_fields(subject))
+
+
+def old_digest(subject: Subject) -> str:
+    """Return the digest that stands beside requests from before scopes: of the masked values, without a key."""
+    return digest(*_fields(subject))
+
+
+def _fields(subject: Subject) -> tuple[Any, ...]:
+    return (
+        subject.plugin_id,
+        subject.permission_type,
+        subject.target_resource,
+        subject.tool_name,
+        subject.tool_input,
+    )
+
+
+def digest(*parts: Any) -> str:
+    """Return the SHA-256 of `parts` as canonical JSON, so that no two different lists read alike."""
+    return hashlib.sha256(canonical(parts)).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Return `value` as JSON in the one form that equal values share."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def subject_of(request: PermissionRequest) -> Subject:
+    """Return what `request` asks for, as cards show it; a row of another program has no tool and no input."""
+    context = context_of(request)
+    return Subject(
+        request.plugin_id,
+        request.permission_type,
+        request.target_resource,
+        context.tool_name if context else None,
+        context.tool_input if context else None,
+    )
+
+
+def call_of(request: PermissionRequest) -> str:
+    """Return the digest of the call that `request` asks for; of a row from before scopes, of what it shows."""
+    context = context_of(request)
+    if context is None or context.scope is None:
+        return call_digest(subject_of(request))
+    return context.subject_key
+
+
+def offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
+    """Return the rules that the asker offers to add with an approval ("always allow")."""
+    offered = request.metadata.get("permission_suggestions") if isinstance(request.metadata, dict) else None
+    return [one for one in offered if isinstance(one, dict)] if isinstance(offered, list) else []
+
+
+def judged_digest(request: PermissionRequest) -> str:
+    """Return the SHA-256, in hexadecimal, of all that a card shows of `request` to be judged.
+
+    A card's form sends it back, so that a decision counts only for the bytes that the person saw.
+    """
+    context = context_of(request)
+    asker = (context.agent_id, context.requested_by, context.session_id) if context else None
+    return digest("judged", asker, _shown(request), request.justification, request.metadata)
+
+
+def told_in_audit(request: PermissionRequest) -> dict[str, Any]:
+    """Return what a decision's audit entry says was judged, so that its proof shows it to who has only that file.
+
+    `judged` holds what the card showed, secrets masked; where that is longer than MOST_TOLD bytes it holds a note.
+    `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
+    """
+    context, subject = context_of(request), subject_of(request)
+    judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
+        "justification": request.justification,
+        "folder": context.folder if context else None,
+        "host": context.host if context else None,
+        "agent_id": context.agent_id if context else None,
+        "session_id": context.session_id if context else None,
+    }
+    packed = canonical(judged)
+    shown = (
+        judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
+    )
+    return {"judged": shown, "judged_sha256": hashlib.sha256(packed).hexdigest()}
+
+
+def group_key(request: PermissionRequest) -> str:
+    """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
+    return digest("card", _shown(request), offered_rules(request))
+
+
+def _shown(request: PermissionRequest) -> tuple[Any, ...]:
+    context = context_of(request)
+    place = (context.folder, context.host) if context else (None, None)
+    return (call_of(request), *_fields(subject_of(request)), *place)
+
+
+def edited_input(request: PermissionRequest) -> Any:
+    """Return the input that a person approved in place of the one asked for; None where they approved that."""
+    context = context_of(request)
+    added = context.answer if context is not None else None
+    return added.get("updated_input") if isinstance(added, dict) else None
+
+
+def context_of(request: PermissionRequest) -> PermissionContext | None:
+    """Return what the request's own table has no column for, or None for a row of another program."""
+    return getattr(request, "context", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a request stands at one instant: its row read together with the clock.
+
+    `status` is the table's word, with `expired` for a pending row whose deadline has passed. `word` is what
+    people read. `waiting`: a person may decide it. `allowed`: its own asker may go on. `in_force`: it also
+    stands for later requests of the same kind. `until`: the deadline while waiting, else the end of validity.
+    """
+
+    status: str
+    word: str
+    waiting: bool = False
+    allowed: bool = False
+    in_force: bool = False
+    until: datetime | None = None
+
+
+def standing(request: PermissionRequest, now: datetime) -> Standing:
+    """Say where `request` stands at `now`. The one place that reads a status."""
+    until = request.expires_at if isinstance(request.expires_at, datetime) else None
+    if request.status == Status.PENDING:
+        if until is not None and until <= now:
+            return Standing(Status.EXPIRED.value, Status.EXPIRED.label, until=until)
+        return Standing(Status.PENDING.value, "Waiting", waiting=True, until=until)
+    if request.status in APPROVED:
+        return _approved(request, until, now)
+    return Standing(request.status, dict(Status.choices).get(request.status, request.status))
+
+
+def _approved(request: PermissionRequest, until: datetime | None, now: datetime) -> Standing:
+    context = context_of(request)
+    if context is not None and context.revoked_at is not None:
+        return Standing(request.status, "Revoked", until=until)
+    if context is not None and context.validity == Validity.ONCE:
+        return Standing(request.status, "Approved once", allowed=True, until=until)
+    if request.expires_at is not None and (until is None or until <= now):
+        return Standing(request.status, "Approval over", until=until)
+    # What nobody decided is decided again each time, but where another program's row says that it stands.
+    lasts = context is None or (request.status == Status.APPROVED and context.scope != Scope.CALL)
+    return Standing(request.status, "Approved", allowed=True, in_force=lasts, until=until)
+
+
+def needed(request: PermissionRequest) -> int:
+    """Return how many different people must approve; a rule made since it was asked counts too."""
+    context = context_of(request)
+    two = request.permission_type in settings.TWO_PERSON_TYPES
+    return max(context.needed if context else 1, 2 if two else 1)
+
+
+def can_revoke(request: PermissionRequest, now: datetime) -> bool:
+    """Say whether there is something to take back: an approval in force, or a permission it granted."""
+    context = context_of(request)
+    granted = context is not None and context.granted and context.revoked_at is None
+    return standing(request, now).in_force or (request.status in APPROVED and granted)
+
+
+def story(request: PermissionRequest, now: datetime) -> str:
+    """Return one sentence that tells how the request ended, for whoever came too late."""
+    state, context = standing(request, now), context_of(request)
+    if state.waiting:
+        return "The request still waits for a decision."
+    if state.status == Status.EXPIRED:
+        return f"its deadline passed {_ago(state.until or request.expires_at, now)}."
+    if state.status == Status.WITHDRAWN:
+        return f"its requester withdrew it {_ago(context.closed_at if context else None, now)}."
+    sentence = f"{request.approved_by or 'somebody'} {state.status} it {_ago(request.approved_at, now)}"
+    if edited_input(request) is not None:
+        sentence += ", with an edited input"
+    if context is not None and context.revoked_at is not None:
+        sentence += f", and {context.revoked_by} revoked that {_ago(context.revoked_at, now)}"
+    return f"{sentence}."
+
+
+def _ago(then: datetime | str | None, now: datetime) -> str:
+    """Return how long ago `then` was; a row of another program may not tell."""
+    return times.ago(then, now) if isinstance(then, datetime) else "earlier"
+
+
+def waited(request: PermissionRequest) -> timedelta | None:
+    """Return how long the asker waited for a person's verdict; None where no person gave one."""
+    if request.status not in DECIDED:
+        return None
+    if not isinstance(request.created_at, datetime) or not isinstance(request.approved_at, datetime):
+        return None
+    return max(request.approved_at - request.created_at, timedelta(0))
+
+
+def answer(request: PermissionRequest, now: datetime) -> dict[str, Any]:
+    """Return the request as the machine doors and exports tell it, at `now`.
+
+    `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
+    """
+    state, context, edited = standing(request, now), context_of(request), edited_input(request)
+    return {
+        "request_id": request.request_id,
+        "status": state.status,
+        "allowed": state.allowed and edited is None,
+        "edited": edited is not None,
+        "edited_input": edited,
+        "approved_by": request.approved_by,
+        "approved_at": moment(request.approved_at),
+        "expires_at": moment(request.expires_at),
+        "reason": context.reason if context else None,
+        "validity": context.validity if context else None,
+        "scope": scope_of(request),
+        "revoked_at": moment(context.revoked_at) if context else None,
+        "created_at": moment(request.created_at),
+        "deadline": moment(context.deadline if context else request.expires_at if state.waiting else None),
+        "plugin_id": request.plugin_id,
+        "permission_type": request.permission_type,
+        "target_resource": request.target_resource,
+        "justification": request.justification,
+        "metadata": request.metadata,
+        "session_id": context.session_id if context else None,
+        "agent_id": context.agent_id if context else None,
+        "folder": context.folder if context else None,
+        "host": context.host if context else None,
+        "tool_name": context.tool_name if context else None,
+        "tool_input": context.tool_input if context else None,
+    }
+
+
+def scope_of(request: PermissionRequest) -> str | None:
+    """Return what an approval covers; None where there is none. One from before scopes covers everything alike."""
+    if request.status not in APPROVED:
+        return None
+    context = context_of(request)
+    if context is not None and context.validity == Validity.ONCE:
+        return Scope.CALL.value
+    return (context.scope if context else None) or Scope.EVERYWHERE.value
+
+
+def moment(value: datetime | str | None) -> str | None:
+    """Return an instant in the canonical form; what could not be read as one stays as it was."""
+    if isinstance(value, datetime):
+        return instants.canonical(value)
+    return value
+
+
+def verdict(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
+    """Return the answer once there is one (decided, expired or withdrawn), or None while a person is awaited.
+
+    Raises NotFound for an unknown request: nothing would ever free that waiter.
+    """
+    now, row = now or timezone.now(), find(request_id)
+    return None if standing(row, now).waiting else answer(row, now)
+
+
+def find(request_id: str) -> PermissionRequest:
+    """Return the request. Raises NotFound."""
+    row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
+    if row is None:
+        raise NotFound("No such permission request.")
+    return row
+
+
+def visible(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRequest:
+    """Return the request as far as this key may see it: who asked may, and keys that read everything.
+
+    An approval in force is also told to whoever it covers, because their own question is answered with it.
+    Raises NotFound, for requests of others as for unknown ones.
+    """
+    row = find(request_id)
+    if caller.scopes & OVERSEERS or _asked_by(row, caller) or _is_covered(row, caller, now):
+        return row
+    raise NotFound("No such permission request.")
+
+
+OVERSEERS = frozenset({"read", "operator"})
+
+
+def _asked_by(row: PermissionRequest, caller: KeyIdentity) -> bool:
+    context = context_of(row)
+    if context is None:
+        return False
+    by_its_agent = caller.agent_id is not None and context.agent_id == caller.agent_id
+    return by_its_agent or context.requested_by == str(caller.actor)
+
+
+def _is_covered(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> bool:
+    """Say whether the caller's own question may be answered with this approval. An unbound key speaks for any agent."""
+    if not standing(row, now).in_force:
+        return False
+    context = context_of(row)
+    named = context.agent_id if context else None
+    if named is None:
+        return context is None or context.scope is None
+    return caller.agent_id in (None, named)
+
+
+def groups(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
+    """Return `rows` with those that share a card together, in the order they first appeared."""
+    found: dict[str, list[PermissionRequest]] = {}
+    for row in rows:
+        found.setdefault(group_key(row), []).append(row)
+    return list(found.values())

@@ -1,0 +1,241 @@
+"""Recorded tool calls, newest first, a stretch of events at a time: what rules and grants are tried out on.
+
+Nothing here reads more than a stretch at once, so a history of any length is walked through in pieces: whoever
+walks stops when their time is up and goes on later, in any process, before the id where they stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Max, Min, Q
+
+from coordinator.lib import instants
+from coordinator.models import Event, PermissionRequest, UnreadableText
+from coordinator.policy.approvals import DECIDED, edited_input
+
+STRETCH = 2_000  # events
+STEP = 50  # calls between two looks at the clock
+BIGGEST_ID = 2**63 - 1
+DAY_US = 86_400_000_000
+EPOCH = date(1970, 1, 1)
+COLUMNS = (
+    "id",
+    "session_id",
+    "tool_name",
+    "tool_input",
+    "session__agent_name",
+    "context__source",
+    "context__instant_us",
+)
+MADE_UP = "(demo)"  # how the names of the demo's people end; no account can have such a name
+NOBODY = ""  # the agent of a call whose session names none
+
+# What a call is about, in one text, from who told of it (the event's source), the tool and the input.
+Subject = Callable[[str, str, Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call as it was recorded. `about` is the text that rules look at, `field` the input's field that it is."""
+
+    event_id: int
+    session_id: str
+    tool: str
+    about: str
+    field: str
+    agent: str
+    at_us: int
+
+    @property
+    def week(self) -> str:
+        """The Monday on which its week (UTC) began, as `2026-11-16`."""
+        return _monday(self.at_us // DAY_US)
+
+    @property
+    def at(self) -> datetime:
+        return instants.from_us(self.at_us)
+
+
+@lru_cache(maxsize=4096)
+def _monday(day: int) -> str:
+    """Return the Monday of the week of a day, counted from 1970-01-01, which was a Thursday."""
+    return f"{EPOCH + timedelta(days=day - (day + 3) % 7):%Y-%m-%d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What people said of a call that they were asked about, by its request."""
+
+    request_id: str
+    tool: str
+    about: str
+    agent: str
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the calls that these sources reported.
+
+    `refusals`: how results that tell of a person's no begin, and what stands in them.
+    """
+
+    sources: Sequence[str]
+    subject: Subject
+    refusals: Sequence[tuple[str, str]] = ()
+    stretch: int = STRETCH
+
+    def ends(self) -> tuple[int, int]:
+        """Return the oldest and the newest event's id; 0 where there is none."""
+        found = Event.objects.aggregate(first=Min("id"), last=Max("id"))
+        return found["first"] or 0, found["last"] or 0
+
+    def floor(self, before: int) -> int:
+        """Return the id down to which a stretch before `before` goes."""
+        ids = Event.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
+        return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
+
+    def calls(self, before: int, floor: int) -> list[RecordedCall]:
+        """Return the calls among the events from `floor` up to `before`, newest first."""
+        rows = Event.objects.filter(
+            id__lt=before,
+            id__gte=floor,
+            event_type="pre_tool",
+            tool_name__isnull=False,
+            context__source__in=self.sources,
+        )
+        return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+
+    def _call(self, row: Sequence[Any]) -> RecordedCall:
+        event_id, session, tool, given, agent, source, at = row
+        name = in_words(tool)
+        about = in_words(self.subject(source, name, given))
+        return RecordedCall(
+            event_id,
+            in_words(session),
+            name,
+            about,
+            _field_of(given, about),
+            in_words(agent or NOBODY),
+            at if isinstance(at, int) else 0,
+        )
+
+    def refused(self, before: int, floor: int) -> list[int]:
+        """Return the ids of calls that a person refused, of which the events from `floor` up to `before` tell.
+
+        Newest first, in two queries.
+        """
+        told = Q()
+        for begins, holds in self.refusals:
+            told |= Q(error__startswith=begins, error__contains=holds)
+        if not told:
+            return []
+        ends = Event.objects.filter(told, id__lt=before, id__gte=floor, event_type="post_tool")
+        told_of = {pair for pair in ends.values_list("session_id", "context__tool_use_id") if pair[1]}
+        if not told_of:
+            return []
+        sessions, calls = zip(*told_of, strict=True)
+        starts = Event.objects.filter(
+            context__session_id__in=set(sessions), context__tool_use_id__in=set(calls), event_type="pre_tool"
+        ).order_by("-id")
+        rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
+        return [event_id for event_id, *pair in rows if tuple(pair) in told_of]
+
+    def named(self, ids: Sequence[int]) -> list[RecordedCall]:
+        """Return the calls of these ids, newest first."""
+        rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
+        return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
+
+    def answers(self, before: int, floor: int) -> list[Answer]:
+        """Return what people said of tool calls in the requests from `floor` up to `before`, newest first.
+
+        An approval that was taken back counts as a no, one of an edited call as nothing: another call was approved.
+        What the demo's made-up people said counts as nothing.
+        """
+        rows = (
+            PermissionRequest.objects.with_context()
+            .filter(
+                id__lt=before,
+                id__gte=floor,
+                status__in=DECIDED,
+                context__tool_name__isnull=False,
+            )
+            .exclude(approved_by__endswith=MADE_UP)
+        )
+        return [answer for row in rows.order_by("-id") if (answer := self._answer(row)) is not None]
+
+    def _answer(self, row: PermissionRequest) -> Answer | None:
+        context = row.context
+        allowed = row.status == "approved" and context.revoked_at is None
+        if allowed and edited_input(row) is not None:
+            return None
+        tool = in_words(context.tool_name)
+        about = in_words(self.subject(row.plugin_id, tool, context.tool_input))
+        return Answer(row.request_id, tool, about, in_words(context.agent_id or NOBODY), allowed)
+
+    def answers_floor(self, before: int) -> int:
+        """Return the id of a request down to which a stretch before `before` goes."""
+        ids = PermissionRequest.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
+        return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
+
+
+def in_words(value: Any) -> str:
+    """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
+    text = value if isinstance(value, str) else str(value)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _field_of(given: Any, about: str) -> str:
+    if not isinstance(given, dict) or isinstance(given, UnreadableText):
+        return ""
+    return next((name for name, value in given.items() if value == about and isinstance(name, str)), "")
+
+
+@dataclass(slots=True)
+class Budget:
+    """The time that one request may spend on walking: `seconds`, by `clock`."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def is_spent(self) -> bool:
+        return self.clock() - self._began >= self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Some calls, newest first: all among the events from `floor` up to `before`. Where that is 0, it is the last."""
+
+    before: int
+    floor: int
+    calls: list[RecordedCall]
+
+
+def steps(reader: Reader, before: int, budget: Budget) -> Iterator[Step]:
+    """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.
+
+    Whoever goes on later begins before the `floor` of the last one.
+    """
+    while True:
+        floor = reader.floor(before)
+        calls = reader.calls(before, floor)
+        while True:
+            some, calls = calls[:STEP], calls[STEP:]
+            reached = some[-1].event_id if calls else floor
+            yield Step(before, reached, some)
+            if not reached or budget.is_spent:
+                return
+            before = reached
+            if not calls:
+                break

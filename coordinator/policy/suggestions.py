@@ -1,0 +1,502 @@
+"""Which narrow rules and grants would have let most recorded calls run unasked, each with its evidence. Only reads.
+
+The history is walked through twice, then the requests that people answered once: first the calls that somebody may be
+asked about are grouped by what they have in common (policy.shapes), then what follows from the largest groups is tried
+on every call as the door would, and on every answer. What would let through one call that a person refused is dropped.
+Rules are for the agents that are known by name and made such calls: what others call is not learnt from.
+A person accepts what they choose (actions.tool_rules, actions.grants); nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from coordinator.errors import Invalid
+from coordinator.models import Agent
+from coordinator.policy import tool_rules
+from coordinator.policy.access import ALLOW as GRANTED
+from coordinator.policy.access import DEFAULT_POLICY
+from coordinator.policy.edits import Edit
+from coordinator.policy.history import BIGGEST_ID, Answer, Budget, Reader, RecordedCall, steps
+from coordinator.policy.managed import ManagedServers
+from coordinator.policy.shapes import (
+    LONGEST_EXACT,
+    MASK,
+    MOST_EXACT,
+    Part,
+    Shape,
+    escaped,
+    loosely,
+    pattern_of,
+    shape_of,
+)
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Rule
+from coordinator.policy.trials import Judge, share_of
+
+GOAL = 0.95  # of the calls that nobody refused
+FEWEST = 2  # calls that a suggestion would have let run
+MOST_GROUPS = 3_000
+MOST_TRIED = 60  # suggestions
+MOST_AGENTS = 40  # for which a rule is suggested, each by name
+MOST_DECIDED_BY = 10  # rules and grants that are named as deciding a suggestion's calls now
+MOST_REFUSED = 10_000  # refused calls that are remembered one by one
+MOST_COMPARED = 2_000  # of those, and of the requests that people denied, before anything is suggested
+EXACTLY = 0.8  # the share of a group's calls from which on one text is suggested instead of a pattern
+EXAMPLES = 3
+LEARN, PROVE, ANSWERS, DONE = "learn", "prove", "answers", "done"
+_NAMES_ONE = re.compile(r"[^|,*?\[\]\s]+")  # a tool that a rule can name by itself
+WORD_FOR_WORD = "Nothing: this text alone, word for word."
+ONE_TOOL = "Every call of this tool by this agent, whatever its input."
+CLOSES = " And it closes: with the first grant, calls of MCP servers that are not registered here are denied."
+
+
+@dataclass(slots=True)
+class Group:
+    """Calls of one shape: how many, the parts that differ, the commonest texts, and who made them."""
+
+    calls: int = 0
+    parts: list[Part] = field(default_factory=list)
+    texts: dict[str, int] = field(default_factory=dict)
+    agents: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_values(cls, values: Any) -> Group:
+        calls, parts, texts, agents = values
+        return cls(calls, [Part(*part) for part in parts], texts, agents)
+
+    def as_values(self) -> list[Any]:
+        return [self.calls, [part.as_values() for part in self.parts], self.texts, self.agents]
+
+    def add(self, call: RecordedCall, shape: Shape) -> None:
+        self.calls += 1
+        if not self.parts:
+            self.parts = shape.parts
+        else:
+            for part, seen in zip(self.parts, shape.parts, strict=True):
+                part.take(seen)
+        if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
+            self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
+        _remember(self.texts, call.about)
+
+
+def _remember(texts: dict[str, int], text: str) -> None:
+    """Count the commonest texts (Misra and Gries 1982: what makes up more than a fifth is never lost)."""
+    if len(text) > LONGEST_EXACT or MASK in text:
+        return
+    if text in texts or len(texts) < MOST_EXACT:
+        texts[text] = texts.get(text, 0) + 1
+        return
+    for other in list(texts):
+        texts[other] -= 1
+        if not texts[other]:
+            del texts[other]
+
+
+@dataclass(slots=True)
+class Suggestion:
+    """A rule, or a grant (`slot`: agent, server, tool), and its evidence.
+
+    `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default policy now,
+    and `asked` are asked about. People `approved` and `refused` so many calls that it fits. `loosely` says what else it
+    would have allowed.
+    """
+
+    tool: str
+    pattern: str = ""
+    agents: list[str] | None = None
+    slot: list[str] | None = None
+    loosely: str = ""
+    calls: int = 0
+    closed: int = 0
+    asked: int = 0
+    approved: int = 0
+    refused: int = 0
+    examples: list[int] = field(default_factory=list)
+    callers: dict[str, int] = field(default_factory=dict)
+    now: dict[str, int] = field(default_factory=dict)
+    newest_us: int = 0
+    oldest_us: int = 0
+
+    def as_values(self) -> list[Any]:
+        return [getattr(self, name) for name in Suggestion.__slots__]
+
+    @property
+    def is_grant(self) -> bool:
+        return self.slot is not None
+
+    def rule(self, number: int, reason: str = "") -> Rule:
+        agents = None if self.agents is None else tuple(self.agents)
+        return Rule(number, self.tool, ALLOW, self.pattern, agents, reason)
+
+    def edit(self, reason: str | None = None, seen: str | None = None) -> Edit:
+        """Return the edit that makes the grant. Only for one."""
+        assert self.slot is not None
+        agent, server, tool = self.slot
+        return Edit(agent, server, tool, GRANTED, None, reason, seen)
+
+    def fits(self, tool: str, about: str, managed: ManagedServers) -> bool:
+        """Say whether it matches this call, whoever makes it."""
+        if self.slot is not None:
+            return (self.slot[1], self.slot[2]) in managed.places(tool)
+        return replace(self.rule(0), agents=None).fits(tool, about, None)
+
+    def is_for(self, agent: str) -> bool:
+        if self.slot is not None:
+            return self.slot[0] == agent
+        return self.agents is None or agent in self.agents
+
+    @property
+    def is_sound(self) -> bool:
+        """Say whether it may be suggested: it helps, nobody refused, somebody approved what is denied or asked now."""
+        return (
+            self.calls >= FEWEST
+            and not self.refused
+            and (self.approved > 0 or not (self.closed or self.asked))
+        )
+
+    def count(self, call: RecordedCall, decision: str, by: str) -> None:
+        """Take in a call that it would have let run."""
+        self.calls += 1
+        self.callers[call.agent] = self.callers.get(call.agent, 0) + 1
+        name = f"{decision} {by}".strip()
+        if name in self.now or len(self.now) < MOST_DECIDED_BY:
+            self.now[name] = self.now.get(name, 0) + 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(call.event_id)
+        self.newest_us = max(self.newest_us, call.at_us)
+        self.oldest_us = min(self.oldest_us or call.at_us, call.at_us)
+
+
+def placed(saved: Sequence[Rule], added: Sequence[Rule]) -> list[Rule]:
+    """Return the saved rules with some that allow: behind the last that denies, so that no denial is weakened."""
+    behind = behind_denials(saved)
+    rules = [*saved[:behind], *added, *saved[behind:]]
+    return [replace(rule, number=number) for number, rule in enumerate(rules, 1)]
+
+
+def behind_denials(saved: Sequence[Rule]) -> int:
+    """Return how many of the saved rules stand before the place where one that allows may be added."""
+    return max((place for place, rule in enumerate(saved, 1) if rule.verdict == DENY), default=0)
+
+
+@dataclass(slots=True)
+class Search:
+    """How far the search has come, as it is carried along between its pieces.
+
+    `first`, `last`, `before` are ids of events (of requests in the phase ANSWERS). Of all `calls`, `allowed` run
+    unasked already, `denied` are denied by policy, and people refused the calls of the ids in `refused`; `overlooked`
+    are tools of refused calls beyond those. `varied` calls are like no others, `strangers` are calls of agents that are
+    not known by name, and of the denied ones suggestions would open `openable`.
+    """
+
+    first: int
+    last: int
+    before: int
+    phase: str = LEARN
+    calls: int = 0
+    allowed: int = 0
+    denied: int = 0
+    varied: int = 0
+    strangers: int = 0
+    refused: list[int] = field(default_factory=list)
+    refused_calls: int = 0
+    overlooked: list[str] = field(default_factory=list)
+    openable: int = 0
+    groups: dict[str, Group] = field(default_factory=dict)
+    tried: list[Suggestion] = field(default_factory=list)
+
+    @classmethod
+    def beginning(cls, reader: Reader) -> Search:
+        first, last = reader.ends()
+        return cls(first, last, last + 1)
+
+    @classmethod
+    def from_values(cls, values: Any) -> Search:
+        """Return the search that `as_values` told of. Raises ValueError or TypeError for anything else."""
+        *plain, groups, tried = values
+        found = cls(*plain)
+        found.groups = {key: Group.from_values(one) for key, one in groups.items()}
+        found.tried = [Suggestion(*one) for one in tried]
+        return found
+
+    def as_values(self) -> list[Any]:
+        """Return the search as JSON can carry it."""
+        plain = [getattr(self, name) for name in Search.__slots__[:-2]]
+        groups = {key: group.as_values() for key, group in self.groups.items()}
+        return [*plain, groups, [one.as_values() for one in self.tried]]
+
+    @property
+    def is_done(self) -> bool:
+        return self.phase == DONE
+
+    @property
+    def share(self) -> float:
+        """How much of the work is done, from 0 to 1; the answers are few beside the calls."""
+        walked = share_of(self.first, self.last, self.before)
+        return {LEARN: 0.0, PROVE: 0.5, ANSWERS: 0.97, DONE: 1.0}[self.phase] + (
+            walked / 2 if self.phase == LEARN else walked * 0.47 if self.phase == PROVE else 0.0
+        )
+
+    # --- walking ------------------------------------------------------------------------------------------
+
+    def go_on(self, reader: Reader, saved: Sequence[Rule], now: datetime, budget: Budget) -> None:
+        """Search on from where it stopped until the budget is spent."""
+        judge = Judge(saved, now)
+        while not self.is_done:
+            if self.phase == LEARN:
+                self._learn(reader, judge, budget)
+            elif self.phase == PROVE:
+                self._prove(reader, judge, saved, now, budget)
+            else:
+                self._hear(reader, judge.managed, budget)
+            if budget.is_spent:
+                return
+
+    def _learn(self, reader: Reader, judge: Judge, budget: Budget) -> None:
+        known, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
+        for step in steps(reader, self.before, budget):
+            told = reader.refused(step.before, step.floor)  # newest first: a result stands before its call
+            self._refuse(reader, told)
+            refused.update(told)
+            judge.learn(step.calls)
+            for call in step.calls:
+                self._sort_in(call, judge, known, was_refused=call.event_id in refused)
+            self.before = step.floor
+        if len(self.groups) > MOST_GROUPS:
+            self._forget_rare_groups()
+        if not self.before:
+            self.tried = _suggestions(self.groups, self._refusals(reader), judge)
+            self.groups = {}
+            self.phase, self.before = PROVE, self.last + 1
+
+    def _sort_in(self, call: RecordedCall, judge: Judge, known: set[str], *, was_refused: bool) -> None:
+        """Count one call, and put it to its like where somebody may be asked about it."""
+        ruling, verdict = judge.ruling(call), judge.verdict(call)
+        self.calls += 1
+        if ruling.decision == ALLOW:
+            self.allowed += 1
+            return
+        by_default = verdict is not None and not verdict.allowed and verdict.source == DEFAULT_POLICY
+        if ruling.decision == DENY:
+            self.denied += 1
+            if not by_default or judge.by_rules(call.tool, call.about, call.agent).decision == DENY:
+                return
+        if was_refused:
+            return
+        if call.agent not in known:
+            self.strangers += 1
+            return
+        key, shape = _place_of(call, judge.managed)
+        if key is None:
+            self.varied += 1
+            return
+        self.groups.setdefault(key, Group()).add(call, shape)
+
+    def _forget_rare_groups(self) -> None:
+        kept = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
+        self.varied += sum(group.calls for _, group in kept[MOST_GROUPS // 2 :])
+        self.groups = dict(kept[: MOST_GROUPS // 2])
+
+    def _refuse(self, reader: Reader, ids: Sequence[int]) -> None:
+        room = MOST_REFUSED - len(self.refused)
+        self.refused.extend(ids[: max(room, 0)])
+        if beyond := ids[max(room, 0) :]:
+            self.overlooked = sorted({*self.overlooked, *(call.tool for call in reader.named(beyond))})
+
+    def _refusals(self, reader: Reader) -> list[tuple[str, str]]:
+        """Return tool and text of calls that people refused, as far as they are compared beforehand."""
+        found = [(call.tool, call.about) for call in reader.named(self.refused[:MOST_COMPARED])]
+        newest = reader.answers(BIGGEST_ID, reader.answers_floor(BIGGEST_ID))
+        return [*found, *((one.tool, one.about) for one in newest if not one.allowed)]
+
+    def _prove(
+        self, reader: Reader, judge: Judge, saved: Sequence[Rule], now: datetime, budget: Budget
+    ) -> None:
+        """Count on which calls the suggestions would have made a difference, by the rules of the door."""
+        suggested = [one for one in self.tried if not one.is_grant]
+        together = placed(saved, [one.rule(0) for one in suggested])
+        by_rule = {f"rule {place}": one for place, one in enumerate(suggested, behind_denials(saved) + 1)}
+        by_slot = {tuple(one.slot): one for one in self.tried if one.slot is not None}
+        then = Judge(together, now, [one.edit() for one in self.tried if one.is_grant])
+        refused = set(self.refused)
+        for step in steps(reader, self.before, budget):
+            judge.learn(step.calls)
+            then.learn(step.calls)
+            for call in step.calls:
+                if call.event_id in refused:
+                    self._note_refusal(call.tool, call.about, judge.managed)
+                    self.refused_calls += judge.ruling(call).decision not in {ALLOW, DENY}
+                    continue
+                _credit(call, judge, then, by_rule, by_slot)
+            self.before = step.floor
+        if not self.before:
+            self.phase, self.before = ANSWERS, BIGGEST_ID
+
+    def _note_refusal(self, tool: str, about: str, managed: ManagedServers) -> None:
+        for one in self.tried:
+            one.refused += one.fits(tool, about, managed)
+
+    def _hear(self, reader: Reader, managed: ManagedServers, budget: Budget) -> None:
+        """Count what people said of calls that the suggestions fit."""
+        while True:
+            floor = reader.answers_floor(self.before)
+            for answer in reader.answers(self.before, floor):
+                self._count(answer, managed)
+            self.before = floor
+            if not floor:
+                self._choose()
+                return
+            if budget.is_spent:
+                return
+
+    def _count(self, answer: Answer, managed: ManagedServers) -> None:
+        if not answer.allowed:
+            self._note_refusal(answer.tool, answer.about, managed)
+            return
+        for one in self.tried:
+            one.approved += one.is_for(answer.agent) and one.fits(answer.tool, answer.about, managed)
+
+    def _choose(self) -> None:
+        """Keep as few of what is sound as reach the goal, the most useful first."""
+        sound = [one for one in self.tried if one.is_sound and one.tool not in self.overlooked]
+        sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern))
+        self.openable = sum(one.closed for one in sound)
+        chosen: list[Suggestion] = []
+        while sound and self.coverage(chosen) < GOAL:
+            chosen.append(sound.pop(0))
+        self.tried, self.phase = chosen, DONE
+
+    # --- what came of it ----------------------------------------------------------------------------------
+
+    @property
+    def asked(self) -> int:
+        """How many calls are to run unasked as far as possible: all but those that policy or a person refuses."""
+        return self.calls - self.denied - self.refused_calls + self.openable
+
+    def unasked(self, chosen: Sequence[Suggestion]) -> int:
+        """How many of them would have run unasked with these."""
+        return self.allowed + sum(one.calls for one in chosen)
+
+    def coverage(self, chosen: Sequence[Suggestion]) -> float:
+        """Which share of them that is, from 0 to 1."""
+        return self.unasked(chosen) / self.asked if self.asked else 1.0
+
+
+def _place_of(call: RecordedCall, managed: ManagedServers) -> tuple[str | None, Shape]:
+    """Return the name of the group that a call belongs to, None for a call that is like no others."""
+    places = managed.places(call.tool)
+    if places:
+        server, tool = places[0]
+        return _packed("grant", call.tool, call.agent, server, tool), Shape("any")
+    if not _NAMES_ONE.fullmatch(call.tool):
+        return None, Shape("")
+    shape = shape_of(call.field, call.about)
+    if shape.key:
+        return _packed("rule", call.tool, shape.key), shape
+    if len(call.about) > LONGEST_EXACT or "\n" in call.about or MASK in call.about:
+        return None, shape
+    return _packed("exact", call.tool, call.about), Shape("")
+
+
+def _packed(*parts: str) -> str:
+    return "\x1f".join(part.replace("\x1f", " ") for part in parts)
+
+
+def _suggestions(
+    groups: dict[str, Group], refusals: Iterable[tuple[str, str]], judge: Judge
+) -> list[Suggestion]:
+    """Return what follows from the largest groups, narrowest first choice, without what fits a refused call."""
+    refused: dict[str, list[str]] = {}
+    for tool, about in refusals:
+        refused.setdefault(tool, []).append(about)
+    found: list[Suggestion] = []
+    for key, group in sorted(groups.items(), key=lambda item: (-item[1].calls, item[0])):
+        if group.calls < FEWEST or len(found) >= MOST_TRIED:
+            break
+        for one in _candidates(key, group, judge.managed.strict):
+            if _can_be_saved(one) and not any(
+                one.fits(tool, about, judge.managed) for tool, texts in refused.items() for about in texts
+            ):
+                found.append(one)
+                break
+    return found
+
+
+def _can_be_saved(one: Suggestion) -> bool:
+    try:
+        tool_rules.check(one.rule(1))
+    except Invalid:
+        return False
+    return True
+
+
+def _candidates(key: str, group: Group, is_strict: bool) -> Iterable[Suggestion]:
+    """Yield what a group may suggest, the first that nobody refused counts.
+
+    `is_strict`: unregistered servers are denied already (policy.managed).
+    """
+    kind, tool, *rest = key.split("\x1f")
+    if kind == "grant":
+        agent, server, name = rest
+        yield Suggestion(
+            tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES
+        )
+        return
+    agents = sorted(group.agents)
+    if kind == "exact":
+        yield Suggestion(tool, escaped(rest[0]), agents, loosely=WORD_FOR_WORD)
+        return
+    texts = sorted(group.texts.items(), key=lambda item: (-item[1], item[0]))
+    exact = [
+        Suggestion(tool, escaped(text), agents, loosely=WORD_FOR_WORD)
+        for text, times in texts
+        if times >= FEWEST and "\n" not in text and rest[0] != "any"
+    ]
+    if exact and texts[0][1] >= EXACTLY * group.calls:
+        yield exact[0]
+    shape = Shape(rest[0], group.parts)
+    pattern = pattern_of(shape)
+    if pattern is not None:
+        yield Suggestion(tool, pattern, agents, loosely=loosely(shape))
+    yield from exact
+
+
+def _credit(
+    call: RecordedCall,
+    judge: Judge,
+    then: Judge,
+    by_rule: dict[str, Suggestion],
+    by_slot: dict[tuple[str, ...], Suggestion],
+) -> None:
+    """Count a call for the suggestion that would have let it run."""
+    before = judge.ruling(call)
+    if before.decision == ALLOW:
+        return
+    after = then.ruling(call)
+    if after.decision != ALLOW:
+        return
+    found = by_rule.get(after.by)
+    verdict = then.verdict(call)
+    if found is None and verdict is not None and verdict.grant is not None:
+        grant = verdict.grant
+        found = by_slot.get((grant.agent_id, grant.server_id, grant.tool_name or ""))
+    if found is not None:
+        found.closed += before.decision == DENY
+        found.asked += before.decision == ASK
+        found.count(call, before.decision, before.by)
+
+
+def refused_meanwhile(one: Suggestion, reader: Reader, managed: ManagedServers) -> Answer | None:
+    """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""
+    before = BIGGEST_ID
+    while before:
+        floor = reader.answers_floor(before)
+        for answer in reader.answers(before, floor):
+            if not answer.allowed and one.fits(answer.tool, answer.about, managed):
+                return answer
+        before = floor
+    return None

@@ -1,0 +1,43 @@
+"""A coding agent's tool call that somebody is asked about, as dialects hand it to the actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A call that is asked about. `asks` is the hook that does, `since_us` when it was received.
+
+    `program` is the agent that asks (agent_programs.AGENTS). It asks its own person, too, where it `is_prompted`,
+    and would run an edited input where it `is_editable`. `about` is the call in one text (its
+    command, path or address), `target` that text where the input alone does not show it first, `described` what the
+    agent says of it; `folder` and `host` say where it would run; `call_id` and `event_id` name the call's beginning
+    where it is known. `offered` are the rules that could be made to stand ("always allow"), `details` what else a
+    reader may want to know.
+    """
+
+    asks: str
+    session_id: str
+    agent_id: str | None
+    since_us: int
+    tool: str
+    tool_input: dict[str, Any] | None
+    about: str
+    program: str
+    is_prompted: bool = False
+    is_editable: bool = False
+    described: str | None = None
+    subagent: str | None = None
+    target: str | None = None
+    call_id: str | None = None
+    event_id: int | None = None
+    folder: str | None = None
+    host: str | None = None
+    offered: tuple[dict[str, Any], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Settled = dict[str, Any]

@@ -1,0 +1,250 @@
+"""What the rules say of a tool call, together with the MCP grants. Only reads; the door enforces, the page tries out.
+
+Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
+no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
+line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
+(`\\n`, `(?s)`) fits a text of several.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from coordinator.errors import Invalid
+from coordinator.models import ToolRule
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy import access, managed
+from coordinator.policy.access import UNKNOWN_SERVER, Policy, Verdict
+from coordinator.policy.managed import ManagedServers
+
+ALLOW, DENY, ASK, OBSERVE = (word.value for word in RuleVerdict)
+STRICTEST_FIRST = (DENY, ASK, ALLOW, OBSERVE)
+LONGEST_PATTERN = 2_000
+MOST_RULES = 200
+LONGEST_WAIT = 6 * 3600  # seconds
+_SPEAKS_OF_LINES = re.compile(r"\\n|\(\?[a-zA-Z]*s")  # `\n` or the flag `s`
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1."""
+
+    number: int
+    tool: str
+    verdict: str
+    pattern: str = ""
+    agents: tuple[str, ...] | None = None
+    reason: str = ""
+    wait_seconds: int | None = None
+    deny_at_deadline: bool = False
+
+    def fits(self, tool: str, text: str, agent_id: str | None) -> bool:
+        """Say whether the rule matches this call."""
+        if self.agents is not None and agent_id not in self.agents:
+            return False
+        return self.names(tool) and (not self.pattern or self._matches(text))
+
+    def names(self, tool: str) -> bool:
+        """Say whether the rule names this tool."""
+        return _names(self.tool, tool)
+
+    def may_fit(self, call: PartialCall) -> bool:
+        """Say whether the rule may match a call of which not everything is known."""
+        if self.agents is not None and call.agent_known and call.agent_id not in self.agents:
+            return False
+        if call.tool is not None and not self.names(call.tool):
+            return False
+        return call.text is None or not self.pattern or self._matches(call.text)
+
+    def _matches(self, text: str) -> bool:
+        whole = self.verdict == ALLOW
+        if whole and "\n" in text and not _SPEAKS_OF_LINES.search(self.pattern):
+            return False  # `ls [^;]*` is written for one line, and would match a command on the next
+        found = compiled(self.pattern, whole)
+        return bool(found.fullmatch(text) if whole else found.search(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing."""
+
+    decision: str
+    reason: str = ""
+    by: str = ""
+    wait_seconds: int | None = None
+    deny_at_deadline: bool = False
+
+
+NO_OPINION = Ruling(OBSERVE)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCall:
+    """A call as far as it could be read: `tool` and `text` are None where they could not.
+
+    `agent_id` counts only where it is known who calls.
+    """
+
+    tool: str | None = None
+    text: str | None = None
+    agent_id: str | None = None
+    agent_known: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self.tool is not None and self.text is not None and self.agent_known
+
+
+def check(rule: Rule) -> None:
+    """Raise Invalid, in words for the person who wrote it, for a rule that could not be followed."""
+    if not rule.tool.strip():
+        raise Invalid(f"Rule {rule.number} names no tool. `*` means every tool.")
+    if rule.verdict not in RuleVerdict.values:
+        raise Invalid(f"Rule {rule.number}: {rule.verdict!r} is not a verdict.")
+    if len(rule.pattern) > LONGEST_PATTERN:
+        raise Invalid(f"Rule {rule.number}: a pattern may have at most {LONGEST_PATTERN} characters.")
+    if rule.wait_seconds is not None and not 0 < rule.wait_seconds <= LONGEST_WAIT:
+        raise Invalid(f"Rule {rule.number}: a person can be asked for 1 to {LONGEST_WAIT} seconds.")
+    try:
+        compiled(rule.pattern, rule.verdict == ALLOW)
+    except re2.error as problem:
+        words = problem.args[0] if problem.args else problem
+        words = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+        raise Invalid(
+            f"Rule {rule.number}: the pattern cannot be read ({words}). Look-around and back-references do not work."
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str, whole: bool) -> Any:
+    """Return the pattern ready to match. Raises re2.error. `.` stays within a line where the whole must match."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 4 << 20
+    options.dot_nl = not whole
+    return re2.compile(pattern, options)
+
+
+@lru_cache(maxsize=1024)
+def _tool_names(names: str) -> re.Pattern[str]:
+    wanted = [name.strip() for name in re.split(r"[|,]", names) if name.strip()]
+    return re.compile("|".join(fnmatch.translate(re.sub(r"\*+", "*", name)) for name in wanted) or r"(?!)")
+
+
+def _names(names: str, tool: str) -> bool:
+    return _tool_names(names).match(tool) is not None
+
+
+def saved() -> tuple[Rule, ...]:
+    rows = ToolRule.objects.order_by("position", "id")
+    return tuple(rule_of(row, number) for number, row in enumerate(rows, 1))
+
+
+def rule_of(row: ToolRule, number: int) -> Rule:
+    """Return one saved rule as it decides. Agents that cannot be read are nobody's."""
+    agents = row.agents
+    if agents is not None:
+        agents = tuple(str(one) for one in agents) if isinstance(agents, list) else ()
+    return Rule(
+        number, row.tool, row.verdict, row.pattern, agents, row.reason, row.wait_seconds, row.deny_at_deadline
+    )
+
+
+def version(rules: Iterable[Rule]) -> str:
+    """Return a short text that two lists of rules share exactly when they are the same."""
+    packed = json.dumps([[getattr(rule, name) for name in Rule.__slots__] for rule in rules])
+    return hashlib.sha256(packed.encode()).hexdigest()[:16]
+
+
+def by_rules(rules: Sequence[Rule], tool: str, text: str, agent_id: str | None) -> Ruling:
+    """Return what the first rule that fits says; no opinion where none does."""
+    for rule in rules:
+        try:
+            fits = rule.fits(tool, text, agent_id)
+        except re2.error:
+            return _unreadable(rule)
+        if fits:
+            return _ruling_of(rule)
+    return NO_OPINION
+
+
+def _unreadable(rule: Rule) -> Ruling:
+    """What another program wrote so that it cannot be read is asked."""
+    return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}")
+
+
+def _ruling_of(rule: Rule) -> Ruling:
+    if rule.verdict not in RuleVerdict.values:
+        return _unreadable(rule)
+    words = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
+    return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline)
+
+
+def strictest_possible(rules: Sequence[Rule], call: PartialCall) -> Ruling:
+    """Return the strictest that the rules may say of a call of which not all is known."""
+    worst = NO_OPINION
+    for rule in rules:
+        try:
+            fits = rule.may_fit(call)
+        except re2.error:
+            return stricter(worst, _unreadable(rule))
+        if fits:
+            worst = stricter(worst, _ruling_of(rule))
+            if call.is_whole:
+                break  # of the rules that fit, the first decides
+    return worst
+
+
+def by_access(verdict: Verdict) -> Ruling:
+    """Return what the grants say of an MCP tool. Only a grant allows."""
+    if verdict.source == UNKNOWN_SERVER:
+        return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
+    by = f"grant {verdict.grant.id}" if verdict.grant else f"default policy of {verdict.server_id}"
+    if not verdict.allowed:
+        return Ruling(DENY, verdict.reason, by)
+    return Ruling(ALLOW, verdict.reason, by) if verdict.grant else NO_OPINION
+
+
+def stricter(one: Ruling, other: Ruling) -> Ruling:
+    """Return the ruling that lets less happen; of two that ask, one that denies at the deadline."""
+    return min(one, other, key=_leniency)
+
+
+def _leniency(ruling: Ruling) -> tuple[int, bool]:
+    return STRICTEST_FIRST.index(ruling.decision), not ruling.deny_at_deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The registered MCP servers, and the grants that apply to some calls."""
+
+    managed: ManagedServers
+    policy: Policy
+
+    def verdict(self, tool: str, agent_id: str, now: datetime) -> Verdict | None:
+        """Return what the grants say of a call, or None where they say nothing."""
+        return self.managed.verdict(self.policy, tool, agent_id, now)
+
+
+def grants_for(calls: Iterable[tuple[str, str]], now: datetime) -> Grants:
+    """Return the grants for these tools and agents, in one query."""
+    servers_managed = managed.load(now)
+    named = [(agent_id, servers_managed.places(tool)) for tool, agent_id in calls]
+    servers = {server for _, places in named for server, _ in places}
+    agents = {agent_id for agent_id, places in named if places}
+    return Grants(servers_managed, access.load(agents, servers, now) if servers else Policy())
+
+
+def together(ruling: Ruling, verdict: Verdict | None) -> Ruling:
+    """Return the stricter of what the rules and the grants say, as the door does."""
+    return stricter(ruling, by_access(verdict) if verdict else NO_OPINION)

@@ -1,0 +1,205 @@
+"""Reading blueprints: as written, or resolved with their capabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from coordinator.errors import Invalid
+from coordinator.identity.keys import KeyIdentity
+from coordinator.models import Blueprint, Capability, Runner
+from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
+from coordinator.secrets import masked_servers
+from coordinator.secrets.masking import without_secrets
+
+PROMPT_SEPARATOR = "\n\n---\n\n"
+
+
+def plain_moment(value: Any) -> str:
+    """Return an instant as blueprints show it: UTC without a zone, as their readers have always got it."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat()
+    return str(value)
+
+
+def blueprint_shape(blueprint: Blueprint) -> dict[str, Any]:
+    """Return a blueprint as written, without the fields it does not have."""
+    fields = {
+        "name": blueprint.name,
+        "description": blueprint.description,
+        "system_prompt": blueprint.system_prompt,
+        "mcp_servers": blueprint.mcp_servers,
+        "type": blueprint.type or AUTONOMOUS,
+        "parameters_schema": blueprint.parameters_schema,
+        "skills": blueprint.skills,
+        "tags": blueprint.tags,
+        "capabilities": blueprint.capabilities,
+        "demands": blueprint.demands,
+        "status": blueprint.status,
+        "created_at": plain_moment(blueprint.created_at),
+        "modified_at": plain_moment(blueprint.modified_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
+    """Return a blueprint with its capabilities' texts and MCP servers joined in.
+
+    Raises Invalid where a capability is missing or two parts bring an MCP server of the same name.
+    """
+    shape = blueprint_shape(blueprint)
+    names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
+    if not names:
+        return shape
+    capabilities = _capabilities(names)
+    prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
+    servers = _merged_servers(blueprint, capabilities)
+    resolved = {
+        **shape,
+        "system_prompt": PROMPT_SEPARATOR.join(prompt for prompt in prompts if prompt) or None,
+        "mcp_servers": servers or None,
+    }
+    # In the order of the fields, which a blueprint that gains one must keep.
+    order = ["name", "description", "system_prompt", "mcp_servers", *shape]
+    return {name: resolved[name] for name in dict.fromkeys(order) if resolved[name] is not None}
+
+
+def visible_to_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str, Any]:
+    """Return a blueprint or capability as a key may read it: whole for those that run or edit it, else masked."""
+    if key.scopes & {"operator", "runner"}:
+        return shape
+    told: dict[str, Any] = without_secrets(shape)
+    return {**told, "mcp_servers": masked_servers(shape["mcp_servers"])} if "mcp_servers" in shape else told
+
+
+def resolved_or_none(name: str | None) -> dict[str, Any] | None:
+    """Return the resolved blueprint of that name, or None where there is none or it cannot be resolved."""
+    blueprint = Blueprint.objects.filter(pk=name).first() if name else None
+    if blueprint is None:
+        brought = brought_agent(name)
+        return brought.shape() if brought else None
+    try:
+        return resolved_shape(blueprint)
+    except Invalid:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtAgent:
+    """A procedural agent that a runner brought when it registered: there as long as the runner is."""
+
+    runner: Runner
+    told: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.told["name"])
+
+    @property
+    def parameters_schema(self) -> dict[str, Any]:
+        """What it takes; anything, where its runner does not say it in a way that can be read."""
+        told = self.told.get("parameters_schema")
+        return told if isinstance(told, dict) else {"type": "object"}
+
+    def demands(self) -> dict[str, Any]:
+        """Only its own runner has it."""
+        return {
+            "hostname": self.runner.hostname,
+            "project_dir": self.runner.project_dir,
+            "executor_profile": self.runner.executor_profile,
+            "executor_type": PROCEDURAL,
+        }
+
+    def shape(self) -> dict[str, Any]:
+        """Return it as clients know blueprints, with its command and its runner. It has no times of its own."""
+        return {
+            "name": self.name,
+            "description": str(self.told.get("description") or ""),
+            "type": PROCEDURAL,
+            "parameters_schema": self.parameters_schema,
+            "tags": [],
+            "capabilities": [],
+            "status": "active",
+            "created_at": "",
+            "modified_at": "",
+            "command": str(self.told.get("command") or ""),
+            "runner_id": self.runner.runner_id,
+        }
+
+
+def brought_agents() -> list[BroughtAgent]:
+    """Return the procedural agents of all runners by name; of several of one name, the first runner's."""
+    found: dict[str, BroughtAgent] = {}
+    for runner in Runner.objects.filter(deregistered_at__isnull=True).order_by("registered_at", "runner_id"):
+        if runner.executor_type == PROCEDURAL:
+            for told in runner.agents:
+                found.setdefault(told["name"], BroughtAgent(runner, told))
+    return sorted(found.values(), key=lambda agent: agent.name)
+
+
+def brought_agent(name: str | None) -> BroughtAgent | None:
+    """Return the procedural agent of that name, or None."""
+    return next((agent for agent in brought_agents() if agent.name == name), None) if name else None
+
+
+def _capabilities(names: list[str]) -> list[Capability]:
+    found = Capability.objects.in_bulk(names)
+    for name in names:
+        if name not in found:
+            raise Invalid(f"Capability resolution failed: {name} not found")
+    return [found[name] for name in names]
+
+
+def _merged_servers(blueprint: Blueprint, capabilities: list[Capability]) -> dict[str, Any]:
+    """Capabilities' servers come first; a name may come from one part only."""
+    merged: dict[str, Any] = {}
+    brought_by: dict[str, str] = {}
+    parts = [(f"capability {one.name}", one.mcp_servers) for one in capabilities]
+    for part, servers in [*parts, (f"agent {blueprint.name}", blueprint.mcp_servers)]:
+        for name, server in (servers or {}).items():
+            if name in merged:
+                raise Invalid(f"MCP server name conflict: '{name}' comes from {brought_by[name]} and {part}")
+            merged[name], brought_by[name] = server, part
+    return merged
+
+
+def capability_type(capability: Capability) -> str:
+    """Return what it was made as, or what it has: `script`, `mcp` or `text`."""
+    if capability.type:
+        return capability.type
+    if capability.script:
+        return "script"
+    return "mcp" if capability.mcp_servers and not capability.text else "text"
+
+
+def capability_shape(capability: Capability) -> dict[str, Any]:
+    """Return a capability, without the fields it does not have."""
+    fields = {
+        "name": capability.name,
+        "description": capability.description,
+        "type": capability_type(capability),
+        "text": capability.text,
+        "script": capability.script,
+        "mcp_servers": capability.mcp_servers,
+        "created_at": plain_moment(capability.created_at),
+        "modified_at": plain_moment(capability.modified_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def capability_summary(capability: Capability) -> dict[str, Any]:
+    """Return a capability as lists show it."""
+    servers = capability.mcp_servers or {}
+    return {
+        "name": capability.name,
+        "description": capability.description,
+        "type": capability_type(capability),
+        "has_script": bool(capability.script),
+        "script_name": capability.script or None,
+        "has_text": bool(capability.text),
+        "has_mcp": bool(servers),
+        "mcp_server_names": list(servers),
+        "created_at": plain_moment(capability.created_at),
+        "modified_at": plain_moment(capability.modified_at),
+    }

@@ -1,0 +1,13 @@
+"""Runs work on foreign data in a process of its own, with limits of time and memory.
+
+A decoder or a lexer may hang, eat all memory or be broken into. Here it does so in a child process that has no
+environment, no files of ours and no network, and whose end costs nothing but one answer. Bytes go in and come out
+through one socket. `process.Sandbox` is this side, `child.main` the other; `frames` is what they speak.
+"""
+
+from __future__ import annotations
+
+from coordinator.sandbox.limits import Limits
+from coordinator.sandbox.process import Answer, JobFailed, LimitsExceeded, Overloaded, Sandbox, SandboxError
+
+__all__ = ["Answer", "JobFailed", "Limits", "LimitsExceeded", "Overloaded", "Sandbox", "SandboxError"]

@@ -1,0 +1,56 @@
+"""What both sides of a sandbox say: a frame is a JSON object (`facts`) and bytes (`body`), each with its length."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+Frame = tuple[dict[str, Any], bytes]
+_LENGTHS = struct.Struct(">II")
+MOST_FACTS = 1_000_000
+
+
+class BrokenFrame(Exception):
+    """The other side ended within a frame, or said what is none."""
+
+
+def packed(facts: dict[str, Any], body: bytes = b"") -> bytes:
+    """Return a frame as bytes."""
+    head = json.dumps(facts).encode()
+    return _LENGTHS.pack(len(head), len(body)) + head + body
+
+
+def read(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
+    """Read a frame with `receive(up_to)`, or return None where the other side has closed.
+
+    `most` is the longest body, in bytes. Raises BrokenFrame.
+    """
+    head = _exactly(receive, _LENGTHS.size)
+    if not head:
+        return None
+    of_facts, of_body = _LENGTHS.unpack(head)
+    if of_facts > MOST_FACTS or of_body > most:
+        raise BrokenFrame("too long")
+    facts, body = _exactly(receive, of_facts), _exactly(receive, of_body)
+    try:
+        decoded = json.loads(facts)
+    except ValueError:
+        raise BrokenFrame("not JSON") from None
+    if len(body) != of_body or not isinstance(decoded, dict):
+        raise BrokenFrame("cut short")
+    return decoded, body
+
+
+def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
+    """Return `count` bytes, or nothing where the other side has closed at the beginning."""
+    pieces = bytearray()
+    while len(pieces) < count:
+        piece = receive(min(count - len(pieces), 1 << 20))
+        if not piece:
+            if pieces:
+                raise BrokenFrame("cut short")
+            break
+        pieces += piece
+    return bytes(pieces)

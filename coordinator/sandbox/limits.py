@@ -1,0 +1,112 @@
+"""What a child process may use. Set by the child on itself before it reads the first job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from coordinator.sandbox.system_calls import refuse_all_but_computing
+
+NOBODY = 65534  # the user and group that own nothing, on every system that has them
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one child process.
+
+    `cpu_seconds` and `wall_seconds` are for each job; the kernel ends the process at either. `memory_bytes` is all
+    address space. With `fork_each` every job has a process of its own, so that nothing is left of one when the next
+    begins.
+    """
+
+    cpu_seconds: float
+    wall_seconds: float
+    memory_bytes: int
+    fork_each: bool = False
+
+
+class OutOfTime(BaseException):
+    """The time that `within` gave is used up. No `except Exception` of a library swallows it."""
+
+
+def confine(limits: Limits) -> None:
+    """Give up what this process does not need. What the system does not know is left out."""
+    os.nice(5)  # pages go first
+    _drop_privileges()
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_AS, limits.memory_bytes)
+    _limit(resource.RLIMIT_NOFILE, _highest_open_file() + 1)
+    if not limits.fork_each:
+        isolate(reading=True)
+
+
+def isolate(*, reading: bool) -> None:
+    """Start nothing and reach nothing outside this process from here on; read the next job only if `reading`."""
+    _limit(resource.RLIMIT_NPROC, 0)
+    refuse_all_but_computing(reading=reading)
+
+
+def _drop_privileges() -> None:
+    if os.getuid() == 0:
+        with contextlib.suppress(OSError):  # a container may know of no other user
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+
+
+def _limit(which: int, value: int) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(which, (value, value))
+
+
+def _highest_open_file() -> int:
+    """Return the highest open descriptor: the limit is one above it."""
+    return max(number for number in range(256) if _is_open(number))
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def job_timers(limits: Limits) -> Iterator[None]:
+    """Have the kernel end this process when the block takes too long: these signals are not caught."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
+    signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def within(cpu_seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the block after so much processor time, or sooner where an outer block has less left.
+
+    Python code and its regular expressions are interrupted; what is not, `job_timers` ends.
+    """
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGPROF, stop)
+    outer = signal.setitimer(signal.ITIMER_PROF, 0)[0]
+    given = min(cpu_seconds, outer) if outer else cpu_seconds
+    signal.setitimer(signal.ITIMER_PROF, given)
+    try:
+        yield
+    finally:
+        used = given - signal.setitimer(signal.ITIMER_PROF, 0)[0]
+        if outer:
+            signal.setitimer(signal.ITIMER_PROF, max(outer - used, 0.001))

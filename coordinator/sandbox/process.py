@@ -1,0 +1,219 @@
+"""The server's side of a sandbox: starts the child, hands it jobs one after the other, ends one that is late.
+
+Each server process has its own child, started when it is first needed and again after it ended. One thread talks
+to it; whoever wants an answer waits for a future, as long as it has time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coordinator.sandbox import frames
+from coordinator.sandbox.limits import Limits
+
+log = logging.getLogger(__name__)
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 20.0  # what a machine under load may take to start Python and import a few libraries
+REST_SECONDS = 5.0  # between two attempts to start a child that cannot be started
+MOST_ANSWER = 16 * 1024 * 1024  # bytes
+_BOOT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from coordinator.sandbox.child import main
+from coordinator.sandbox.limits import Limits
+import json
+main(sys.argv[2], Limits(**json.loads(sys.argv[3])))
+"""
+
+
+class SandboxError(Exception):
+    """There is no answer."""
+
+
+class LimitsExceeded(SandboxError):
+    """The job used up its time or memory. It would do so again."""
+
+
+class JobFailed(SandboxError):
+    """The job could not do anything with its data, or ended its process."""
+
+
+class Overloaded(SandboxError):
+    """Too many jobs wait, or the child cannot be started. It may work later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    facts: dict[str, Any]
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Job:
+    data: bytes
+    ticket: str  # the answer must bear it: a child that says more than it was asked answers no later job
+    future: Future[Answer]
+
+
+class Sandbox:
+    """A child process that does the jobs of the module `module` within `limits`; see child.py."""
+
+    def __init__(self, module: str, limits: Limits, *, most_waiting: int = 64) -> None:
+        self.module = module
+        self.limits = limits
+        self.most_waiting = most_waiting
+        self._lock = threading.Lock()
+        self._owner = 0  # the process whose thread and child these are; a fork has neither
+        self._jobs: queue.Queue[_Job] = queue.Queue()
+        self._child: _Child | None = None
+        self._resting_until = 0.0
+
+    def submit(self, job: str, body: bytes = b"", **facts: Any) -> Future[Answer]:
+        """Hand in a job. The future raises Slow, Failed or Full; so does this where too many wait already."""
+        with self._lock:
+            if self._owner != os.getpid():
+                self._begin()
+            if self._jobs.qsize() >= self.most_waiting:
+                raise Overloaded("Too many jobs wait.")
+            future: Future[Answer] = Future()
+            ticket = secrets.token_hex(16)
+            self._jobs.put(_Job(frames.packed({**facts, "job": job, "ticket": ticket}, body), ticket, future))
+            return future
+
+    def run(self, job: str, body: bytes = b"", **facts: Any) -> Answer:
+        """Hand in a job and wait for it, however many are before it. Raises Slow, Failed or Full."""
+        return self.submit(job, body, **facts).result()
+
+    @property
+    def child_pid(self) -> int | None:
+        return self._child.process.pid if self._child else None
+
+    def close(self) -> None:
+        """End the child. A later job starts another."""
+        self._end()
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
+        self._jobs = queue.Queue()
+        self._child = None
+        threading.Thread(target=self._serve, args=(self._jobs,), name=self.module, daemon=True).start()
+
+    def _serve(self, jobs: queue.Queue[_Job]) -> None:
+        while True:
+            job = jobs.get()
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                job.future.set_result(self._done(job))
+            except SandboxError as problem:
+                job.future.set_exception(problem)
+            except Exception as problem:  # nobody may wait for ever, whatever went wrong
+                log.exception("The sandbox %s is broken", self.module)
+                self._end()
+                job.future.set_exception(JobFailed(str(problem)))
+
+    def _done(self, job: _Job) -> Answer:
+        child = self._child or self._start()
+        try:
+            frame = child.exchange(job.data, self.limits.wall_seconds + 1)
+        except TimeoutError:
+            self._end()
+            raise LimitsExceeded("The job did not end in time.") from None
+        except (OSError, frames.BrokenFrame):
+            frame = None
+        if frame is None:  # most likely the kernel ended it at one of its limits
+            self._end()
+            raise LimitsExceeded("The job ended its process.")
+        facts, body = frame
+        if facts.pop("ticket", None) != job.ticket:
+            self._end()
+            raise Overloaded("The child answered another job.")
+        status = facts.pop("status", None)
+        if status == "done":
+            return Answer(facts, body)
+        raise (LimitsExceeded if status == "over" else JobFailed)(str(facts.get("detail", status)))
+
+    def _start(self) -> _Child:
+        if time.monotonic() < self._resting_until:
+            raise Overloaded("The sandbox could not be started a moment ago.")
+        try:
+            self._child = _Child(self.module, self.limits)
+        except (OSError, frames.BrokenFrame) as problem:
+            self._resting_until = time.monotonic() + REST_SECONDS
+            log.error("The sandbox %s cannot be started: %s", self.module, problem)
+            raise Overloaded("The sandbox cannot be started.") from None
+        return self._child
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
+class _Child:
+    """One running child process and the socket to it."""
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 # our own interpreter and module
+                [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, _as_json(limits)],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        try:
+            ready = self._receive(time.monotonic() + START_SECONDS)
+        except OSError:
+            self.kill()
+            raise
+        if ready is None:
+            self.kill()
+            raise frames.BrokenFrame(f"it ended at once with status {self.process.returncode}")
+
+    def exchange(self, data: bytes, seconds: float) -> frames.Frame | None:
+        """Send a job and return its answer, or None where the child ended.
+
+        Raises TimeoutError, OSError and BrokenFrame.
+        """
+        deadline = time.monotonic() + seconds
+        self.socket.settimeout(seconds)
+        self.socket.sendall(data)
+        return self._receive(deadline)
+
+    def _receive(self, deadline: float) -> frames.Frame | None:
+        def receive(up_to: int) -> bytes:
+            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
+            return self.socket.recv(up_to)
+
+        return frames.read(receive, most=MOST_ANSWER)
+
+    def kill(self) -> None:
+        """End the child and what it forked."""
+        self.socket.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _as_json(limits: Limits) -> str:
+    return json.dumps(asdict(limits))

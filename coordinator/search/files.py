@@ -1,0 +1,164 @@
+"""What agents did to a file: the calls that touched it, in all sessions, newest first.
+
+Which those are is noted by actions.search.touching, beside the index of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models.expressions import RawSQL
+
+from coordinator.engine.values import like_in_any_case
+from coordinator.models import Event
+from coordinator.search.paths import LONGEST
+
+MOST_FILES = 200  # that one question means
+PAGE = 30
+READ_UP_TO = 32_768  # characters of an input that are read to be shown
+_LARGE = ("tool_input", "tool_output", "content", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A path that some call named."""
+
+    id: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A call that touched a file. `tool_input` is its beginning, as stored; `failed` where its end has an error."""
+
+    event: Event
+    path: str
+    tool_input: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """A page of calls, newest first; `before` is where the next page begins, if there is one."""
+
+    touches: list[Touch]
+    before: int | None
+
+
+def named(text: str) -> list[File]:
+    """Return the files that somebody means: exactly this path, else those that end so, else those that have it in.
+
+    Upper and lower case are one except in the first. Of many, MOST_FILES, the shortest paths first.
+    """
+    text = text.strip()[:LONGEST]
+    if not text:
+        return []
+    exactly = _files("path = %s", [text])
+    if exactly:
+        return exactly
+    like = f"path {like_in_any_case()} %s ESCAPE '!'"
+    pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return _files(like, [f"%/{pattern.lstrip('/')}"]) or _files(like, [f"%{pattern}%"])
+
+
+def _files(where: str, parameters: list[str]) -> list[File]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT id, path FROM sbx_files WHERE {where} ORDER BY length(path), path LIMIT %s",  # noqa: S608
+            [*parameters, MOST_FILES],
+        )
+        return [File(*row) for row in cursor.fetchall()]
+
+
+def touches(
+    files: Sequence[File], *, tool: str = "", agent: str = "", before: int | None = None, limit: int = PAGE
+) -> Touches:
+    """Return the newest calls that touched one of these files."""
+    if not files:
+        return Touches([], None)
+    paths = {file.id: file.path for file in files}
+    found = _touched(list(paths), tool, agent, before, limit + 1)
+    rows = _rows([event_id for event_id, _ in found[:limit]])
+    shown = [
+        Touch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
+        for pk, file_id in found[:limit]
+        if pk in rows
+    ]
+    return Touches(shown, found[limit - 1][0] if len(found) > limit else None)
+
+
+def _touched(
+    files: list[int], tool: str, agent: str, before: int | None, limit: int
+) -> list[tuple[int, int]]:
+    """Return the newest calls, each once, with one of the files that it touched."""
+    joins, conditions, parameters = "", [f"t.file_id IN ({', '.join(['%s'] * len(files))})"], list[Any](files)
+    if before is not None:
+        conditions.append("t.event_id < %s")
+        parameters.append(before)
+    if tool or agent:
+        joins += " JOIN events e ON e.id = t.event_id"
+    if tool:
+        conditions.append("e.tool_name = %s")
+        parameters.append(tool)
+    if agent:
+        joins += " JOIN sessions s ON s.session_id = e.session_id"
+        conditions.append("s.agent_name = %s")
+        parameters.append(agent)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT t.event_id, min(t.file_id) FROM sbx_file_touches t{joins}"  # noqa: S608 # constants
+            f" WHERE {' AND '.join(conditions)} GROUP BY t.event_id ORDER BY t.event_id DESC LIMIT %s",
+            [*parameters, limit],
+        )
+        return list(cursor.fetchall())
+
+
+_FAILED = """
+events.error IS NOT NULL OR EXISTS (
+    SELECT 1 FROM event_context c JOIN event_context o ON o.session_id = c.session_id AND o.tool_use_id = c.tool_use_id
+    JOIN events x ON x.id = o.event_id WHERE c.event_id = events.id AND x.error IS NOT NULL
+)"""
+
+
+def _rows(ids: Sequence[int]) -> dict[int, Any]:
+    found: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
+    found = found.annotate(
+        beginning=RawSQL(f"substr(events.tool_input, 1, {READ_UP_TO})", []),  # noqa: S611 # constants
+        failed=RawSQL(_FAILED, []),  # noqa: S611
+    )
+    rows: dict[int, Any] = found.in_bulk()
+    return rows
+
+
+def sessions_touching(text: str) -> RawSQL:
+    """Return a query for the ids of the sessions that touched one of the files that somebody means."""
+    ids = [file.id for file in named(text)] or [-1]
+    touching = (
+        "SELECT e.session_id FROM sbx_file_touches t JOIN events e ON e.id = t.event_id WHERE t.file_id IN"
+    )
+    return RawSQL(f"{touching} ({', '.join(['%s'] * len(ids))})", ids)  # noqa: S611 # constants
+
+
+def sessions_calling(tool: str) -> RawSQL:
+    """Return a query for the ids of the sessions that called a tool."""
+    return RawSQL("SELECT session_id FROM sbx_session_tools WHERE tool = %s", [tool])
+
+
+def tools(most: int = 300) -> list[str]:
+    """Return the tools that sessions called, in order, at most so many."""
+    with connection.cursor() as cursor:
+        # From one to the next: DISTINCT would read the whole index.
+        cursor.execute(
+            """
+WITH RECURSIVE found (tool) AS (
+    SELECT min(tool) FROM sbx_session_tools
+    UNION ALL
+    SELECT (SELECT min(tool) FROM sbx_session_tools WHERE tool > found.tool) FROM found WHERE found.tool IS NOT NULL
+)
+SELECT tool FROM found WHERE tool IS NOT NULL LIMIT %s""",
+            [most],
+        )
+        return [row[0] for row in cursor.fetchall()]

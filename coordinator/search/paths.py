@@ -1,0 +1,72 @@
+"""Which files a call's input names: by the names that tools give their arguments, and in patches."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from coordinator.search.text import unescaped
+
+READ_UP_TO = 100_000  # characters of an input; of a longer one the beginning is read, where paths stand
+MOST_PATHS = 50  # of one call
+LONGEST = 1_000
+# Claude Code (file_path, notebook_path), the MCP filesystem server (path, paths, source, destination), and others.
+NAMES = (
+    "file_path", "notebook_path", "path", "paths", "filename", "target_file", "filePath", "absolute_path",
+    "source_path", "destination_path",
+)  # fmt: skip
+_PATCHES = ("patch", "input", "diff", "command")
+_IN_PATCH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_IN_CUT = re.compile(rf'"(?:{"|".join(NAMES)})"\s*:\s*"((?:[^"\\]|\\.){{1,{LONGEST}}})"')
+_CUT_LOOKED_AT = 2_000
+
+
+def paths_of(stored: str | None, directory: str | None) -> list[str]:
+    """Return the paths that a stored input names; relative ones are taken from the session's directory."""
+    if not stored:
+        return []
+    try:
+        given = json.loads(stored)
+    except (ValueError, RecursionError):
+        text = unescaped(stored)
+        named = [unescaped(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
+        return _tidy([*named, *_IN_PATCH.findall(text)], directory)
+    return _tidy(_named(given), directory)
+
+
+def _named(given: Any) -> Iterator[str]:
+    if isinstance(given, str):
+        yield from _IN_PATCH.findall(given)
+    if not isinstance(given, dict):
+        return
+    for name in NAMES:
+        values = given.get(name)
+        yield from (
+            value for value in (values if isinstance(values, list) else [values]) if isinstance(value, str)
+        )
+    for name in _PATCHES:
+        values = given.get(name)
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, str):
+                yield from _IN_PATCH.findall(value)
+
+
+def _tidy(named: Any, directory: str | None) -> list[str]:
+    paths = dict.fromkeys(_whole(path.strip(), directory) for path in named if _is_path(path.strip()))
+    return list(paths)[:MOST_PATHS]
+
+
+def _is_path(text: str) -> bool:
+    return (
+        0 < len(text) <= LONGEST and text.isprintable() and "://" not in text and text not in (".", "..", "/")
+    )
+
+
+def _whole(path: str, directory: str | None) -> str:
+    is_relative = not path.startswith(("/", "~", "\\", "$")) and path[1:2] != ":"
+    if is_relative and directory and directory.startswith("/") and directory.isprintable():
+        return posixpath.normpath(posixpath.join(directory, path))
+    return path

@@ -1,0 +1,75 @@
+"""Every text column of the database, and whether secrets in it are masked. A new column needs a row here.
+
+Before you write it, ask: can an agent, a runner or another program put its own words there? If so it is MASKED where
+the action writes it, unless somebody needs the words as they were: then say who, and mask them where they are shown.
+tests/secrets/test_columns.py holds this to the models, and sends secrets through the doors.
+"""
+
+from __future__ import annotations
+
+MASKED = "masked before it is stored"
+SHOWN_MASKED = (
+    "stored as it was said for whoever acts by it; masked on pages, exports and for keys that only read"
+)
+NAMES = "ids, names, words and times by which rows are found and joined: a mask would lose them"
+OURS = "written by Signalbox itself, or a digest"
+PEOPLE = "written by signed-in people or operators' keys, and acted on as it stands"
+CREDENTIAL = "a secret itself; masked wherever it is shown (coordinator.secrets)"
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "Agent": {NAMES: "id name default_engine_id status", PEOPLE: "description metadata required_capabilities",
+              OURS: "power_password_hash"},
+    "AgentPlugin": {NAMES: "plugin_id"},
+    "ApiKey": {NAMES: "name agent_id created_by", OURS: "prefix key_hash scopes"},
+    "AuditCheckpoint": {OURS: "note"},
+    "AuditDelivery": {OURS: "place error"},
+    "AuditKey": {OURS: "verifier"},
+    "AuditLog": {MASKED: "reason metadata", NAMES: "actor_id target_id permission", OURS: "event_type result trace_id"},
+    "Blueprint": {SHOWN_MASKED: "description system_prompt mcp_servers skills",
+                  NAMES: "name type tags capabilities demands parameters_schema status"},
+    "Callback": {MASKED: "text", NAMES: "child_run_id child_session_id parent_session_id delivered_run_id"},
+    "Capability": {SHOWN_MASKED: "description text mcp_servers", NAMES: "name type script"},
+    "Change": {NAMES: "topic key parent op"},
+    "ChatAttachment": {NAMES: "id filename mime_type storage_type disk_path"},
+    "ChatBranch": {NAMES: "parent_id"},
+    "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
+    "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
+    "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
+    "EventOrigin": {OURS: "key"},
+    "Grant": {NAMES: "entry_type agent_id server_id tool_name permission granted_by", PEOPLE: "justification metadata"},
+    "HeldRun": {OURS: "why"},
+    "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
+    "Lease": {OURS: "name holder"},
+    "LivingExecutor": {NAMES: "runner_id run_id"},
+    "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
+    "McpServerVariable": {NAMES: "name", CREDENTIAL: "value"},
+    "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
+                PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
+    "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
+    "ModelPrice": {NAMES: "model changed_by"},
+    "Notification": {NAMES: "request_id state", OURS: "outcome"},
+    "NotificationTarget": {NAMES: "person kind", CREDENTIAL: "address secret"},
+    "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
+                          NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by",
+                          OURS: "subject_key pending_key idempotency_key cover_key", PEOPLE: "revoke_reason seen_by"},
+    "PermissionRequest": {MASKED: "plugin_id permission_type target_resource justification metadata",
+                          NAMES: "request_id status approved_by"},
+    "PermissionVote": {NAMES: "voter validity scope", OURS: "judged", PEOPLE: "reason"},
+    "PluginConfig": {NAMES: "plugin_id config_key", CREDENTIAL: "config_value"},
+    "PluginData": {NAMES: "plugin_id key", CREDENTIAL: "value"},
+    "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
+    "ReadMark": {NAMES: "person agent_id message_id"},
+    "RevokedKey": {OURS: "key_hash"},
+    "Run": {SHOWN_MASKED: "prompt", MASKED: "error",  # the prompt of a run that has ended is masked, too
+            NAMES: "run_id type agent_name project_dir parent_session_id execution_mode demands status runner_id"},
+    "RunParameters": {SHOWN_MASKED: "parameters"},  # as the prompt
+    "Runner": {NAMES: "runner_id hostname project_dir executor_profile executor tags registered_by extra"},
+    "RuntimePlugin": {NAMES: "plugin_id script_name permissions created_by", PEOPLE: "description code_content"},
+    "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
+                NAMES: "session_id status agent_name executor_session_id executor_profile"},
+    "SessionTitle": {MASKED: "title", NAMES: "set_by", OURS: "source"},
+    "SessionWriter": {NAMES: "writer"},
+    "SetupToken": {OURS: "token_hash"},
+    "StopCommand": {NAMES: "runner_id run_id session_id"},
+    "ToolRule": {NAMES: "verdict agents changed_by", PEOPLE: "tool pattern reason"},
+}  # fmt: skip

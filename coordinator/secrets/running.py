@@ -1,0 +1,64 @@
+"""Whether what a mask hides would be decoded or run: then it is no secret that a person may take on trust."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import re2
+
+from coordinator.secrets.masking import MASK, masks_in
+
+# What makes something else of a text.
+_DECODES = re2.compile(
+    r"(?i)\bbase(?:16|32|58|64|nc)\b|\bb(?:16|32|64|85)(?:url)?_?dec|decodebytes|\batob\b|a2b_|unhexlify|fromhex|"
+    r"frombase64|decode64|unpack\b|buffer\.from|\bxxd\b|\buu(?:de|en)code\b|\bopenssl\b|\bgpg\b|certutil|"
+    r"\bg?(?:un)?zip\b|\bzcat\b|\bxz\b|\bbz(?:ip2|cat)\b|\brev\b|\btr\s|codecs|-enc(?:odedcommand)?\b|\bprintf\b|"
+    r"\becho\s+-[a-z]*e|\$'"
+)
+# What runs a text: an interpreter that reads its program from elsewhere or is given one, and words that run others.
+_SHELL = (
+    r"(?:(?:ba|z|da|k|c|tc|fi)?sh|pwsh|powershell|python[0-9.]*|perl|ruby|node|deno|bun|php|lua|tclsh|awk)"
+)
+_RUNS = re2.compile(
+    rf"(?i)\|[^|;&\n]{{0,60}}\b{_SHELL}\b|\b{_SHELL}\s+(?:-[a-z]+\s+){{0,4}}(?:-[a-z]*[ce]\b|<|/dev/stdin|/proc/)|"
+    r"\beval\b|\bexec\b|\bsource\b|(?:^|[;&|]\s*)\.\s+\S|invoke-expression|\biex\b|\bxargs\b|ld_preload|"
+    r"\bnew\s+function\b|\bsystem\s*\(|subprocess|child_process"
+)
+_MODULE = re2.compile(r"\bpython[0-9.]*\s+-m\s")  # it runs a module by its name, and no text
+_ASSIGNED = re2.compile(r"([A-Za-z_][A-Za-z0-9_]*)=[\"']?MASKED")
+MOST_NAMES = 20
+
+
+def runs_hidden(shown: Any) -> bool:
+    """Say whether a value of the masked input is decoded or run, as far as can be told; rather too often than not."""
+    if not masks_in(shown):
+        return False
+    return any(_acts(text) for text in _texts(shown))
+
+
+def _acts(text: str) -> bool:
+    plain = _MODULE.sub("module ", MASK.sub("MASKED", text))  # a mask's own words say nothing
+    if _DECODES.search(plain) or _RUNS.search(plain):
+        return True
+    names = {match.group(1) for match in _ASSIGNED.finditer(plain)}
+    return len(names) > MOST_NAMES or any(_expands(name, plain) for name in names)
+
+
+def _expands(name: str, text: str) -> bool:
+    """Say whether a variable that holds something hidden is cut, replaced, indirect, or stands where a command does."""
+    used = rf"\$\{{!|\$\{{{name}[#%/:^,@\[]|(?:^|[;&|(`\n]|\$\()\s*[\"']?\$\{{?{name}\b"
+    return re2.search(used, text) is not None
+
+
+def _texts(value: Any) -> list[str]:
+    found, waiting = [], [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+            found.append(" ".join(part for part in one if isinstance(part, str)))  # a command's words
+    return found

@@ -1,0 +1,106 @@
+"""What lists say of sessions beside their own columns, for a page of sessions at once and never row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
+
+from coordinator.lib import instants
+from coordinator.models import EventContext, PermissionContext, Session
+from coordinator.sessions import titles, usage
+from coordinator.sessions.usage import Usage
+
+EARLIEST = timedelta(days=1) // instants.MICROSECOND  # before a session was made, in microseconds
+
+
+@dataclass(slots=True)
+class SessionFacts:
+    """One session's numbers and its title; none where nobody has said anything yet."""
+
+    title: str = ""
+    events: int = 0
+    errors: int = 0
+    children: int = 0
+    waiting: int = 0
+    usage: Usage | None = None
+    first_us: int | None = None
+    last: datetime | None = field(default=None)
+
+
+def with_last_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+    """Add `last_us`: the instant of each session's latest event, read from the end of its timeline's index."""
+    latest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
+    dated: QuerySet[Any, Any] = sessions.annotate(last_us=Subquery(latest.values("instant_us")[:1]))
+    return dated
+
+
+def began_us(session: Session, first_us: int | None = None) -> int:
+    """Return when the session began, in microseconds: its earliest event, where that was told a little before it.
+
+    Clocks differ, and what an agent did before it first reached us is told later. What is dated long before is odd.
+    0 where nothing can be read. `first_us` is that event's instant, where it is known.
+    """
+    created = instants.to_us(session.created_at) if isinstance(session.created_at, datetime) else 0
+    if first_us is None:
+        in_order = EventContext.objects.filter(session_id=session.pk).order_by("instant_us", "event_id")
+        first_us = in_order.values_list("instant_us", flat=True).first()
+    return first_us if first_us is not None and created - EARLIEST <= first_us < created else created
+
+
+def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
+    """Return the facts of these sessions by id. The same few queries however many sessions there are."""
+    ids = list(session_ids)
+    facts = {session_id: SessionFacts() for session_id in ids}
+    for session_id, events, errors, children, first_us, last_us in _rows(NUMBERS, ids):
+        fact = facts[session_id]
+        fact.events, fact.errors, fact.children = events, errors, children
+        fact.first_us, fact.last = first_us, _moment(last_us)
+    asked = PermissionContext.objects.filter(session_id__in=ids, request__status="pending").order_by()
+    for session_id, waiting in asked.values_list("session_id").annotate(number=Count("*")):
+        facts[session_id].waiting = waiting
+    for session_id, spent in usage.of_sessions(ids).items():
+        facts[session_id].usage = spent
+    for session_id, title in titles.of(ids).items():
+        facts[session_id].title = title
+    return facts
+
+
+def masked_in(session_id: str) -> int:
+    """Return how many secrets were masked in the session's events; an index of those events alone says it."""
+    hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
+    return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
+
+
+def _moment(at_us: int | None) -> datetime | None:
+    try:
+        return None if at_us is None else instants.from_us(at_us)
+    except OverflowError:
+        return None
+
+
+# Each session by itself: of many at once PostgreSQL may think that they are most of the table, and read all of it.
+NUMBERS = """
+SELECT s.session_id,
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL),
+    (SELECT count(*) FROM sessions c WHERE c.parent_session_id = s.session_id),
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
+        ORDER BY c.instant_us, c.event_id LIMIT 1),
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
+        ORDER BY c.instant_us DESC, c.event_id DESC LIMIT 1)
+FROM sessions s WHERE s.session_id IN (%(ids)s)
+"""
+
+
+def _rows(statement: str, ids: list[str]) -> list[tuple[Any, ...]]:
+    """Return the rows of one of the statements above for these sessions."""
+    if not ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids))}, ids)
+        return list(cursor.fetchall())

@@ -1,0 +1,42 @@
+"""What coding agents report of their sessions, as dialects hand it to the actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coordinator.identity.keys import KeyIdentity
+
+TURN_END = "turn_end"
+SUBAGENT_END = "SubagentStop"
+
+
+# How the message begins that stands for a prompt of which telemetry told no more than that there was one.
+UNRECORDED_PROMPT = "(A prompt"
+
+
+class KnownSession(NamedTuple):
+    """A session of ours for one of an agent's, and whether it is told yet where that one runs."""
+
+    session_id: str
+    complete: bool
+
+
+class SessionLocation(NamedTuple):
+    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door)."""
+
+    project_dir: str | None = None
+    hostname: str | None = None
+    agent_name: str | None = None
+    profile: str | None = None
+    by: KeyIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePiece:
+    """One display of a message that is being written: `final` makes it whole."""
+
+    message_id: str
+    place: int
+    text: str
+    final: bool

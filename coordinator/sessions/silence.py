@@ -1,0 +1,66 @@
+"""Sessions of which nothing is heard. Nobody here runs them, so nobody here sees them die: a killed agent
+says no goodbye. After a while of silence a running session is called idle (a word for readers: its status stays), and
+after a long one it is ended (actions.silence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+
+from coordinator.lib import instants
+from coordinator.models import EventContext, PermissionContext, Run, Session
+from coordinator.sessions.agent_programs import AGENTS
+
+IDLE = "idle"
+OPEN_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
+# Who tells of sessions that nobody here runs: the sources of their events, and profiles that they go by.
+OBSERVED_SOURCES = (*AGENTS, "telemetry")
+
+
+def idle_ids(session_ids: Iterable[str], now: datetime) -> set[str]:
+    """Return those of the sessions that are running, driven by no run and silent for SIGNALBOX_SESSION_IDLE_AFTER."""
+    silent = timedelta(seconds=settings.SESSION_IDLE_AFTER)
+    asked = Session.objects.filter(pk__in=list(session_ids))
+    return {session.pk for session in _undriven(asked) if now - last_sign_of_life(session, now) >= silent}
+
+
+def due(now: datetime, session_id: str | None = None) -> list[str]:
+    """Return the sessions (or the one) of agents who tell by themselves that SIGNALBOX_SESSION_SILENT_AFTER ends.
+
+    One that waits for a person is not among them: it is we who have not answered.
+    """
+    silent = timedelta(seconds=settings.SESSION_SILENT_AFTER)
+    cutoff = instants.to_us(now - silent)
+    asked = PermissionContext.objects.filter(session_id=OuterRef("pk"), request__status="pending")
+    reported = Q(executor_profile__in=OBSERVED_SOURCES) | Q(last_source__in=OBSERVED_SOURCES)
+    quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
+    among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
+    found = _undriven(among).filter(reported, quiet, ~Exists(asked), executor_session_id__isnull=False)
+    return [session.pk for session in found[:1000] if now - last_sign_of_life(session, now) >= silent]
+
+
+def last_sign_of_life(session: Any, now: datetime) -> datetime:
+    """Return the session's last activity: its newest event, its start or its reopening.
+
+    `session` is one of those with `last_us`. `now` where no time of it can be read.
+    """
+    times = [at for at in (session.created_at, session.last_resumed_at) if isinstance(at, datetime)]
+    if session.last_us is not None:
+        times.append(instants.from_us(min(max(session.last_us, 0), instants.to_us(now))))
+    return max(times, default=now)
+
+
+def _undriven(sessions: QuerySet[Session]) -> QuerySet[Any, Any]:
+    """Return the running ones that no run drives, with the instant and the source of their newest event."""
+    newest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
+    driven = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN_RUNS)
+    running = sessions.filter(~Exists(driven), status=Session.Status.RUNNING)
+    dated: QuerySet[Any, Any] = running.annotate(
+        last_us=Subquery(newest.values("instant_us")[:1]), last_source=Subquery(newest.values("source")[:1])
+    )
+    return dated

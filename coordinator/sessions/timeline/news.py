@@ -1,0 +1,49 @@
+"""What arrived in a session since somebody last looked, by the feed's count, which skips nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Max, Min
+
+from coordinator.models import Change
+
+# Beyond this it is cheaper, and for the reader clearer, to load the end of the timeline afresh.
+MOST_CHANGES = 20_000
+MOST_EVENTS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineChanges:
+    """The events and permission requests that arrived, or changed, up to change `upto`.
+
+    With `too_many` set there is more, or more is forgotten, than can be shown one by one.
+    """
+
+    event_ids: list[int]
+    request_ids: list[int]
+    upto: int
+    too_many: bool = False
+
+
+def position() -> int:
+    """Return the number of the newest change. Read it before the rows it is to continue."""
+    return Change.objects.aggregate(newest=Max("id"))["newest"] or 0
+
+
+def news_of(session_id: str, since: int) -> TimelineChanges:
+    """Return which events the session got after change `since`."""
+    upto = position()
+    if not max(0, upto - MOST_CHANGES) <= since <= upto or _is_pruned(since, upto):
+        return TimelineChanges([], [], upto, too_many=True)
+    new = Change.objects.filter(id__gt=since, id__lte=upto)
+    events = new.filter(topic="events", parent=session_id, op="insert").values_list("key", flat=True)
+    ids = [int(key) for key in events[: MOST_EVENTS + 1]]
+    asked = new.filter(topic="permission_requests").exclude(op="delete").values_list("key", flat=True)
+    requests = [int(key) for key in asked.distinct()[:MOST_EVENTS]]
+    return TimelineChanges(ids[:MOST_EVENTS], requests, upto, too_many=len(ids) > MOST_EVENTS)
+
+
+def _is_pruned(since: int, upto: int) -> bool:
+    oldest = Change.objects.aggregate(oldest=Min("id"))["oldest"] or 0
+    return since < upto and since < oldest - 1

@@ -1,0 +1,44 @@
+"""A place in a timeline, as URLs carry it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from coordinator.lib import instants
+
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EventPlace:
+    """Where an event stands: its instant in microseconds, ties by its id. Written `1767693601000001.42`."""
+
+    at_us: int
+    event_id: int
+
+    def __str__(self) -> str:
+        return f"{self.at_us}.{self.event_id}"
+
+    @property
+    def moment(self) -> datetime | None:
+        """The instant; None outside the years 1 to 9999."""
+        try:
+            return instants.from_us(self.at_us)
+        except OverflowError:
+            return None
+
+    @classmethod
+    def parse(cls, text: str) -> EventPlace | None:
+        """Return the place that `text` names, or None where it names none."""
+        at_us, _, event_id = text.partition(".")
+        try:
+            place = cls(int(at_us), int(event_id or 0))
+        except ValueError:
+            return None
+        return place if max(abs(place.at_us), abs(place.event_id)) <= _LARGEST else None
+
+    @classmethod
+    def at(cls, moment: datetime) -> EventPlace:
+        """Return the place just before everything that happened at `moment`."""
+        return cls(instants.to_us(moment), 0)

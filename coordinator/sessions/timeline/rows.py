@@ -1,0 +1,332 @@
+"""Turns a window of events into the rows that a person reads: one a message, one a call, one a milestone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from coordinator.lib import instants
+from coordinator.models import Event, PermissionRequest, Session
+from coordinator.sessions import titles
+from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
+from coordinator.sessions.facts import with_last_instant
+from coordinator.sessions.reports import TURN_END
+from coordinator.sessions.statuses import AT_WORK, LIVE
+from coordinator.sessions.timeline.pairing import Pairs, pair_window
+from coordinator.sessions.timeline.places import EventPlace
+from coordinator.sessions.timeline.reading import (
+    CALL_ENDS,
+    CALL_STARTS,
+    KINDS,
+    Filters,
+    Timeline,
+    TimelineEvent,
+    Window,
+)
+
+# Later than every event.
+FAR = EventPlace(2**63 - 1, 2**63 - 1)
+MOST_BESIDE = 100  # approvals, and children, of one window
+
+# Beyond this many events before the end of a turn its calls are told when the page is read again.
+REACH = 300
+
+CallState = Literal["done", "failed", "running", "refused", "no result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row. `event_id` is the anchor that permalinks name; `place` is where the row stands."""
+
+    place: EventPlace
+
+    kind = "row"
+
+    @property
+    def event_id(self) -> int:
+        return self.place.event_id
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened, or None where nobody can tell."""
+        return self.place.moment
+
+    @property
+    def ends_us(self) -> int:
+        """When it was over, in microseconds; for most rows the moment itself."""
+        return self.place.at_us
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow(Row):
+    """What a person or an agent said."""
+
+    event: TimelineEvent
+
+    kind = "message"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRow(Row):
+    """A milestone (start, end) or an event of a type that we do not know."""
+
+    event: TimelineEvent
+
+    kind = "marker"
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow(Row):
+    """A tool call: its beginning, its end, or both. Without an end it runs, or got no result (`may_run`).
+
+    `refused`: its agent ended the turn in good order and told of no result, so it did not let the call run.
+    """
+
+    start: TimelineEvent | None
+    end: TimelineEvent | None
+    may_run: bool
+    refused: bool = False
+
+    kind = "call"
+
+    @property
+    def either(self) -> TimelineEvent:
+        """The half that names the tool and its input; the beginning where there is one."""
+        half = self.start or self.end
+        assert half is not None
+        return half
+
+    @property
+    def state(self) -> CallState:
+        if self.end is None and self.refused:
+            return "refused"
+        if self.end is None:
+            return "running" if self.may_run else "no result"
+        return "failed" if self.end.error is not None else "done"
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it took, as the executor says, else between its two events."""
+        if self.end is None:
+            return None
+        if self.end.duration_ms is not None:
+            return self.end.duration_ms
+        return None if self.start is None else max(0, self.end.at_us - self.start.at_us) // 1000
+
+    @property
+    def ends_us(self) -> int:
+        if self.end is None:
+            return self.place.at_us
+        if self.start is None:
+            return self.place.at_us
+        return max(self.place.at_us + (self.duration_ms or 0) * 1000, self.place.at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow(Row):
+    """A question that the agent put to people: from when it was asked until somebody, or the clock, ended it."""
+
+    request: PermissionRequest
+
+    kind = "approval"
+
+    @property
+    def event_id(self) -> int:
+        return 0
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it was decided, withdrawn or expired; None while it waits."""
+        context = self.request.context
+        for moment in (context.closed_at, self.request.approved_at):
+            if isinstance(moment, datetime):
+                return moment
+        return None
+
+    @property
+    def waits(self) -> bool:
+        return self.request.status == "pending"
+
+    @property
+    def ends_us(self) -> int:
+        """When the agent knew; for one that waits, when it asked."""
+        return max(self.place.at_us, instants.to_us(self.ended_at)) if self.ended_at else self.place.at_us
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRow(Row):
+    """A session that this one started; `last_us` is when its latest event happened."""
+
+    child: Session
+    last_us: int | None
+    title: str = ""
+
+    kind = "child"
+
+    @property
+    def runs(self) -> bool:
+        return self.child.status in LIVE and self.child.status != Session.Status.IDLE
+
+    @property
+    def ends_us(self) -> int:
+        return max(self.place.at_us, self.last_us or 0)
+
+    @property
+    def event_id(self) -> int:
+        return 0
+
+
+def rows_of(timeline: Timeline, window: Window, session: Session) -> list[Row]:
+    """Return the rows of a window in order. A result whose call stands in an earlier window is shown there."""
+    rows: list[Row] = []
+    if window.events:
+        pairs = pair_window(timeline, window)
+        over = _over_until(timeline, window.events, pairs, session)
+        ended = _ended_turns(_waiting(window.events, pairs), session)
+        rows += _rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
+    if not timeline.filters:
+        span = _span(window)
+        rows += _approvals(session, **span)
+        rows += _children(session, **span)
+    return sorted(rows, key=lambda row: row.place)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedRows:
+    """What newly arrived events make: new rows, older calls that are complete now, and rows of errors alone.
+
+    Who looks at errors alone sees a failed call where it ended, and not where it began.
+    """
+
+    new: list[Row]
+    completed: list[Row]
+    failed: list[Row]
+
+
+def rows_since(timeline: Timeline, events: list[TimelineEvent], session: Session) -> ArrivedRows:
+    """Return what newly arrived `events`, in timeline order, make of a session's timeline."""
+    if not events:
+        return ArrivedRows([], [], [])
+    pairs = pair_window(timeline, Window(events, older=True, newer=False))
+    over = _over_until(timeline, events, pairs, session)
+    here = {event.id for event in events}
+    completed: list[Row] = []
+    for event in events:
+        start = pairs.start_of.get(event.id)
+        if start and start.id not in here:
+            completed.append(CallRow(start.place, start, pairs.end_of[start.id], may_run=False))
+    completed += _refused_with(events, timeline, here)
+    ended = _ended_turns(_waiting(events, pairs), session)
+    errors = [event for event in events if event.error is not None]
+    return ArrivedRows(
+        new=list(_rows(events, pairs, over, ended, strays=False)),
+        completed=completed,
+        failed=list(_rows(errors, pairs, over, ended, strays=True)),
+    )
+
+
+def _rows(
+    events: list[TimelineEvent], pairs: Pairs, over: EventPlace | None, ended: set[str], *, strays: bool
+) -> Iterable[Row]:
+    here = {event.id for event in events}
+    for event in events:
+        if event.event_type == CALL_STARTS:
+            may_run = over is None or event.place > over
+            refused = _may_be_refused(event) and event.prompt_id in ended
+            yield CallRow(event.place, event, pairs.end_of.get(event.id), may_run, refused)
+        elif event.event_type == CALL_ENDS:
+            start = pairs.start_of.get(event.id)
+            if start is None or (strays and start.id not in here):
+                yield CallRow(event.place, start, event, may_run=False)
+        elif event.event_type in KINDS["messages"]:
+            yield MessageRow(event.place, event)
+        else:
+            yield MarkerRow(event.place, event)
+
+
+def _waiting(events: Iterable[TimelineEvent], pairs: Pairs) -> list[TimelineEvent]:
+    """Return the calls of which no result was told."""
+    return [event for event in events if event.event_type == CALL_STARTS and event.id not in pairs.end_of]
+
+
+def _may_be_refused(call: TimelineEvent) -> bool:
+    """Say whether its agent tells of each call that has run: then one without a result was not let run.
+
+    Not that of a sub-agent, which may go on when the turn has ended.
+    """
+    return call.source in TELL_ALL_RESULTS and call.subagent is None and call.prompt_id is not None
+
+
+def _ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
+    """Return which of these calls' turns the agent has ended in good order, by their prompts' ids."""
+    prompts = {call.prompt_id for call in calls if _may_be_refused(call)}
+    if not prompts:
+        return set()
+    ends = Event.objects.filter(session_id=session.pk, event_type=TURN_END, error__isnull=True)
+    told = ends.filter(context__prompt_id__in=prompts).values_list("context__prompt_id", flat=True)
+    return {prompt_id for prompt_id in told if prompt_id}
+
+
+def _refused_with(events: list[TimelineEvent], timeline: Timeline, here: set[int]) -> Iterable[CallRow]:
+    """Yield earlier calls that were refused, as the ends of their turns among `events` tell."""
+    plain = timeline.seen_through()
+    for end in events:
+        if end.event_type != TURN_END or end.error is not None or end.prompt_id is None:
+            continue
+        window = plain.before(end.place, REACH)
+        calls = _waiting(window.events, pair_window(plain, window)) if window.events else []
+        for call in calls:
+            if call.id not in here and call.prompt_id == end.prompt_id and _may_be_refused(call):
+                yield CallRow(call.place, call, None, may_run=False, refused=True)
+
+
+def _over_until(
+    timeline: Timeline, events: list[TimelineEvent], pairs: Pairs, session: Session
+) -> EventPlace | None:
+    """Return the place before which a call without a result will get none; None while all may still run."""
+    if session.status not in AT_WORK:
+        return FAR
+    if not any(event.event_type == CALL_STARTS and event.id not in pairs.end_of for event in events):
+        return None
+    # A person speaks when the agent's turn is over; a denied or interrupted call is never reported as ended.
+    turns = [event.place for event in events if event.role == "user" and event.subagent is None]
+    ends = timeline.seen_through(Filters(kinds=("lifecycle",))).last(1).events
+    return max([*turns, *(event.place for event in ends)], default=None)
+
+
+def _span(window: Window) -> dict[str, datetime]:
+    """Return the lookups that keep what happened within a window; open ends reach as far as the session."""
+    span: dict[str, datetime] = {}
+    if window.events and window.older and (first := window.events[0].at):
+        span["created_at__gte"] = first
+    if window.events and window.newer and (last := window.events[-1].at):
+        span["created_at__lt"] = last
+    return span
+
+
+def _approvals(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
+    asked = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
+    return approval_rows(asked.select_related("context").order_by("created_at", "id")[:MOST_BESIDE])
+
+
+def approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalRow]:
+    """Return the rows of permission requests, loaded with their contexts; one without a time has no place."""
+    return [
+        ApprovalRow(EventPlace.at(request.created_at), request)
+        for request in requests
+        if isinstance(request.created_at, datetime)
+    ]
+
+
+def _children(session: Session, **span: datetime) -> Iterable[ChildRow]:
+    children = list(
+        with_last_instant(session.children.filter(**span)).order_by("created_at", "session_id")[:MOST_BESIDE]
+    )
+    named = titles.of(child.pk for child in children)
+    return [
+        ChildRow(EventPlace.at(child.created_at), child, child.last_us, named.get(child.pk, ""))
+        for child in children
+        if isinstance(child.created_at, datetime)
+    ]

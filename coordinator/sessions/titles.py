@@ -1,0 +1,122 @@
+"""What sessions are about: the titles that are kept, and where none is kept yet, what their first words say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models.functions import Substr
+
+from coordinator.engine.values import text_of
+from coordinator.models import Run, SessionTitle, UnreadableText
+from coordinator.models.fields import decoded
+from coordinator.sessions.title_words import READ_UP_TO, says_much, title_of
+
+BEGINNING = 20  # messages among which a person's first words are looked for
+AT_ONCE = 100  # sessions whose first words one statement reads
+
+
+class Guess(NamedTuple):
+    """A title that was made of a session's first words; `settled` where a person has said what it is about."""
+
+    title: str
+    settled: bool
+
+
+def of(session_ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the titles of those of the sessions that have one. A few queries, however many sessions there are."""
+    ids = sorted({session_id for session_id in session_ids if session_id})
+    if not ids:
+        return {}
+    kept = dict(SessionTitle.objects.filter(pk__in=ids).values_list("pk", "title"))
+    guessed = guesses([session_id for session_id in ids if session_id not in kept])
+    return {session_id: guess.title for session_id, guess in guessed.items()} | kept
+
+
+def of_one(session_id: str) -> str:
+    """Return a session's title; empty where nobody has said anything yet."""
+    return of([session_id]).get(session_id, "")
+
+
+def guesses(session_ids: Iterable[str]) -> dict[str, Guess]:
+    """Return what sessions' first words say: a person's, else the first run's prompt, else whatever there was."""
+    found: dict[str, Guess] = {}
+    ids = list(session_ids)
+    spoken = _first_words(ids)
+    quiet = [session_id for session_id in ids if not any(map(says_much, spoken.get(session_id, ())))]
+    prompts = _first_prompts(quiet)
+    for session_id in ids:
+        said = spoken.get(session_id, [])
+        title = next(filter(says_much, said), "")
+        if title:
+            found[session_id] = Guess(title, settled=True)
+        elif guess := next(filter(None, [prompts.get(session_id, ""), *said]), ""):
+            found[session_id] = Guess(guess, settled=False)
+    return found
+
+
+def _first_prompts(ids: list[str]) -> dict[str, str]:
+    """Return the title that each session's first run's prompt makes."""
+    if not ids:
+        return {}
+    runs = Run.objects.filter(session_id__in=ids).order_by("-created_at", "-run_id")
+    heads = runs.annotate(head=Substr("prompt", 1, READ_UP_TO)).values_list("session_id", "head")
+    return {session_id: title_of(head) for session_id, head in heads if isinstance(head, str)}
+
+
+# By hand, because the ORM's way to say so makes PostgreSQL walk the whole table. Naming all columns of the index
+# sbx_events_kinds in the order lets both engines read it from its beginning, whatever they guess of the rows.
+_FIRST_WORDS = f"""
+SELECT session_id, id, head FROM (
+    SELECT e.session_id, e.id, e.role, substr({text_of("e.content")}, 1, {READ_UP_TO}) AS head FROM events e
+    WHERE e.session_id = %s AND e.event_type = 'message' AND e.tool_name IS NULL
+    ORDER BY e.tool_name, e.id LIMIT {BEGINNING}
+) m WHERE role = 'user'
+"""  # noqa: S608 # constants
+
+
+def _first_words(ids: list[str]) -> dict[str, list[str]]:
+    """Return the titles that people's first messages make, in their order, for each session that has any."""
+    said: dict[str, list[str]] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        some = ids[start : start + AT_ONCE]
+        with connection.cursor() as cursor:
+            cursor.execute(f"{' UNION ALL '.join([_FIRST_WORDS] * len(some))} ORDER BY 2", some)
+            rows = cursor.fetchall()
+        for session_id, _, stored in rows:
+            # Once one says what the session is about, what follows it need not be read.
+            if not any(map(says_much, said.get(session_id, ()))) and (title := title_of(_text_of(stored))):
+                said.setdefault(session_id, []).append(title)
+    return said
+
+
+def _text_of(stored: Any) -> str:
+    """Return the text in a message's stored blocks; they may have been cut, or be no JSON."""
+    blocks = decoded(stored) if isinstance(stored, str) else None
+    if isinstance(blocks, UnreadableText):
+        return _text_of_cut(blocks)
+    return "\n".join(_texts(blocks))
+
+
+def _texts(blocks: Any) -> Iterator[str]:
+    for block in blocks if isinstance(blocks, list) else [blocks]:
+        if isinstance(block, str):
+            yield block
+        elif isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield block["text"]
+
+
+def _text_of_cut(stored: str) -> str:
+    """Return the first text in JSON that was cut off."""
+    _, _, rest = stored.partition('"text":')
+    _, _, text = rest.partition('"')
+    # The text may be whole, or its last escape have been cut in two.
+    for tried in (f'"{text}', *(f'"{text[: len(text) - cut]}"' for cut in range(7))):
+        try:
+            found = str(json.JSONDecoder().raw_decode(tried)[0])
+            return found.encode("utf-8", "backslashreplace").decode()
+        except ValueError:
+            continue
+    return ""

@@ -1,0 +1,206 @@
+"""Checking the whole log against its rows, its checkpoints and old checkpoints that were kept elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
+from coordinator.transparency import entries
+from coordinator.transparency.merkle import EMPTY_ROOT, leaf_hash, node_hash
+from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier
+
+STEP = 2_000  # leaves read at a time
+KEPT = timedelta(days=90)  # by the audit log's own trigger
+MOST_TOLD = 100  # findings of one kind
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: `entry` is the leaf's number where it is one entry's."""
+
+    says: str
+    entry: int | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What was checked and what is wrong."""
+
+    entries: int = 0
+    rows: int = 0
+    checkpoints: int = 0
+    root: bytes = EMPTY_ROOT
+    problems: list[Problem] = field(default_factory=list)
+    untold: int = 0
+
+    def add(self, says: str, entry: int | None = None) -> None:
+        if len(self.problems) < MOST_TOLD:
+            self.problems.append(Problem(says, entry))
+        else:
+            self.untold += 1
+
+
+class Compact:
+    """The roots of a growing tree: the hashes of the complete subtrees that its leaves make, largest first."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._peaks: list[bytes] = []
+
+    def add(self, leaf: bytes) -> None:
+        self._peaks.append(leaf)
+        self.size += 1
+        for _ in range((self.size & -self.size).bit_length() - 1):
+            right, left = self._peaks.pop(), self._peaks.pop()
+            self._peaks.append(node_hash(left, right))
+
+    def root(self) -> bytes:
+        if not self._peaks:
+            return EMPTY_ROOT
+        found = self._peaks[-1]
+        for peak in reversed(self._peaks[:-1]):
+            found = node_hash(peak, found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A checkpoint to compare with: where it comes from, in words, and when it was made (None: not known)."""
+
+    checkpoint: Checkpoint
+    where: str
+    at: object = None
+
+
+def check(outside: Iterable[str], trusted: Sequence[Verifier], now: datetime) -> Report:
+    """Check every leaf, row and checkpoint. `outside` are signed notes that were kept elsewhere, `trusted` the keys
+    that may have signed them."""
+    report = Report()
+    known = sorted(
+        [*_own(report, trusted), *_outside(report, outside, trusted)], key=lambda one: one.checkpoint.size
+    )
+    report.checkpoints = len(known)
+    _compare(report, known, now)
+    _find_unlogged(report)
+    return report
+
+
+def _own(report: Report, trusted: Sequence[Verifier]) -> Iterator[Known]:
+    for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
+        where = f"the database's checkpoint of {row.tree_size:,} entries"
+        found = _read(report, row.note, where, trusted)
+        if found and (found.size, found.root) != (row.tree_size, bytes(row.root_hash)):
+            report.add(f"In {where}, the note and the columns beside it differ.")
+        if found:
+            yield Known(found, where, row.created_at)
+
+
+def _outside(report: Report, notes: Iterable[str], trusted: Sequence[Verifier]) -> Iterator[Known]:
+    for number, note in enumerate(notes, start=1):
+        where = f"given checkpoint {number}"
+        if found := _read(report, note, where, trusted):
+            yield Known(found, where)
+
+
+def _read(report: Report, note: str, where: str, trusted: Sequence[Verifier]) -> Checkpoint | None:
+    try:
+        parsed = Note.parse(note)
+        found = Checkpoint.parse(parsed.text)
+        if not parsed.signed_by([key for key in trusted if key.name == found.origin]):
+            report.add(f"No known key of this log has signed {where}.")
+            return None
+    except NoteError as problem:
+        report.add(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
+        return None
+    return found
+
+
+def _compare(report: Report, known: Sequence[Known], now: datetime) -> None:
+    """Walk through the leaves once, and compare the root at every checkpoint's size on the way."""
+    tree, waiting, differs = Compact(), list(known), False
+    right: list[Known] = []
+    for leaf, columns in _leaves_with_rows():
+        if leaf.leaf_index != tree.size:
+            report.add(f"Entry {tree.size} is missing: the next in the log is {leaf.leaf_index}.", tree.size)
+            return
+        _check_row(report, leaf, columns, waiting, now)
+        tree.add(bytes(leaf.leaf_hash or b""))
+        report.entries, report.root = tree.size, EMPTY_ROOT
+        while waiting and waiting[0].checkpoint.size == tree.size:
+            reached = waiting.pop(0)
+            if reached.checkpoint.root == tree.root():
+                right.append(reached)
+            elif not differs:
+                differs = True
+                report.add(_differs(right, reached))
+    report.root = tree.root()
+    for left in waiting:
+        if left.checkpoint.size > tree.size:
+            report.add(
+                f"{left.where[0].upper()}{left.where[1:]} covers {left.checkpoint.size:,} entries, and the log has "
+                f"{tree.size:,}: its end was cut off, or an older copy of the database was put back.",
+                tree.size,
+            )
+
+
+def _differs(right: Sequence[Known], reached: Known) -> str:
+    """Say between which checkpoints the log was changed; `right` are those that it agrees with."""
+    size = reached.checkpoint.size
+    before = next((one for one in reversed(right) if one.checkpoint.size < size), None)
+    since = before.checkpoint.size if before else 0
+    when = f", which was right at {before.at}" if before and isinstance(before.at, datetime) else ""
+    return (
+        f"The log differs from {reached.where}: something among entries {since:,} to "
+        f"{size - 1:,} was changed, added, removed or moved{when}."
+    )
+
+
+def _leaves_with_rows() -> Iterator[tuple[AuditLeaf, Mapping[str, Any] | None]]:
+    """Yield every numbered leaf in order, with its row's columns (None: the row is gone)."""
+    after = -1
+    while page := list(AuditLeaf.objects.filter(leaf_index__gt=after).order_by("leaf_index")[:STEP]):
+        stored = entries.stored_columns(leaf.audit_id for leaf in page)
+        for leaf in page:
+            yield leaf, stored.get(leaf.audit_id)
+        after = page[-1].leaf_index or 0
+
+
+def _check_row(
+    report: Report,
+    leaf: AuditLeaf,
+    columns: Mapping[str, Any] | None,
+    waiting: Sequence[Known],
+    now: datetime,
+) -> None:
+    if leaf.leaf_hash is None:
+        return  # not sealed yet
+    name = f"Entry {leaf.leaf_index} (audit row {leaf.audit_id})"
+    if columns is None:
+        sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
+        lost = bytes(leaf.leaf_hash) == leaf_hash(entries.lost_entry(leaf.audit_id))
+        if sealed is not None and sealed > now - KEPT and not lost:
+            when = f"{sealed:%Y-%m-%d %H:%M} UTC"
+            report.add(
+                f"{name} was deleted: it was sealed at {when}, and rows are kept for 90 days.",
+                leaf.leaf_index,
+            )
+        return
+    report.rows += 1
+    if leaf_hash(entries.entry_of(columns, by_signalbox=leaf.by_signalbox)) != bytes(leaf.leaf_hash):
+        report.add(f"{name} was changed: it no longer fits its leaf.", leaf.leaf_index)
+
+
+def _find_unlogged(report: Report) -> None:
+    """Tell of rows without a leaf: somebody took the trigger down before writing them."""
+    after = -1
+    while page := list(
+        AuditLog.objects.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:STEP]
+    ):
+        known = set(AuditLeaf.objects.filter(pk__in=page).values_list("pk", flat=True))
+        for pk in page:
+            if pk not in known:
+                report.add(f"Audit row {pk} is not in the log: it was put in beside it.")
+        after = page[-1]

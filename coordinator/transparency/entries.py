@@ -1,0 +1,107 @@
+"""What a leaf of the log says: one audit row in a canonical form (RFC 8785), from its columns as they are stored.
+
+    {"v": 1, "id": 7, "timestamp": "…", "event_type": "…", "actor_id": …, "target_id": …, "permission": …,
+     "result": "…", "reason": …, "metadata": {…} | null, "trace_id": …, "written_by": "signalbox" | "other program"}
+
+`metadata` is the column's JSON where it stands in the compact form that we write and RFC 8785 has a form for it;
+otherwise its text is told as `metadata_text`. Bytes that are no text are told as {"base64": "…"}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import rfc8785
+from django.db import DatabaseError, connection
+
+from coordinator.engine.values import as_bytes
+from coordinator.models import AuditLog
+from coordinator.models.fields import dump
+from coordinator.transparency.merkle import leaf_hash
+
+VERSION = 1
+COLUMNS = tuple(str(field.column) for field in AuditLog._meta.concrete_fields)
+MOST_SAFE = 2**53 - 1  # the largest integer that RFC 8785 writes as a number
+
+
+def entry_of(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+    """Return the canonical form of a row, given what its columns hold."""
+    told = {name: _plain(value) for name, value in columns.items() if name != "metadata"}
+    told |= _metadata(columns["metadata"])
+    told |= {"v": VERSION, "written_by": "signalbox" if by_signalbox else "other program"}
+    return bytes(rfc8785.dumps(told))
+
+
+def columns_of(row: AuditLog) -> dict[str, Any]:
+    """Return what the columns of a row that was just written hold."""
+    return {
+        str(field.column): field.get_prep_value(getattr(row, field.attname))
+        for field in AuditLog._meta.concrete_fields
+    }
+
+
+def hash_of(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+    return leaf_hash(entry_of(columns, by_signalbox=by_signalbox))
+
+
+def lost_entry(audit_id: int) -> bytes:
+    """Return what stands for a row that was deleted before its entry was read: nobody knows what it said."""
+    return bytes(rfc8785.dumps({"v": VERSION, "id": _plain(audit_id), "lost": True}))
+
+
+def stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the columns of those rows that are there, by id, as they are stored."""
+    wanted = list(audit_ids)
+    try:
+        return _read(wanted, "{}")
+    except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
+        return {found: columns for one in wanted for found, columns in _read_bytes(one).items()}
+
+
+def _read(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:
+    if not wanted:
+        return {}
+    columns = ", ".join(form.format(name) for name in COLUMNS)
+    marks = ", ".join(["%s"] * len(wanted))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM audit_logs WHERE id IN ({marks})", wanted)  # noqa: S608
+        return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()}
+
+
+def _read_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
+    try:
+        return _read([audit_id], "{}")
+    except (DatabaseError, UnicodeDecodeError):
+        (columns,) = _read([audit_id], as_bytes("{}")).values()
+        return {audit_id: columns | {"id": audit_id}}
+
+
+def _plain(value: Any) -> Any:
+    """Return a column's value in a form that RFC 8785 knows."""
+    if isinstance(value, memoryview | bytes):
+        raw = bytes(value)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(raw).decode()}
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MOST_SAFE:
+        return str(value)
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)
+
+
+def _metadata(stored: Any) -> dict[str, Any]:
+    if stored is None:
+        return {"metadata": None}
+    try:
+        value = json.loads(stored)
+        if dump(value) == stored:
+            rfc8785.dumps(value)
+            return {"metadata": value}
+    except (ValueError, TypeError, RecursionError, rfc8785.CanonicalizationError):
+        pass
+    return {"metadata_text": _plain(stored)}

@@ -1,0 +1,82 @@
+"""The log's signing key: a file outside the database, made on first use, for this process's user alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from django.conf import settings
+
+from coordinator.lib import private_files
+from coordinator.models import AuditKey
+from coordinator.transparency.notes import NoteError, Signer, Verifier
+
+REMEDY = "Put the right key file there, or make a new key with `manage.py audit rotate-key`."
+
+
+class KeyUnusable(Exception):
+    """The signing key cannot be read. The text says what to do."""
+
+
+def path() -> Path:
+    """Return where the key is: SIGNALBOX_AUDIT_KEY, or `audit_key` in the data folder."""
+    return Path(settings.AUDIT_KEY_FILE)
+
+
+def signer() -> Signer:
+    """Return this server's key, made where there is none. Raises KeyUnusable."""
+    file = path()
+    try:
+        if not file.exists():
+            if known():
+                raise NoteError("it is not there, and this log has been signed before. " + REMEDY)
+            _write(file, Signer.make(origin()))
+        private_files.file(file)
+        found = Signer.parse(file.read_text())
+    except (OSError, private_files.NotPrivate, NoteError) as problem:
+        raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
+    if known() and found.name != origin():
+        raise KeyUnusable(
+            f"The key {file} is for the log {found.name}, and this database's log is {origin()}. " + REMEDY
+        )
+    return found
+
+
+def rotate() -> Signer:
+    """Put a new key in the place of the old one, which stays beside it with the ending `.old`, and return it."""
+    file, new = path(), Signer.make(origin())
+    made = file.with_name(file.name + ".new")
+    made.unlink(missing_ok=True)
+    _write(made, new)
+    if file.exists():
+        old = file.with_name(file.name + ".old")
+        old.unlink(missing_ok=True)
+        os.link(file, old)
+    made.replace(file)
+    return new
+
+
+def known() -> list[Verifier]:
+    """Return the public keys that checkpoints were signed with, oldest first; one that cannot be read is left out."""
+    found = []
+    for text in AuditKey.objects.order_by("first_used_at").values_list("verifier", flat=True):
+        try:
+            found.append(Verifier.parse(text))
+        except NoteError:
+            continue
+    return found
+
+
+def origin() -> str:
+    """Return the log's name: that of its first key, or a new one where the log has none yet."""
+    keys = known()
+    return keys[0].name if keys else f"signalbox/{secrets.token_hex(8)}"
+
+
+def _write(file: Path, key: Signer) -> None:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as opened:
+        opened.write(key.text + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())

@@ -1,0 +1,252 @@
+"""Signed notes, checkpoints, cosignatures and proof files, as C2SP describes them.
+
+Formats: c2sp.org/signed-note, c2sp.org/tlog-checkpoint, c2sp.org/tlog-cosignature (Ed25519), c2sp.org/tlog-proof@v1,
+and the key texts of Go's golang.org/x/mod/sumdb/note. Foreign notes are bounded: MOST_BYTES, MOST_SIGNATURES.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+ED25519, COSIGNATURE = 0x01, 0x04
+MOST_BYTES = 64 * 1024
+MOST_SIGNATURES = 64
+PROOF_HEADER = "c2sp.org/tlog-proof@v1"
+_NAME = re.compile(r"[^\s+]+")
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+class NoteError(Exception):
+    """A note, key or proof file cannot be read or trusted. The text says why."""
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise NoteError(f"This is not base64: {text[:60]!r}.") from None
+
+
+def text_of(data: bytes) -> str:
+    """Return standard base64."""
+    return base64.b64encode(data).decode()
+
+
+def key_id(name: str, kind: int, public: bytes) -> bytes:
+    """Return the four bytes by which signatures name their key."""
+    return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + public).digest()[:4]
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """A public key: `kind` is ED25519 for a log, COSIGNATURE for a witness; `public` has 32 bytes."""
+
+    name: str
+    kind: int
+    public: bytes
+
+    @property
+    def id(self) -> bytes:
+        return key_id(self.name, self.kind, self.public)
+
+    @property
+    def text(self) -> str:
+        """The key as people hand it on: `name+hash+base64`."""
+        return f"{self.name}+{self.id.hex()}+{text_of(bytes([self.kind]) + self.public)}"
+
+    @classmethod
+    def parse(cls, text: str) -> Verifier:
+        """Read `name+hash+base64`. Raises NoteError."""
+        parts = text.strip().split("+", 2)
+        if len(parts) != 3 or not _NAME.fullmatch(parts[0]):
+            raise NoteError("A public key has the form name+hash+base64.")
+        data = _bytes_of(parts[2])
+        if len(data) != 33 or data[0] not in {ED25519, COSIGNATURE}:
+            raise NoteError("Only Ed25519 keys of logs (type 1) and of witnesses (type 4) are read here.")
+        found = cls(parts[0], data[0], data[1:])
+        if found.id.hex() != parts[1]:
+            raise NoteError("The key's hash does not fit the key: a character may be wrong.")
+        return found
+
+    def verify(self, text: str, signature: bytes) -> None:
+        """Raise NoteError unless `signature` (without the key's id) is this key's over the note's text."""
+        message, bare = text.encode(), signature
+        if self.kind == COSIGNATURE:
+            if len(signature) != 72:
+                raise NoteError(f"The cosignature of {self.name} has the wrong length.")
+            when, bare = int.from_bytes(signature[:8]), signature[8:]
+            message = f"cosignature/v1\ntime {when}\n{text}".encode()
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(bare, message)
+        except InvalidSignature:
+            raise NoteError(f"The signature of {self.name} is wrong.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A private key of a log; `seed` has 32 bytes."""
+
+    name: str
+    seed: bytes
+
+    @classmethod
+    def make(cls, name: str) -> Signer:
+        return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @property
+    def verifier(self) -> Verifier:
+        return Verifier(self.name, ED25519, self._key.public_key().public_bytes_raw())
+
+    @property
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    @property
+    def text(self) -> str:
+        """The key as its file holds it: `PRIVATE+KEY+name+hash+base64`."""
+        return f"PRIVATE+KEY+{self.name}+{self.verifier.id.hex()}+{text_of(bytes([ED25519]) + self.seed)}"
+
+    @classmethod
+    def parse(cls, text: str) -> Signer:
+        """Read `PRIVATE+KEY+name+hash+base64`. Raises NoteError, which never tells the key."""
+        parts = text.strip().split("+", 4)
+        if len(parts) != 5 or parts[:2] != ["PRIVATE", "KEY"]:
+            raise NoteError("A private key has the form PRIVATE+KEY+name+hash+base64.")
+        try:
+            data = base64.b64decode(parts[4], validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        if len(data) != 33 or data[0] != ED25519:
+            raise NoteError("The private key is no Ed25519 key.")
+        found = cls(parts[2], data[1:])
+        if found.verifier.id.hex() != parts[3]:
+            raise NoteError("The private key's hash does not fit the key.")
+        return found
+
+    def sign(self, text: str) -> str:
+        """Return the signed note: the text, an empty line, one signature line."""
+        return f"{text}\n{signature_line(self.verifier, self._key.sign(text.encode()))}"
+
+
+def signature_line(by: Verifier, signature: bytes) -> str:
+    """Return one line of a note's signatures, with its line break."""
+    return f"— {by.name} {text_of(by.id + signature)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One signature line: who is said to have signed, and with what."""
+
+    name: str
+    key_id: bytes
+    signature: bytes
+
+    @property
+    def line(self) -> str:
+        return f"— {self.name} {text_of(self.key_id + self.signature)}\n"
+
+
+def signatures_in(lines: str) -> list[Signature]:
+    """Read signature lines. Raises NoteError."""
+    found = []
+    for line in lines.splitlines():
+        mark, _, rest = line.partition(" ")
+        name, _, data = rest.partition(" ")
+        raw = _bytes_of(data) if mark == "—" and _NAME.fullmatch(name) else b""
+        if len(raw) <= 4:
+            raise NoteError(f"This is not a signature line: {line[:60]!r}.")
+        found.append(Signature(name, raw[:4], raw[4:]))
+    if not 0 < len(found) <= MOST_SIGNATURES:
+        raise NoteError(f"A note has 1 to {MOST_SIGNATURES} signatures, not {len(found)}.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A signed note: its text with the last line break, and its signatures, not verified yet."""
+
+    text: str
+    signatures: list[Signature]
+
+    @classmethod
+    def parse(cls, note: str) -> Note:
+        """Split a note. Raises NoteError."""
+        if len(note.encode()) > MOST_BYTES:
+            raise NoteError(f"A note longer than {MOST_BYTES // 1024} KiB is not read.")
+        text, gap, lines = note.rpartition("\n\n")
+        if not gap or not lines.endswith("\n") or any(ord(c) < 0x20 and c != "\n" for c in note):
+            raise NoteError("This is not a signed note: text, an empty line, signature lines.")
+        return cls(text + "\n", signatures_in(lines))
+
+    def signed_by(self, trusted: Iterable[Verifier]) -> list[Verifier]:
+        """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""
+        found = []
+        for key in trusted:
+            for one in self.signatures:
+                if (one.name, one.key_id) == (key.name, key.id):
+                    key.verify(self.text, one.signature)
+                    found.append(key)
+                    break
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A log's state: its first `size` leaves have this root (32 bytes). `origin` names the log."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    @property
+    def text(self) -> str:
+        return f"{self.origin}\n{self.size}\n{text_of(self.root)}\n"
+
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """Read a note's text. Raises NoteError."""
+        lines = text.split("\n")
+        if len(lines) < 4 or not lines[0] or not _SIZE.fullmatch(lines[1]):
+            raise NoteError("This is not a checkpoint: a name, a number of leaves, a root hash.")
+        root = _bytes_of(lines[2])
+        if len(root) != 32:
+            raise NoteError("A root hash has 32 bytes.")
+        return cls(lines[0], int(lines[1]), root)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A proof file: leaf `index` is in the checkpoint's tree. `extra` here is the entry itself."""
+
+    index: int
+    path: Sequence[bytes]
+    note: str
+    extra: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The file's text (extension .tlog-proof)."""
+        extra = [f"extra {text_of(self.extra)}"] if self.extra else []
+        lines = [PROOF_HEADER, *extra, f"index {self.index}", *(text_of(one) for one in self.path)]
+        return "\n".join(lines) + "\n\n" + self.note
+
+
+def split(text: str) -> list[str]:
+    """Return the signed notes that stand one after another in a text, as in a file that each was appended to."""
+    found: list[str] = []
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if lines and lines[-1].startswith("— ") and not line.startswith("— "):
+            found.append("".join(lines))
+            lines = []
+        if lines or line.strip():
+            lines.append(line)
+    return [*found, "".join(lines)] if lines else found

@@ -1,0 +1,190 @@
+"""Places outside that checkpoints are sent to, so that whoever owns the database cannot change them too.
+
+SIGNALBOX_AUDIT_CHECKPOINTS names them, separated by commas:
+
+    file:/path              each note is appended to the file
+    git:/path               the file `checkpoint` of that work tree is committed, and pushed where it has an upstream
+    https://host/path       each note is posted there (text/plain); the answer must be 2xx
+    mailto:name@host        the newest note is mailed once a day
+    witness:KEY https://…   add-checkpoint of c2sp.org/tlog-witness; KEY is its name+hash+base64
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.mail import send_mail
+
+from coordinator.lib import http_post
+from coordinator.notifications import webhooks
+from coordinator.transparency import merkle
+from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier, signatures_in, text_of
+from coordinator.transparency.tree import Tree
+
+TIMEOUT = 15.0  # seconds for one place
+ONCE_A_DAY = timedelta(hours=23)
+
+
+class NotDelivered(Exception):
+    """A place did not take the checkpoint; says why in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place of the setting. `send(note, since)` delivers and returns the note, with what a witness has added;
+    `since` is the tree size that the place had last (0: none). Raises NotDelivered."""
+
+    name: str
+    send: Callable[[str, int], str]
+    pace: timedelta = timedelta()
+    is_witness: bool = False
+
+
+def configured() -> list[Place]:
+    """Return the places of the setting, witnesses first: the others are then sent the cosigned note."""
+    return sorted((place_of(text) for text in settings.AUDIT_CHECKPOINTS), key=lambda one: not one.is_witness)
+
+
+def place_of(text: str) -> Place:
+    """Return the place that a part of the setting names. Raises ValueError."""
+    kind, _, rest = text.partition(":")
+    if kind == "file" and rest:
+        return Place(text, lambda note, _since: _append(Path(rest), note))
+    if kind == "git" and rest:
+        return Place(text, lambda note, _since: _commit(Path(rest), note))
+    if kind == "mailto" and "@" in rest:
+        return Place(text, lambda note, _since: _mail(rest, note), pace=ONCE_A_DAY)
+    if kind in {"http", "https"}:
+        return Place(_address(text), lambda note, _since: _post(text, note))
+    if kind == "witness":
+        key, _, url = rest.partition(" ")
+        try:
+            witness = Verifier.parse(key)
+        except NoteError as problem:
+            raise ValueError(f"SIGNALBOX_AUDIT_CHECKPOINTS, {text[:60]!r}: {problem}") from None
+        return Place(
+            f"witness:{witness.name}",
+            lambda note, since: _cosigned(witness, url.strip().rstrip("/"), note, since),
+            is_witness=True,
+        )
+    raise ValueError(
+        f"SIGNALBOX_AUDIT_CHECKPOINTS has a part that is not understood: {text[:60]!r}. Use file:, git:, mailto:, "
+        "https: or witness:."
+    )
+
+
+def _address(url: str) -> str:
+    """Return how a URL is named on pages and in logs: its path and what follows may hold a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname} ({hashlib.sha256(url.encode()).hexdigest()[:8]})"
+
+
+def _append(path: Path, note: str) -> str:
+    """Append to the file itself, never to what a link in its place leads to."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
+            file.write(note + "\n")
+    except OSError as problem:
+        raise NotDelivered(problem.strerror or "the file cannot be written") from None
+    return note
+
+
+def _commit(folder: Path, note: str) -> str:
+    size = Checkpoint.parse(Note.parse(note).text).size
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
+            file.write(note)
+        Path(file.name).replace(folder / "checkpoint")  # a link in its place is replaced, not followed
+        _git(folder, "add", "checkpoint")
+        if _git(folder, "status", "--porcelain", "checkpoint"):
+            _git(
+                folder, "commit", "--quiet", "--message", f"Checkpoint of {size} audit entries", "checkpoint"
+            )
+        if _git(folder, "for-each-ref", "--format=%(upstream)", "refs/heads"):
+            _git(folder, "push", "--quiet")
+    except subprocess.CalledProcessError as problem:  # what git says may hold the address with its password
+        raise NotDelivered(
+            f"git ended with {problem.returncode}; run it by hand in {folder} to see why"
+        ) from None
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise NotDelivered(f"git cannot be run: {type(problem).__name__}") from None
+    return note
+
+
+def _git(folder: Path, *words: str) -> str:
+    """Run git without a terminal, without the folder's hooks, and without our own environment's secrets."""
+    settings_of_ours = (
+        "user.name=Signalbox", "user.email=signalbox@localhost", "commit.gpgsign=false",
+        "core.hooksPath=/dev/null", "core.fsmonitor=false",
+    )  # fmt: skip
+    options = [part for one in settings_of_ours for part in ("-c", one)]
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "SSH_AUTH_SOCK") if name in os.environ}
+    done = subprocess.run(  # noqa: S603 - our words, and a folder that the administrator named
+        ["git", *options, "-C", str(folder), *words],  # noqa: S607
+        capture_output=True, text=True, timeout=TIMEOUT, check=True, stdin=subprocess.DEVNULL,
+        env=env | {"GIT_TERMINAL_PROMPT": "0"},
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def _mail(address: str, note: str) -> str:
+    if not settings.EMAIL_HOST:
+        raise NotDelivered("no mail server is set (SIGNALBOX_SMTP_HOST)")
+    size = Checkpoint.parse(Note.parse(note).text).size
+    text = f"Keep this. It shows the audit log's first {size:,} entries to have been what they are.\n\n{note}"
+    try:
+        send_mail(f"Audit checkpoint of {size:,} entries", text, None, [address])
+    except OSError as problem:
+        raise NotDelivered(f"mail: {type(problem).__name__}") from None
+    return note
+
+
+def _post(url: str, note: str) -> str:
+    try:
+        status = webhooks.post(url, note.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+    except (webhooks.AddressRefused, webhooks.Unreachable) as problem:
+        raise NotDelivered(str(problem)) from None
+    if not 200 <= status < 300:
+        raise NotDelivered(f"answered {status}")
+    return note
+
+
+def _cosigned(witness: Verifier, url: str, note: str, since: int) -> str:
+    """Have a witness sign; where it knows another size than we thought, once more from that."""
+    read = Note.parse(note)
+    if witness in read.signed_by([witness]):
+        return note
+    checkpoint = Checkpoint.parse(read.text)
+    status, answer = _add_checkpoint(url, checkpoint, note, min(since, checkpoint.size))
+    if status == 409 and answer.strip().isdigit() and int(answer) <= checkpoint.size:
+        status, answer = _add_checkpoint(url, checkpoint, note, int(answer))
+    if status != 200:
+        raise NotDelivered(f"answered {status}")
+    try:
+        for one in signatures_in(answer):
+            if (one.name, one.key_id) == (witness.name, witness.id):
+                witness.verify(read.text, one.signature)
+                return note + one.line
+    except NoteError as problem:
+        raise NotDelivered(str(problem)) from None
+    raise NotDelivered("the answer has no signature of this witness")
+
+
+def _add_checkpoint(url: str, checkpoint: Checkpoint, note: str, since: int) -> tuple[int, str]:
+    path = merkle.consistency_path(Tree().subtree, since, checkpoint.size)
+    lines = [f"old {since}", *(text_of(one) for one in path)]
+    body = "\n".join(lines) + "\n\n" + note
+    try:
+        return http_post.post(f"{url}/add-checkpoint", body.encode(), {}, seconds=TIMEOUT)
+    except (OSError, ValueError) as problem:
+        raise NotDelivered(f"cannot be reached: {type(problem).__name__}") from None

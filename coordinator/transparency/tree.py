@@ -1,0 +1,120 @@
+"""The log's tree as the database holds it: leaf hashes, and the hashes of every 256 of them, of every 256 of those, …
+
+What is kept of the inner nodes (AuditNode) only saves time: all of it follows from the leaves, and `Tree(kept=False)`
+does without it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from coordinator.models import AuditCheckpoint, AuditLeaf, AuditNode
+from coordinator.transparency import merkle
+
+HEIGHT = 8  # levels between those that are kept
+WIDTH = 1 << HEIGHT
+
+
+class Gap(Exception):
+    """A leaf that a proof needs is not there, or has no hash: the log was tampered with."""
+
+
+class Tree:
+    """Reads subtrees; remembers the rows that it has read. `kept=False` computes everything from the leaves."""
+
+    def __init__(self, *, kept: bool = True) -> None:
+        self._kept = kept
+        self._rows: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
+
+    def subtree(self, level: int, position: int) -> bytes:
+        """Return the hash of a complete subtree (merkle.Subtree). Raises Gap."""
+        base, above = (level // HEIGHT) * HEIGHT, level % HEIGHT
+        first, count = position << above, 1 << above
+        row = self._row(base, first // WIDTH)
+        found = row[first % WIDTH : first % WIDTH + count]
+        if len(found) != count:
+            raise Gap(f"Leaf {(first << base) + (len(found) << base)} is missing in the log.")
+        return merkle.fold(found)
+
+    def root(self, size: int) -> bytes:
+        """Return the root over the first `size` leaves. Raises Gap."""
+        return merkle.root(self.subtree, size)
+
+    def _row(self, level: int, number: int) -> list[bytes]:
+        """Return the hashes at `level` from place number * WIDTH on: WIDTH of them, or as many as there are."""
+        key = (level, number)
+        if key not in self._rows:
+            self._rows[key] = self._leaves(number) if level == 0 else self._nodes(level, number)
+            if len(self._rows) > 1024:
+                self._rows.popitem(last=False)
+        return self._rows[key]
+
+    def _leaves(self, number: int) -> list[bytes]:
+        low = number * WIDTH
+        rows = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=low + WIDTH).order_by(
+            "leaf_index"
+        )
+        found: list[bytes] = []
+        for index, stored in rows.values_list("leaf_index", "leaf_hash"):
+            if index != low + len(found) or stored is None or len(stored) != 32:
+                break
+            found.append(bytes(stored))
+        return found
+
+    def _nodes(self, level: int, number: int) -> list[bytes]:
+        low = number * WIDTH
+        known: dict[int, bytes] = {}
+        if self._kept:
+            rows = AuditNode.objects.filter(level=level, position__gte=low, position__lt=low + WIDTH)
+            known = {place: bytes(stored) for place, stored in rows.values_list("position", "node_hash")}
+        found: list[bytes] = []
+        for place in range(low, low + WIDTH):
+            try:
+                found.append(known.get(place) or self.subtree_below(level, place))
+            except Gap:
+                break
+        return found
+
+    def subtree_below(self, level: int, position: int) -> bytes:
+        """Return the hash of a kept node from the 256 hashes below it. Raises Gap."""
+        row = self._row(level - HEIGHT, position)
+        if len(row) != WIDTH:
+            raise Gap(f"Leaf {((position * WIDTH) + len(row)) << (level - HEIGHT)} is missing in the log.")
+        return merkle.fold(row)
+
+
+def size() -> int:
+    """Return how many entries the log has."""
+    newest = AuditLeaf.objects.filter(leaf_index__isnull=False).order_by("-leaf_index").first()
+    return 0 if newest is None else (newest.leaf_index or 0) + 1
+
+
+def newest_checkpoint() -> AuditCheckpoint | None:
+    """Return the checkpoint that covers most, or None where nothing is sealed yet."""
+    return AuditCheckpoint.objects.order_by("-tree_size").first()
+
+
+def keep_nodes(size: int) -> int:
+    """Write the inner nodes that the first `size` leaves complete and that are not kept yet; return how many."""
+    made, level = 0, HEIGHT
+    while complete := size >> level:
+        newest = (
+            AuditNode.objects.filter(level=level)
+            .order_by("-position")
+            .values_list("position", flat=True)
+            .first()
+        )
+        tree = Tree()
+        missing = range(0 if newest is None else newest + 1, complete)
+        for start in range(missing.start, missing.stop, 500):
+            some = range(start, min(start + 500, missing.stop))
+            AuditNode.objects.bulk_create(
+                [
+                    AuditNode(level=level, position=one, node_hash=tree.subtree_below(level, one))
+                    for one in some
+                ],
+                ignore_conflicts=True,
+            )
+            made += len(some)
+        level += HEIGHT
+    return made

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Verify a proof or an export of a Signalbox audit log, without Signalbox and without a network.
+
+    python verify_audit.py FILE --key 'name+hash+base64' [--witness 'name+hash+base64' …]
+
+FILE is a proof of one entry (.tlog-proof) or an export of the whole log (NDJSON). KEY is the log's public key as you
+noted it when you trusted it (page Audit log, Verify). Needs Python 3.9 or newer and the package `cryptography`.
+
+A proof that holds shows: the entry printed here was in the log when the holder of the key signed the checkpoint, and
+nothing in it was changed since. A witness's signature shows that somebody else saw the same log at the printed time.
+Formats: RFC 6962 hashes, c2sp.org/signed-note, c2sp.org/tlog-checkpoint, c2sp.org/tlog-proof@v1. Exit code 0: it holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import sys
+from datetime import datetime, timezone
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+class Wrong(Exception):
+    """It does not hold; the text says why."""
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Wrong(f"This is not base64: {text[:60]!r}.") from None
+
+
+class Key:
+    """A public key: of a log (kind 1) or of a witness (kind 4)."""
+
+    def __init__(self, text: str) -> None:
+        parts = text.strip().split("+", 2)
+        data = from_base64(parts[2]) if len(parts) == 3 else b""
+        if len(data) != 33 or data[0] not in (1, 4):
+            raise Wrong("A key has the form name+hash+base64 and is an Ed25519 key.")
+        self.name, self.kind, self.public = parts[0], data[0], data[1:]
+        self.id = sha256(self.name.encode() + b"\n" + data)[:4]
+        if self.id.hex() != parts[1]:
+            raise Wrong("The key's hash does not fit the key: a character may be wrong.")
+
+    def check(self, text: str, signature: bytes) -> str:
+        """Raise Wrong unless the signature is this key's over the text; return when a witness signed."""
+        message, when = text.encode(), ""
+        if self.kind == 4:
+            at = int.from_bytes(signature[:8], "big")
+            when = f" at {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"  # noqa: UP017 - Python 3.9
+            message, signature = f"cosignature/v1\ntime {at}\n{text}".encode(), signature[8:]
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+        except InvalidSignature:
+            raise Wrong(f"The signature of {self.name} is wrong.") from None
+        return when
+
+
+def read_checkpoint(note: str, log_key: Key, witnesses: list[Key]) -> tuple[int, bytes, list[str]]:
+    """Return the number of entries, the root, and who has signed, in words. Raises Wrong."""
+    text, gap, lines = note.rpartition("\n\n")
+    if not gap:
+        raise Wrong("The checkpoint has no signatures.")
+    text += "\n"
+    parts = text.split("\n")
+    if len(parts) < 4 or parts[0] != log_key.name or not parts[1].isdigit():
+        raise Wrong(f"This is no checkpoint of the log {log_key.name}.")
+    signed = {}
+    for line in lines.splitlines():
+        _, _, rest = line.partition(" ")
+        name, _, data = rest.partition(" ")
+        raw = from_base64(data)
+        for key in (log_key, *witnesses):
+            if (name, raw[:4]) == (key.name, key.id):
+                signed[key.name] = f"{key.name}{key.check(text, raw[4:])}"
+    if log_key.name not in signed:
+        raise Wrong("The log's key has not signed this checkpoint.")
+    for key in witnesses:
+        if key.name not in signed:
+            raise Wrong(f"The witness {key.name} has not signed this checkpoint.")
+    return int(parts[1]), from_base64(parts[2]), list(signed.values())
+
+
+def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
+    """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
+    if not 0 <= index < size:
+        raise Wrong("The entry's number is not in the checkpoint's tree.")
+    low, high, found = index, size - 1, leaf
+    for sibling in path:
+        if high == 0:
+            raise Wrong("The proof is too long.")
+        if low & 1 or low == high:
+            found = sha256(b"\x01" + sibling + found)
+            while low and not low & 1:
+                low, high = low >> 1, high >> 1
+        else:
+            found = sha256(b"\x01" + found + sibling)
+        low, high = low >> 1, high >> 1
+    if high:
+        raise Wrong("The proof is too short.")
+    return found
+
+
+def root_of(peaks: list[bytes]) -> bytes:
+    """Return the root from the complete subtrees, largest first."""
+    if not peaks:
+        return sha256(b"")
+    found = peaks[-1]
+    for peak in reversed(peaks[:-1]):
+        found = sha256(b"\x01" + peak + found)
+    return found
+
+
+def safe(text: str) -> str:
+    """Return a text in which nothing can draw over the lines of this program: other signs are escaped."""
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+
+
+def told(value: object) -> str:
+    lines = json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+    return "\n".join(safe(line) for line in lines)
+
+
+def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
+    head, _, note = text.partition("\n\n")
+    lines = head.split("\n")
+    if lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra "):
+        raise Wrong("This is not a proof file of Signalbox.")
+    entry = from_base64(lines[1][6:])
+    if not lines[2].startswith("index ") or not lines[2][6:].isdigit():
+        raise Wrong("The proof does not say which entry it is of.")
+    index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
+    size, root, signers = read_checkpoint(note, log_key, witnesses)
+    if root_from_path(sha256(b"\x00" + entry), index, size, path) != root:
+        raise Wrong("The entry is not in the log that was signed: one of them was changed.")
+    print(f"The proof holds. Entry {index} of {size:,}:\n")
+    for name, value in json.loads(entry).items():
+        if value is not None:
+            print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else told(value)}")
+    print("\nSigned by " + ", ".join(signers) + ".")
+
+
+def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
+    first = json.loads(lines[0])
+    if first.get("signalbox_audit_export") != 1:
+        raise Wrong("This is not an export of an audit log.")
+    size, root, signers = read_checkpoint(first["checkpoint"], log_key, witnesses)
+    peaks: list[bytes] = []
+    told = 0
+    for number, line in enumerate(lines[1:]):
+        leaf = json.loads(line)
+        if leaf.get("index") != number:
+            raise Wrong(f"Entry {number} is missing in the export.")
+        if "entry" in leaf:
+            told += 1
+            peaks.append(sha256(b"\x00" + leaf["entry"].encode()))
+        else:
+            peaks.append(bytes.fromhex(leaf["hash"]))
+        for _ in range(((number + 1) & -(number + 1)).bit_length() - 1):
+            right, left = peaks.pop(), peaks.pop()
+            peaks.append(sha256(b"\x01" + left + right))
+    if len(lines) - 1 != size:
+        raise Wrong(f"The checkpoint covers {size:,} entries, and the export has {len(lines) - 1:,}.")
+    if root_of(peaks) != root:
+        raise Wrong(
+            "The entries are not those that were signed: something was changed, added, removed or moved."
+        )
+    print(
+        f"The export holds: {size:,} entries, {told:,} of them with their text. Signed by {', '.join(signers)}."
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file")
+    parser.add_argument("--key", required=True, help="the log's public key, name+hash+base64")
+    parser.add_argument(
+        "--witness", action="append", default=[], help="a witness's key that must have signed too"
+    )
+    given = parser.parse_args()
+    try:
+        log_key, witnesses = Key(given.key), [Key(text) for text in given.witness]
+        with open(given.file, encoding="utf-8", newline="") as file:
+            text = file.read()
+        if text.startswith("c2sp.org/tlog-proof@v1"):
+            verify_proof(text, log_key, witnesses)
+        else:
+            verify_export(text.rstrip("\n").split("\n"), log_key, witnesses)
+    except Wrong as problem:
+        print(f"It does not hold. {problem}", file=sys.stderr)
+        return 1
+    except (OSError, ValueError, KeyError, IndexError) as problem:
+        print(f"The file cannot be read: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

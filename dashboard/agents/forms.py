@@ -1,0 +1,117 @@
+"""The forms by which agents are made and changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+
+from coordinator.actions import agents
+from coordinator.lib import json_bounds
+from coordinator.models import Agent, UnreadableText
+
+CAPABILITIES = "Separated by commas, for example Reasoning, Memory."
+
+
+class AgentForm(forms.Form):
+    """What an agent is: its name, what it is for, its engine and what it needs."""
+
+    name = forms.CharField(max_length=200, help_text="The name that people see.")
+    description = forms.CharField(required=False, widget=forms.Textarea({"rows": 3}))
+    default_engine_id = forms.CharField(
+        label="Engine",
+        max_length=200,
+        widget=forms.TextInput({"list": "engines"}),
+        help_text="The plugin that runs it, for example <code>mind.deepseek</code>.",
+    )
+    required_capabilities = forms.CharField(required=False, label="Capabilities", help_text=CAPABILITIES)
+    metadata = forms.CharField(
+        required=False,
+        widget=forms.Textarea({"rows": 4, "spellcheck": "false"}),
+        help_text="A JSON object of your own.",
+    )
+    version = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    @classmethod
+    def of(cls, agent: Agent, data: Any = None) -> AgentForm:
+        """Return the form filled with what the agent is, or with what was typed instead."""
+        initial = {
+            "name": agent.name,
+            "description": agent.description or "",
+            "default_engine_id": agent.default_engine_id,
+            "required_capabilities": _as_words(agent.required_capabilities),
+            "metadata": _as_text(agent.metadata),
+            "version": agents.version_of(agent),
+        }
+        return cls(data, initial=initial)
+
+    def clean_required_capabilities(self) -> list[str]:
+        """Return the words, each once."""
+        words = [word.strip() for word in self.cleaned_data["required_capabilities"].split(",")]
+        return list(dict.fromkeys(word for word in words if word))
+
+    def clean_metadata(self) -> Any:
+        text = self.cleaned_data["metadata"].strip()
+        if not text:
+            return {}
+        try:
+            value = json_bounds.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise forms.ValidationError(f"This is not JSON: {problem}.") from None
+        if not isinstance(value, dict):
+            raise forms.ValidationError("Metadata must be a JSON object, with names and values in braces.")
+        return value
+
+    def changes(self) -> dict[str, Any]:
+        """Return what was typed differently from what the form showed: what nobody touched stays as it is."""
+        columns = ("name", "description", "default_engine_id", "required_capabilities", "metadata")
+        return {name: self.cleaned_data[name] for name in columns if name in self.changed_data}
+
+
+class NewAgentForm(AgentForm):
+    agent_id = forms.CharField(
+        required=False,
+        label="Id",
+        max_length=200,
+        help_text="If empty, it is made from the name: Night watch becomes <code>agent.night_watch</code>.",
+    )
+    password = forms.CharField(
+        required=False,
+        label="Power switch password",
+        max_length=1000,
+        strip=False,
+        widget=forms.PasswordInput({"autocomplete": "new-password"}),
+        help_text="If empty, everybody who may switch agents may switch this one.",
+    )
+    taken: Agent | None = None  # who has the id that was asked for
+    field_order = ("name", "agent_id", "description", "default_engine_id")
+
+    def clean(self) -> dict[str, Any] | None:
+        """Work the id out of the name where none was typed."""
+        cleaned = super().clean() or {}
+        if not cleaned.get("agent_id") and cleaned.get("name"):
+            cleaned["agent_id"] = agents.id_from_name(cleaned["name"])
+        return cleaned
+
+
+class PasswordForm(forms.Form):
+    password = forms.CharField(
+        max_length=1000,
+        strip=False,
+        label="New password",
+        widget=forms.PasswordInput({"autocomplete": "new-password"}),
+        help_text="Everybody who switches the agent on or off must enter it, admins too.",
+    )
+
+
+def _as_words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _as_text(value: Any) -> str:
+    if value is None or value == {}:
+        return ""
+    return (
+        str(value) if isinstance(value, UnreadableText) else json.dumps(value, indent=2, ensure_ascii=False)
+    )

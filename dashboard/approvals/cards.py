@@ -1,0 +1,297 @@
+"""What a card of the inbox shows: identical requests together, each with where it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Q
+from django.urls import NoReverseMatch, reverse
+
+from coordinator.actions import plugin_permissions
+from coordinator.models import PermissionRequest, PermissionVote
+from coordinator.policy import approvals
+from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.approvals import Scope, Standing
+from coordinator.policy.coverage import requester_of
+from coordinator.secrets.running import runs_hidden
+from coordinator.sessions import titles
+from dashboard.approvals.edits import ToolCallEdit, edit_of
+from dashboard.looks.inputs import judged_parts
+from dashboard.looks.parts import Part
+from dashboard.templatetags.approvals import reveals
+
+CARDS_ON_A_PAGE = 30  # as many as a phone can hold
+
+
+CHOICES = {
+    Scope.CALL: "Only this call",
+    Scope.SESSION: "This session{in_folder}",
+    Scope.FOLDER: "This folder on {host}",
+    Scope.EVERYWHERE: "Everywhere",
+}
+COVERS = {
+    Scope.CALL: "This call alone",
+    Scope.SESSION: "{which} call in this session{in_folder}",
+    Scope.FOLDER: "{which} call in {folder} on {host}",
+    Scope.EVERYWHERE: "{which} call everywhere",
+}
+OLD_SCOPE = "The same call in every session and folder, on every host (approved before that could be chosen)"
+
+
+def _place(row: PermissionRequest) -> dict[str, str | None]:
+    """Return what the words above say of where a call runs."""
+    asked = requester_of(row)
+    in_folder = ", in this folder" if asked.folder else ""
+    return {"folder": asked.folder, "host": asked.host, "in_folder": in_folder}
+
+
+@dataclass(frozen=True)
+class CardMember:
+    """One request of a card: who asks, and where it stands."""
+
+    row: PermissionRequest
+    now: datetime
+    session_title: str = ""
+
+    @cached_property
+    def standing(self) -> Standing:
+        return approvals.standing(self.row, self.now)
+
+    @property
+    def story(self) -> str:
+        return approvals.story(self.row, self.now)
+
+    @property
+    def who(self) -> str:
+        """Return the requester's name: the agent, else the key or person, else the plugin."""
+        context = approvals.context_of(self.row)
+        return (context and (context.agent_id or context.requested_by)) or self.row.plugin_id
+
+    @property
+    def gist(self) -> str:
+        """Return what is asked for in as few words as a list has room for: a command, or the target."""
+        tool_input = approvals.subject_of(self.row).tool_input
+        command = tool_input.get("command") if isinstance(tool_input, dict) else None
+        return command if isinstance(command, str) and command else self.row.target_resource or ""
+
+    @property
+    def session_url(self) -> str:
+        """Return where its session shows the call; nothing where no page can have that session's name."""
+        context = approvals.context_of(self.row)
+        if context is None or not context.session_id:
+            return ""
+        try:
+            url = reverse("sessions:detail", args=[context.session_id])
+        except NoReverseMatch:  # another program's
+            return ""
+        event = context.event_id
+        return f"{url}?event={event}#event-{event}" if event else url
+
+    @property
+    def until_label(self) -> str:
+        """Return what its `expires_at` says: when asking ends or, once decided, until when the approval holds."""
+        return "Deadline" if self.row.status in approvals.UNDECIDED else "Valid until"
+
+    @property
+    def past_deadline(self) -> Any:
+        """Return the deadline it had, where `expires_at` says something else by now."""
+        context = approvals.context_of(self.row)
+        deadline = context.deadline if context else None
+        return None if deadline == self.row.expires_at else deadline
+
+    @property
+    def waited(self) -> timedelta | None:
+        return approvals.waited(self.row)
+
+    @property
+    def judged(self) -> str:
+        """Return the digest of what the card shows of it, which the card's form sends back."""
+        return approvals.judged_digest(self.row)
+
+    @property
+    def edited_parts(self) -> list[Part]:
+        """Return the input that was approved in place of the one asked for."""
+        return judged_parts(approvals.edited_input(self.row))
+
+    @property
+    def covers(self) -> str:
+        """Return what its approval covers, in words; empty where there is none."""
+        scope, context = approvals.scope_of(self.row), approvals.context_of(self.row)
+        if scope is None:
+            return ""
+        if context is None or context.scope is None:
+            return OLD_SCOPE if scope == Scope.EVERYWHERE else COVERS[Scope.CALL]
+        which = "The same" if approvals.edited_input(self.row) is None else "The edited"
+        known = {str(one): words for one, words in COVERS.items()}
+        return known[scope].format(which=which, **_place(self.row)) if scope in known else scope
+
+    @property
+    def needed(self) -> int:
+        """Return how many people must approve."""
+        return approvals.needed(self.row)
+
+    @cached_property
+    def votes(self) -> list[PermissionVote]:
+        """Return the approvals that are in, where it takes several people."""
+        return list(self.row.votes.order_by("id")) if self.needed > 1 else []
+
+
+@dataclass(frozen=True)
+class Card:
+    members: Sequence[CardMember]
+    grantable: bool = False  # whether the plugin could be given this permission for good
+
+    @property
+    def first(self) -> PermissionRequest:
+        return self.members[0].row
+
+    @cached_property
+    def key(self) -> str:
+        return approvals.group_key(self.first)[:32]
+
+    @cached_property
+    def waiting(self) -> list[CardMember]:
+        return [member for member in self.members if member.standing.waiting]
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        return judged_parts(approvals.subject_of(self.first).tool_input)
+
+    @cached_property
+    def edit(self) -> ToolCallEdit | None:
+        """Return what a person may add to an approval of the card, if its requester will receive it."""
+        return edit_of(self.first)
+
+    @cached_property
+    def deceives(self) -> bool:
+        """Say whether anything that is asked for holds characters that an eye misses."""
+        texts = [self.first.target_resource or "", *self.justifications]
+        texts += [text for part in self.parts for text in part.texts]
+        return any(reveals(text) for text in texts)
+
+    @cached_property
+    def runs_hidden(self) -> bool:
+        """Say whether something that a mask hides is decoded or run."""
+        subject = approvals.subject_of(self.first)
+        return runs_hidden([subject.target_resource, subject.tool_input])
+
+    @property
+    def revocable(self) -> bool:
+        """Say whether there is an approval here that somebody could take back."""
+        return any(approvals.can_revoke(member.row, member.now) for member in self.members)
+
+    @cached_property
+    def scopes(self) -> list[tuple[str, str]]:
+        """Return what an approval can cover for each of those who wait, and how the card says it."""
+        wanted = [requester_of(member.row) for member in self.waiting]
+        return [
+            (scope.value, CHOICES[scope].format(**_place(self.first)))
+            for scope in Scope
+            if all(scope in one.scopes for one in wanted)
+        ]
+
+    @property
+    def gives_access(self) -> bool:
+        """Say whether an approval becomes a grant: that is for a time, and wherever its agent works."""
+        return all(wanted_access_of(member.row) is not None for member in self.waiting)
+
+    @property
+    def justifications(self) -> list[str]:
+        return list(dict.fromkeys(member.row.justification for member in self.members))
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """One page of the inbox. `waiting` is how many requests wait on all pages together."""
+
+    cards: list[Card]
+    page: Page[list[int]]
+    waiting: int
+
+
+def inbox(now: datetime, number: int | str = 1, shown: Sequence[str] = ()) -> Inbox:
+    """Return the cards of one page of what waits; askers take turns, so that none stands before all others.
+
+    `shown` are the ids already on the page, in its order: they stay where they are, and say so in place where they
+    were closed meanwhile; what has come to the page since stands below them.
+    """
+    waiting = _in_turn(now)
+    page = Paginator(_alike(waiting), CARDS_ON_A_PAGE).get_page(number)
+    ids = [pk for group in page.object_list for pk in group]
+    found = PermissionRequest.objects.with_context().filter(Q(pk__in=ids) | Q(request_id__in=shown))
+    place = {name: place for place, name in enumerate([*shown, *ids])}
+    rows = sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
+    return Inbox(cards_of(approvals.groups(rows), now), page, len(waiting))
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    pk: int
+    call: str
+    asked_by: str
+    session: str
+
+
+def _in_turn(now: datetime) -> list[_Waiting]:
+    """Return everything that waits: the oldest of each key first, then the second of each, and so on.
+
+    Within a key its sessions take turns likewise.
+    """
+    columns = ("pk", "request_id", "context__subject_key", "context__requested_by", "context__session_id")
+    rows = PermissionRequest.objects.waiting(now).order_by("id").values_list(*columns)
+    found = [
+        _Waiting(pk, call or f"row {name}", by or "", session or "") for pk, name, call, by, session in rows
+    ]
+    by_session = _turns(found, lambda one: (one.asked_by, one.session))
+    return _turns(by_session, lambda one: one.asked_by)
+
+
+def _turns(waiting: Iterable[_Waiting], whose: Callable[[_Waiting], Hashable]) -> list[_Waiting]:
+    """Return the same with owners taking turns, each in the order in which its own stand."""
+    before: Counter[Hashable] = Counter()
+    turns = []
+    for one in waiting:
+        turns.append((before[whose(one)], one))
+        before[whose(one)] += 1
+    return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
+
+
+def _alike(waiting: Iterable[_Waiting]) -> list[list[int]]:
+    """Return the rows that ask for the same call together, where the first of them stands."""
+    groups: dict[str, list[int]] = {}
+    for one in waiting:
+        groups.setdefault(one.call, []).append(one.pk)
+    return list(groups.values())
+
+
+def cards_of(groups: Iterable[Sequence[PermissionRequest]], now: datetime) -> list[Card]:
+    """Return one card for each group of requests that ask for the same thing."""
+    groups = list(groups)
+    wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
+    grantable = plugin_permissions.grantable(wishes)
+    named = titles.of(session_of(row) for group in groups for row in group)
+    return [
+        Card(
+            [CardMember(row, now, named.get(session_of(row) or "", "")) for row in group],
+            (group[0].plugin_id, group[0].permission_type) in grantable,
+        )
+        for group in groups
+    ]
+
+
+def session_of(row: PermissionRequest) -> str | None:
+    """Return the session in which a request was made, if it names one."""
+    context = approvals.context_of(row)
+    return context.session_id if context else None
+
+
+def card_of(rows: Iterable[PermissionRequest], now: datetime) -> Card:
+    """Return one card for requests that ask for the same thing."""
+    [card] = cards_of([list(rows)], now)
+    return card

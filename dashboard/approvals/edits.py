@@ -1,0 +1,42 @@
+"""What a person may add to the approval of a coding agent's call: another input, rules that shall stand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from coordinator.actions.tool_calls import is_editable, rule_digest
+from coordinator.dialects.registry import DIALECTS
+from coordinator.models import PermissionRequest
+from coordinator.policy import approvals
+
+LONGEST_EDITABLE = 20_000  # characters; more is edited where the agent runs
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEdit:
+    """The text to edit (of one `field`, or the whole input as JSON), and the offered rules as digest and words."""
+
+    text: str | None
+    field: str
+    suggestions: list[tuple[str, str]]
+
+    @property
+    def rows(self) -> int:
+        return min(12, max(2, (self.text or "").count("\n") + 2))
+
+
+def edit_of(row: PermissionRequest) -> ToolCallEdit | None:
+    """Return what can be added to the approval of `row`; None for requests of other programs."""
+    dialect = DIALECTS.get(row.plugin_id)
+    if dialect is None:
+        return None
+    given = approvals.subject_of(row).tool_input
+    given = given if isinstance(given, dict) else {}
+    field = "command" if isinstance(given.get("command"), str) else ""
+    text = given[field] if field else json.dumps(given, indent=2, ensure_ascii=False)
+    if approvals.needed(row) > 1:  # they must all approve the same
+        return None
+    rules = [(rule_digest(one), dialect.offer_in_words(one)) for one in approvals.offered_rules(row)]
+    is_shown = is_editable(row) and len(text) <= LONGEST_EDITABLE
+    return ToolCallEdit(text if is_shown else None, field, rules)

@@ -1,0 +1,321 @@
+"""Makes chat messages ready to be drawn: block by block, the same on the page, in fragments and on the stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Q
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+
+from coordinator.chat import attachments, thumbnails
+from coordinator.chat.reading import place_of
+from coordinator.feed.reader import Change
+from coordinator.lib.times import exact
+from coordinator.live.fragments import Fragment
+from coordinator.models import ChatAttachment, ChatBranch, ChatMessage
+from coordinator.models.chat import ChatSource
+from coordinator.secrets.masking import without_secrets
+from dashboard.templatetags.signalbox import pretty_json
+from dashboard.text import markdown
+
+# From this size on an image is drawn from its thumbnail; the lightbox shows it in full.
+SMALL_BYTES = 200_000
+SMALL_PIXELS = 1_400
+BOX = (416, 320)  # CSS pixels that an image takes up at most
+_OWN_URL = re.compile(r"(?:https?://[^/]+)?/api/chat/attachments/([A-Za-z0-9._-]{1,200})")
+_FACTS = ("id", "message_id", "filename", "mime_type", "size_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What is known of an attached file: from its row, or where that is gone from its block."""
+
+    attachment_id: str
+    filename: str
+    mime_type: str
+    size_bytes: int | None
+    width: int | None = None
+    height: int | None = None
+    alt: str = ""
+
+    @property
+    def url(self) -> str:
+        return reverse("chat:attachment", args=[self.attachment_id])
+
+    @property
+    def image_url(self) -> str:
+        """Where the page's picture comes from: the file itself if it is known to be small."""
+        pixels = max(self.width or SMALL_PIXELS + 1, self.height or 0)
+        if (self.size_bytes or 0) <= SMALL_BYTES and pixels <= SMALL_PIXELS:
+            return self.url
+        if self.mime_type not in thumbnails.TYPES:  # the browser may know it; we do not
+            return self.url
+        return reverse("chat:thumbnail", args=[self.attachment_id])
+
+    @property
+    def box(self) -> tuple[int, int] | None:
+        """The size at which an image is shown, where its own is known: nothing jumps when it comes."""
+        if not self.width or not self.height:
+            return None
+        scale = min(1, BOX[0] / self.width, BOX[1] / self.height)
+        return max(1, round(self.width * scale)), max(1, round(self.height * scale))
+
+    @property
+    def kind(self) -> str:
+        kind = self.mime_type.partition("/")[0]
+        return kind if attachments.is_shown(self.mime_type) else "file"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBlock:
+    """One block: `kind` chooses how it is drawn."""
+
+    kind: str
+    text: str = ""
+    title: str = ""
+    language: str = ""
+    file: FileFacts | None = None
+    url: str = ""
+
+    @property
+    def html(self) -> SafeString:
+        return markdown.render(self.text)
+
+    @property
+    def coloured(self) -> SafeString:
+        return markdown.colour(self.text, language=self.language)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which of several messages this is that stand at one place of an imported thread, from 1."""
+
+    number: int
+    of: int
+    answers: str  # the page of the message that they answer
+
+
+@dataclass(frozen=True)
+class ShownMessage:
+    message: ChatMessage
+    agent_name: str
+    files: Mapping[str, FileFacts] = field(default_factory=dict)
+    version: Version | None = None
+
+    @property
+    def speaker(self) -> str:
+        if self.message.source == ChatSource.AGENT:
+            return self.agent_name
+        if self.message.source == ChatSource.SYSTEM:
+            return "Signalbox"
+        return self.message.user_id.removeprefix("key:")
+
+    @property
+    def is_program(self) -> bool:
+        """Say whether a program wrote it under its key's name."""
+        return self.message.source == ChatSource.USER and self.message.user_id.startswith("key:")
+
+    @property
+    def url(self) -> str:
+        return f"{reverse('chat:thread', args=[self.message.agent_id])}?message={self.message.pk}"
+
+    @property
+    def place(self) -> str:
+        return str(place_of(self.message))
+
+    @property
+    def clock(self) -> str:
+        """The time of day, until the browser says it in the viewer's zone."""
+        at = self.message.created_at
+        return at.strftime("%H:%M") if isinstance(at, datetime) else ""
+
+    @property
+    def exact(self) -> str:
+        at = self.message.created_at
+        return exact(at) if isinstance(at, datetime) else str(at)
+
+    @cached_property
+    def blocks(self) -> list[ShownBlock]:
+        """The message's blocks, and its files that no block mentions."""
+        content = without_secrets(self.message.content)
+        if not isinstance(content, list):
+            return [
+                ShownBlock("json", text=pretty_json(content), title="Content that is not a list of blocks")
+            ]
+        shown = [_block(block, self.files) for block in content]
+        named = {block.file.attachment_id for block in shown if block.file}
+        unnamed = [facts for pk, facts in self.files.items() if pk not in named]
+        return [*shown, *(ShownBlock(facts.kind, file=facts) for facts in unnamed)]
+
+
+def _block(block: Any, files: Mapping[str, FileFacts]) -> ShownBlock:
+    if not isinstance(block, dict):
+        return ShownBlock("json", text=pretty_json(block), title="A block in an unknown form")
+    facts = _file(block, files)
+    if facts is not None:
+        return ShownBlock(facts.kind, file=facts)
+    return _words(block) or _elsewhere(block) or _unknown(block)
+
+
+def _words(block: Mapping[str, Any]) -> ShownBlock | None:
+    kind = block.get("type")
+    text = next((v for name in ("text", "code", "content") if isinstance(v := block.get(name), str)), None)
+    if text is None or kind not in {"text", "code"}:
+        return None
+    return ShownBlock(kind, text=text, language=str(block.get("language") or ""))
+
+
+def _elsewhere(block: Mapping[str, Any]) -> ShownBlock | None:
+    """Return a link: the page loads nothing from elsewhere, and whoever wants to see it goes there."""
+    url = block.get("url")
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+        return None
+    return ShownBlock("link", url=url, title=str(block.get("filename") or url))
+
+
+def _unknown(block: Mapping[str, Any]) -> ShownBlock:
+    if block.get("type") == "tool_result":
+        return _tool_result(block)
+    return ShownBlock("json", text=pretty_json(block), title=f"A block of kind {block.get('type')}")
+
+
+def _tool_result(block: Mapping[str, Any]) -> ShownBlock:
+    held = next((block[name] for name in ("output", "content", "result", "text") if block.get(name)), None)
+    name = next((v for key in ("tool_name", "name", "tool") if isinstance(v := block.get(key), str)), "")
+    failed = block.get("is_error") is True or block.get("success") is False
+    title = f"{'Failed' if failed else 'Result'}{f' of {name}' if name else ''}"
+    return ShownBlock("json", text=pretty_json(block if held is None else held), title=title)
+
+
+def _file(block: Mapping[str, Any], files: Mapping[str, FileFacts]) -> FileFacts | None:
+    """Return the file a block refers to, or None where it refers to none of ours.
+
+    Its row says what it is. A block that names a file which is gone is a file to download, whatever it says.
+    """
+    pk = _file_id(block)
+    if not pk:
+        return None
+    row = files.get(pk)
+    name = row.filename if row else str(block.get("filename") or "file")
+    alt = block.get("alt") if isinstance(block.get("alt"), str) else None
+    return FileFacts(
+        pk,
+        name,
+        row.mime_type if row else attachments.UNKNOWN,
+        row.size_bytes if row else _number(block.get("size_bytes")),
+        _number(block.get("width")),
+        _number(block.get("height")),
+        alt or name,
+    )
+
+
+def _file_id(block: Any) -> str:
+    """Return the id of the attachment that a block names, or nothing."""
+    if not isinstance(block, dict):
+        return ""
+    pk = block.get("attachment_id")
+    if isinstance(pk, str) and pk:
+        return pk
+    match = _OWN_URL.fullmatch(url) if isinstance(url := block.get("url"), str) else None
+    return match[1] if match else ""
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 10**9 else None
+
+
+def shown(messages: Sequence[ChatMessage], agent_name: str) -> list[ShownMessage]:
+    """Return messages ready to be drawn, with one query for the files of all."""
+    files, versions = _files_of(messages), _versions_of(messages)
+    return [
+        ShownMessage(message, agent_name, files.get(message.pk, {}), versions.get(message.pk))
+        for message in messages
+    ]
+
+
+def _versions_of(messages: Sequence[ChatMessage]) -> dict[str, Version]:
+    """Return, of messages that came with branches and are not alone at their place, which of them each is."""
+    ids = [message.pk for message in messages]
+    parents = ChatBranch.objects.filter(pk__in=ids, parent_id__isnull=False).values("parent_id")
+    rows = ChatBranch.objects.filter(parent_id__in=parents).order_by("branch_index", "message_id")
+    places: dict[str, list[str]] = {}
+    for pk, parent in rows.values_list("pk", "parent_id"):
+        places.setdefault(parent or "", []).append(pk)
+    agents = {message.pk: message.agent_id for message in messages}
+    return {
+        pk: Version(
+            number,
+            len(found),
+            f"{reverse('chat:thread', args=[agents[pk]])}?{urlencode({'message': parent})}",
+        )
+        for parent, found in places.items()
+        if len(found) > 1
+        for number, pk in enumerate(found, 1)
+        if pk in agents
+    }
+
+
+def _files_of(messages: Sequence[ChatMessage]) -> dict[str, dict[str, FileFacts]]:
+    """Return the files of each message: those attached to it, and those of other messages that its blocks name."""
+    named = {message.pk: _named_in(message) for message in messages}
+    wanted = Q(message__in=list(named)) | Q(pk__in=set().union(*named.values()))
+    rows = ChatAttachment.objects.filter(wanted).order_by("created_at", "id").values_list(*_FACTS)
+    found: dict[str, dict[str, FileFacts]] = {pk: {} for pk in named}
+    for pk, owner, filename, mime_type, size in rows:
+        for message_id, ids in named.items():
+            if message_id == owner or pk in ids:
+                found[message_id][pk] = FileFacts(pk, filename, mime_type, size, alt=filename)
+    return found
+
+
+def _named_in(message: ChatMessage) -> set[str]:
+    content = message.content if isinstance(message.content, list) else ()
+    return {pk for block in content if (pk := _file_id(block))}
+
+
+def message_fragments(change: Change) -> Sequence[Fragment]:
+    """Return what a changed message does to pages that show its thread."""
+    quoted = _quoted(change.key)
+    if change.op == "delete":
+        return [Fragment(f'[data-message="{quoted}"]', "", "delete")]
+    message = ChatMessage.objects.select_related("agent").filter(pk=change.key).first()
+    if message is None:
+        return []
+    (one,) = shown([message], message.agent.name)
+    html = render_to_string("chat/_message.html", {"shown": one})
+    if change.op == "insert":
+        return [Fragment(f'[data-thread="{_quoted(message.agent_id)}"]', html, "beforeend")]
+    return [Fragment(f'[data-message="{quoted}"]', html)]
+
+
+def _quoted(text: str) -> str:
+    """Return a text escaped for a quoted CSS string."""
+    return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)
+
+
+def markdown_lines(agent_name: str, messages: Iterable[ChatMessage]) -> Iterator[str]:
+    yield f"# Chat with {agent_name}\n"
+    for message in messages:
+        one = ShownMessage(message, agent_name)
+        yield f"\n## {one.speaker}, {one.exact}\n\n"
+        yield "\n\n".join(_as_markdown(block) for block in one.blocks) + "\n"
+
+
+def _as_markdown(block: ShownBlock) -> str:
+    if block.kind == "text":
+        return block.text
+    if block.file is not None:
+        return f"[{block.file.filename}]({block.file.url})"
+    if block.kind == "link":
+        return f"<{block.url}>"
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", block.text)), default=0))
+    title = f"{block.title}:\n\n" if block.title else ""
+    return f"{title}{fence}{block.language}\n{block.text}\n{fence}"

@@ -1,0 +1,66 @@
+"""The agents beside a thread, each with its last message, unread count and presence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import OuterRef, Subquery
+from django.utils import timezone
+
+from coordinator.chat import reading as chat
+from coordinator.chat.content import words_of
+from coordinator.chat.presence import status_of
+from coordinator.models import Agent, ChatMessage
+from coordinator.models.chat import ChatSource
+
+BEGINNING = 90
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRow:
+    agent: Agent
+    status: str
+    last: ChatMessage | None
+    unread: int
+
+    @property
+    def beginning(self) -> str:
+        if self.last is None:
+            return "No messages yet"
+        words = " ".join(words_of(self.last.content).split())[:BEGINNING]
+        who = "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
+        return f"{who}{words or 'An attachment'}"
+
+
+def chat_rows(person: User | AnonymousUser, now: datetime | None = None) -> list[ChatRow]:
+    moment = now or timezone.now()
+    newest = ChatMessage.objects.filter(agent=OuterRef("pk")).order_by("-created_at", "-id").values("pk")[:1]
+    agents = list(Agent.objects.annotate(last_id=Subquery(newest)).order_by("name", "pk"))
+    last = ChatMessage.objects.in_bulk([agent.last_id for agent in agents if agent.last_id])
+    joined = person.date_joined if isinstance(person, User) else moment
+    read = chat.read_places(person.get_username())
+    behind = [
+        agent.pk
+        for agent in agents
+        if agent.last_id and _is_behind(last[agent.last_id], read.get(agent.pk), joined)
+    ]
+    unread = chat.unread(person.get_username(), behind, joined)
+    rows = [
+        ChatRow(agent, status_of(agent, moment), last.get(agent.last_id), unread.get(agent.pk, 0))
+        for agent in agents
+    ]
+    return sorted(rows, key=_latest, reverse=True)
+
+
+def _is_behind(last: ChatMessage, read: chat.MessagePlace | None, joined: datetime) -> bool:
+    """Say whether there can be anything unread; most threads are read to their end, and need no count."""
+    place = chat.place_of(last)
+    return place.at > joined if read is None else (place.at, place.message_id) > (read.at, read.message_id)
+
+
+def _latest(row: ChatRow) -> tuple[bool, float]:
+    if row.last is None:
+        return (False, 0.0)
+    return (True, chat.place_of(row.last).at.timestamp())

@@ -1,0 +1,56 @@
+"""What every page's frame needs: the rail, the person's role, the theme. Nothing is computed until it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from coordinator.identity.roles import has_role, role_of
+from dashboard.frame.rail import ENTRIES, Badge, Entry, url_of
+from dashboard.frame.themes import THEMES, theme_of
+
+
+@dataclass(frozen=True, slots=True)
+class RailItem:
+    key: str
+    label: str
+    icon: str
+    url: str
+    pinned: bool
+    here: bool  # the path at work is this page or below it
+    badge: Badge | None
+
+    @property
+    def count(self) -> int:
+        """Return the badge's number; asked for once a page."""
+        return self.badge.count() if self.badge else 0
+
+
+def _items(request: HttpRequest) -> list[RailItem]:
+    return [item for entry in ENTRIES if (item := _item(entry, request))]
+
+
+def _item(entry: Entry, request: HttpRequest) -> RailItem | None:
+    url = url_of(entry)
+    if url is None or not has_role(request.user, entry.least):
+        return None
+    here = request.path == url if entry.key == "overview" else request.path.startswith(url)
+    return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge)
+
+
+def rail(request: HttpRequest) -> dict[str, Any]:
+    """Return `rail` (the lines this person may see), `role`, `theme` and `from_elsewhere` for every template."""
+    user = getattr(request, "user", None)
+    if user is None:  # an error page, answered before the sign-in middleware ran
+        return {"rail": [], "role": None, "theme": theme_of(request), "themes": THEMES}
+    return {
+        "rail": SimpleLazyObject(lambda: _items(request)),
+        "role": SimpleLazyObject(lambda: role_of(user)),
+        "theme": theme_of(request),
+        "themes": THEMES,
+        # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
+        "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
+    }

@@ -1,0 +1,132 @@
+"""All that changes anything on people's pages takes more than a cookie (coordinator.identity.proofs says why).
+
+Middleware rather than a decorator, so that no view can forget it: Django's admin and views that are still to be
+written are behind it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.cache import add_never_cache_headers
+
+from coordinator.actions import accounts
+from coordinator.errors import SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.proofs import Lack
+
+HEADER = "X-Signalbox-Proof"
+WANTED = "Signalbox-Confirm"  # on a refusal: static/js/proof.js then asks for the password
+FIELD, PASSWORD, NEW = "proof", "confirm_password", "new_proof"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+MESSAGES: dict[Lack, str] = {
+    "missing": "This browser could not prove that it is the one you signed in with. Enter your password to continue.",
+    "wrong": "You signed in to this session in another browser. Enter your password to continue.",
+    "old": "You signed in some time ago. Enter your password to continue.",
+}
+
+View = TypeVar("View", bound=Callable[..., object])
+
+
+def without_proof(view: View) -> View:
+    """Let a view's POST pass with the cookie alone: it decides nothing, or must work for everybody."""
+    view.without_proof = True  # type: ignore[attr-defined]
+    return view
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedProof:
+    """What came along to prove who asks; "" for what did not."""
+
+    secret: str
+    password: str
+    new_secret: str
+
+
+class RequireProof:
+    """Refuses unsafe requests of signed-in people that lack the proof and the password."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., object], args: object, kwargs: object
+    ) -> HttpResponse | None:
+        if request.method in SAFE or not request.path.startswith(("/ui/", "/admin/")):
+            return None
+        if getattr(view, "without_proof", False) or not isinstance(request.user, User):
+            return None
+        offered, now = _taken(request), timezone.now()
+        lack = proofs.lack_of(request.session, offered.secret, now)
+        if lack is None:
+            return None
+        if not offered.password:
+            accounts.note_unproven(request.user, address_of(request), f"{request.method} {request.path}", now)
+            return _ask(request, MESSAGES[lack])
+        try:
+            accounts.confirm(request.user, offered.password, attempt_of(request, request.user.username), now)
+        except SignalboxError as refusal:
+            return _ask(request, refusal.detail, refusal)
+        if offered.new_secret:
+            proofs.bind(request.session, offered.new_secret, now)
+        return None
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the caller's address; the edge has already replaced a trusted proxy's by its client's."""
+    return str(request.META.get("REMOTE_ADDR") or "unknown")
+
+
+def attempt_of(request: HttpRequest, username: str) -> accounts.Attempt:
+    return accounts.Attempt(
+        username, address_of(request), request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
+    )
+
+
+def _taken(request: HttpRequest) -> OfferedProof:
+    """Take what proves the sign-in out of the form, so that no view keeps it."""
+    secret, password, new_secret = (request.POST.get(name, "") for name in (FIELD, PASSWORD, NEW))
+    if not request.POST.keys().isdisjoint({FIELD, PASSWORD, NEW}):
+        form = request.POST.copy()
+        for name in (FIELD, PASSWORD, NEW):
+            form.pop(name, None)
+        form._mutable = False
+        request.POST = form  # type: ignore[assignment] # a form that is not to change is of another type there
+    return OfferedProof(request.headers.get(HEADER, secret), password, new_secret)
+
+
+def _ask(request: HttpRequest, message: str, refusal: SignalboxError | None = None) -> HttpResponse:
+    """Ask for the password: a page with the form as it was sent, or for a script words and a header."""
+    status = refusal.status if refusal else 403
+    answer: HttpResponse
+    if request.headers.get("HX-Request"):
+        answer = JsonResponse({"detail": message}, status=status)
+    else:
+        context = {
+            "message": message,
+            "is_wrong": refusal is not None,
+            "sent": _pairs(request.POST),
+            "lost_files": bool(request.FILES),
+        }
+        answer = render(request, "accounts/confirm.html", context, status=status)
+    answer.headers[WANTED] = "password"
+    if refusal and refusal.retry_after:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+    add_never_cache_headers(answer)
+    return answer
+
+
+def _pairs(form: QueryDict) -> list[tuple[str, object]]:
+    return [
+        (name, value) for name, values in form.lists() if name != "csrfmiddlewaretoken" for value in values
+    ]

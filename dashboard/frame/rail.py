@@ -1,0 +1,83 @@
+"""The left rail as plain data. A new page adds one line; a line whose URL does not exist yet is not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+
+from coordinator.identity.roles import ADMIN, VIEWER
+from coordinator.live.fragments import Fragment
+from coordinator.models import PermissionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A small number beside a label. `count` runs on every page: one indexed query. Changes of `topic` update it."""
+
+    count: Callable[[], int]
+    topic: str
+    label: str  # what it counts, for screen readers: "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the rail. `pinned` entries stay in the phone's bottom bar, the others fold under More."""
+
+    key: str
+    label: str
+    url_name: str
+    icon: str
+    least: str = VIEWER
+    badge: Badge | None = None
+    pinned: bool = False
+
+
+def _waiting_requests() -> int:
+    return PermissionRequest.objects.waiting(timezone.now()).count()
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry("overview", "Overview", "overview", "overview", pinned=True),
+    Entry(
+        "approvals",
+        "Approvals",
+        "approvals:inbox",
+        "approvals",
+        badge=Badge(_waiting_requests, "permission_requests", "waiting"),
+        pinned=True,
+    ),
+    Entry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
+    Entry("runs", "Runs", "runs:list", "runs"),
+    Entry("chat", "Chat", "chat:list", "chat", pinned=True),
+    Entry("mcp", "MCP", "mcp:list", "mcp"),
+    Entry("claude-code", "Claude Code", "claude_code:connect", "terminal"),
+    Entry("agents", "Agents", "agents:list", "agents"),
+    Entry("audit", "Audit", "audit:list", "audit"),
+    Entry("keys", "API keys", "keys:list", "key", least=ADMIN),
+    Entry("admin", "Admin", "admin:index", "admin", least=ADMIN),
+)
+
+
+def url_of(entry: Entry) -> str | None:
+    """Return the entry's path, or None while no such page exists."""
+    try:
+        return reverse(entry.url_name)
+    except NoReverseMatch:
+        return None
+
+
+def entry_of(key: str) -> Entry | None:
+    """Return the entry with this key, or None."""
+    return next((entry for entry in ENTRIES if entry.key == key), None)
+
+
+def badge_fragments(entry: Entry) -> list[Fragment]:
+    """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
+    if entry.badge is None:
+        return []
+    html = render_to_string("components/_rail_badge.html", {"item": entry, "count": entry.badge.count()})
+    return [Fragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]

@@ -1,0 +1,26 @@
+"""How a page answers when an action refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.contrib import messages
+from django.http import Http404
+
+from coordinator.errors import NotFound, SignalboxError
+from dashboard.frame.htmx import HtmxHttpRequest
+
+
+@contextmanager
+def as_message(request: HtmxHttpRequest, *, missing_is_404: bool = False) -> Iterator[None]:
+    """Say why an action refused on the page that is shown next; what follows it in the block is left out.
+
+    With `missing_is_404` a row that is not there raises Http404 instead.
+    """
+    try:
+        yield
+    except SignalboxError as refusal:
+        if missing_is_404 and isinstance(refusal, NotFound):
+            raise Http404(str(refusal.detail)) from None
+        messages.error(request, str(refusal.detail))

@@ -1,0 +1,51 @@
+"""Lists of any length: a page's rows are read, the rest is counted only as far as anyone would page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from django.utils.functional import cached_property
+
+COUNTED = 10_000
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts up to COUNTED rows. `capped` says that there are more: filters and search lead to those.
+
+    Counting ten million events takes a database seconds, and nobody turns to page 200,000.
+    """
+
+    object_list: QuerySet  # type: ignore[type-arg]
+
+    @cached_property
+    def capped(self) -> bool:
+        """Say whether there are more rows than can be paged through."""
+        return self._counted > COUNTED
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._counted, COUNTED)
+
+    @cached_property
+    def _counted(self) -> int:
+        return self.object_list.order_by().values_list("pk", flat=True)[: COUNTED + 1].count()
+
+
+class ScannedPaginator(CappedPaginator):
+    """The same for filters that no index serves: the table is read once, for the number and for the page."""
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        return list(self.object_list.values_list("pk", flat=True)[: COUNTED + 1])
+
+    @cached_property
+    def _counted(self) -> int:
+        return len(self._keys)
+
+    def page(self, number: int | str) -> Page[Any]:
+        number = self.validate_number(number)
+        keys = self._keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
+        found = self.object_list.model._default_manager.in_bulk(keys)
+        return Page([found[key] for key in keys if key in found], number, self)

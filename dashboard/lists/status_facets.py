@@ -1,0 +1,92 @@
+"""The statuses that a list's rows have, as filters with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from django.db import connection
+from django.http import QueryDict
+from django.utils.text import capfirst
+
+from dashboard.lists.paginator import COUNTED
+
+MOST = 50  # statuses; other programs may write words of their own
+
+# From one value to the next, and each counted no further than a page says: GROUP BY would read every row's entry.
+NUMBERS = """
+WITH RECURSIVE found (word) AS (
+    SELECT min(status) FROM {table}
+    UNION ALL
+    SELECT (SELECT min(status) FROM {table} WHERE status > found.word) FROM found WHERE found.word IS NOT NULL
+)
+SELECT CAST(word AS TEXT),
+    (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE status = found.word LIMIT {most}) AS counted)
+FROM found WHERE word IS NOT NULL LIMIT {statuses}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacet:
+    """A status as a filter, and how many rows have it (COUNTED + 1 for any number above COUNTED)."""
+
+    word: str
+    count: int
+    on: bool
+    query: str
+    label: str
+
+    @property
+    def count_label(self) -> str:
+        return f"{COUNTED:,}+" if self.count > COUNTED else f"{self.count:,}"
+
+
+def status_facets(
+    table: Literal["sessions", "runs"], known: Sequence[str], query: QueryDict
+) -> list[StatusFacet]:
+    """Return the statuses that there are, the `known` ones in their order, each with its number."""
+    with connection.cursor() as cursor:
+        cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST))
+        numbers: dict[str, int] = dict(cursor.fetchall())
+    words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
+    return facets({word: numbers[word] for word in words}, query)
+
+
+def facets(
+    numbers: Mapping[str, int],
+    query: QueryDict,
+    name: str = "status",
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> list[StatusFacet]:
+    """Return filters for the statuses with these numbers; `name` is the query's word for them.
+
+    `labels` are for words that would mislead as they are.
+    """
+    chosen = query.get(name, "")
+    return [
+        StatusFacet(
+            word,
+            number,
+            on=word == chosen,
+            query=changed(query, **{name: "" if word == chosen else word}),
+            label=labels.get(word, capfirst(word)),
+        )
+        for word, number in numbers.items()
+    ]
+
+
+def changed(query: QueryDict, **values: str) -> str:
+    """Return the query string with `values` set (an empty one is left out), back on the first page."""
+    kept = query.copy()
+    for name, value in {"page": "", **values}.items():
+        kept.pop(name, None)
+        if value:
+            kept[name] = value
+    return f"?{kept.urlencode()}"
+
+
+def kept(query: QueryDict, *names: str) -> list[tuple[str, str]]:
+    """Return what the query says of `names`, for a form that narrows the list further."""
+    return [(name, str(query[name])) for name in names if query.get(name)]

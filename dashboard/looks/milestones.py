@@ -1,0 +1,74 @@
+"""How points of a session look in its timeline: that it or a run began or ended, a turn, a request to the model.
+
+An event of a type that is not here is shown with its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.actions.transcripts import READ_FROM
+from coordinator.sessions.timeline import StoredValue, TimelineEvent
+
+_MILESTONES = {
+    "session_start": ("play", "Session started", "busy"),
+    "run_start": ("play", "Run started", "busy"),
+    "compaction": ("st-info", "Conversation compacted", "calm"),
+    "api_error": ("st-warning", "The model did not answer", "bad"),
+    "hooks_lost": ("st-warning", "Some hooks before this one could not be written", "bad"),
+}
+
+
+def _asked(event: TimelineEvent) -> str:
+    """Return which model was asked, and the tokens that it read and wrote."""
+    words = [f"Asked {event.model or 'a model'}"]
+    if event.tokens_in is not None:
+        words.append(f"{event.tokens_in:,} tokens in")
+    if event.tokens_out is not None:
+        words.append(f"{event.tokens_out:,} out")
+    return " · ".join(words)
+
+
+def _read_from(facts: StoredValue | None) -> str:
+    """Return where a history comes from, in words: with Claude Code's version and the branch."""
+    held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
+    version, branch = held.get("version"), held.get("gitBranch")
+    words = ["Read from a transcript", f"Claude Code {version}" if version else "", str(branch or "")]
+    return " · ".join(word for word in words if word)
+
+
+# Icon, words, and tone where it does not follow from whether it failed.
+_WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
+    "turn_end": ("st-check", lambda _: "Turn ended", ""),
+    "model_request": ("st-dot", _asked, ""),
+    "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
+    READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
+}
+
+
+def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
+    """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
+    spoken = _WORDS.get(event.event_type)
+    if spoken is not None:
+        icon, word, tone = spoken
+        return icon, word(event), tone or ("bad" if event.error else "calm")
+    if event.event_type in _MILESTONES:
+        return _MILESTONES[event.event_type]
+    if event.event_type not in {"session_stop", "run_completed"}:
+        return "st-info", event.event_type, "bad" if event.error else "calm"
+    what = "Session" if event.event_type == "session_stop" else "Run"
+    words = [event.reason or "", f"exit {event.exit_code}" if event.exit_code else ""]
+    tail = " · ".join(word for word in words if word)
+    bad = (
+        bool(event.exit_code)
+        or event.error is not None
+        or (event.reason or "") in {"error", "failed", "crashed"}
+    )
+    icon, tone = (
+        ("st-cross", "bad")
+        if bad
+        else ("st-stop", "calm")
+        if event.reason == "stopped"
+        else ("st-check", "good")
+    )
+    return icon, f"{what} ended{f' · {tail}' if tail else ''}", tone

@@ -1,0 +1,262 @@
+"""A sheet of slots to edit: an agent's tools on a server, or everybody's say on a server or a tool.
+
+For each slot the sheet shows its own choice, the effective verdict and where that comes from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.http import QueryDict
+
+from coordinator.actions import grants
+from coordinator.errors import Invalid
+from coordinator.lib import instants
+from coordinator.mcp import tools as mcp_tools
+from coordinator.models import Agent, Grant, McpServer, McpTool
+from coordinator.policy import access
+from coordinator.policy.access import ALLOW, DENY, GrantRow, Verdict
+from coordinator.policy.edits import INHERIT, Edit, Slot
+from dashboard.mcp.grant_lengths import until_of
+
+CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (DENY, "Deny"))
+MOST_LINES = 600
+
+
+@dataclass(frozen=True, slots=True)
+class SheetLine:
+    """One slot: its own choice, the effective verdict, and notes about it."""
+
+    slot: Slot
+    label: str
+    choice: str
+    row: Grant | None
+    verdict: Verdict
+    version: str
+    title: str = ""
+    marks: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def comes_from(self) -> str:
+        return source_words(self.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The lines of a page; `capabilities` are rows that decide nothing. `more` lines were left out."""
+
+    lines: list[SheetLine]
+    capabilities: list[Grant]
+    more: int = 0
+
+
+def source_words(verdict: Verdict) -> str:
+    words = {
+        access.TOOL_GRANT: "grant of this tool",
+        access.SERVER_GRANT: "grant of the server",
+        access.DEFAULT_POLICY: f"default policy {verdict.default_policy}",
+        access.UNKNOWN_SERVER: "unknown server",
+    }
+    source = words[verdict.source]
+    if verdict.is_unknown and verdict.source != access.UNKNOWN_SERVER:
+        source = f"{source}, unknown server"
+    return f"{source}, definition changed" if verdict.changed_at else source
+
+
+def of_agent_on_server(agent_id: str, server_id: str, now: datetime) -> Sheet:
+    """The tree of one agent on one server: the server's slot first, then each tool's."""
+    tools = mcp_tools.names_by_server([server_id], seen_by=now)[server_id]
+    known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
+    slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
+    labels = {slot: slot[2] or "The whole server" for slot in slots}
+    marks: dict[Slot, list[str]] = {
+        (agent_id, server_id, name): _tool_marks(known.get(name)) for name in tools
+    }
+    titles: dict[Slot, str] = {
+        (agent_id, server_id, name): known[name].description or "" for name in tools if name in known
+    }
+    return _sheet(slots, labels, now, marks=marks, titles=titles)
+
+
+def of_agent(agent_id: str, now: datetime) -> Sheet:
+    servers = list(McpServer.objects.order_by("name").values_list("name", flat=True))
+    return _sheet(
+        [(agent_id, name, None) for name in servers], {(agent_id, n, None): n for n in servers}, now
+    )
+
+
+def of_server(server_id: str, tool_name: str | None, now: datetime) -> Sheet:
+    """Every agent's slot on a server, or on one of its tools."""
+    agents = agent_ids([server_id])
+    slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
+    return _sheet(slots, {slot: slot[0] for slot in slots}, now)
+
+
+def agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:
+    """Return every agent there is, and those without a row that grants name."""
+    named = Grant.objects.exclude(entry_type="capability").values_list("agent_id", flat=True).distinct()
+    if server_ids is not None:
+        named = named.filter(server_id__in=list(server_ids))
+    return sorted({*Agent.objects.values_list("pk", flat=True), *named} - {None})
+
+
+def _tool_marks(tool: McpTool | None) -> list[str]:
+    if tool is None:
+        return ["not listed"]
+    annotations = tool.annotations if isinstance(tool.annotations, dict) else {}
+    hints = (
+        ("destructiveHint", "destructive"),
+        ("readOnlyHint", "read only"),
+        ("openWorldHint", "open world"),
+    )
+    marks = [word for name, word in hints if annotations.get(name) is True]
+    return [*marks, *(["changed"] if tool.is_changed else []), *(["gone"] if tool.gone_at else [])]
+
+
+def _sheet(
+    slots: list[Slot],
+    labels: Mapping[Slot, str],
+    now: datetime,
+    *,
+    marks: Mapping[Slot, list[str]] | None = None,
+    titles: Mapping[Slot, str] | None = None,
+) -> Sheet:
+    shown = slots[:MOST_LINES]
+    agents, servers = {slot[0] for slot in shown}, {slot[1] for slot in shown}
+    policy = access.load(agents, servers, now)
+    standing = grants.slots_of(agents, servers)
+    lines = [
+        _line(
+            slot,
+            labels[slot],
+            standing.get(slot, []),
+            # No tool has the empty name, so this is what holds for tools that say nothing themselves.
+            policy.verdict(slot[0], slot[1], slot[2] or "", now),
+            now,
+            title=(titles or {}).get(slot, ""),
+            marks=(marks or {}).get(slot, []),
+        )
+        for slot in shown
+    ]
+    capabilities = Grant.objects.filter(entry_type="capability", agent_id__in=agents, server_id__in=servers)
+    return Sheet(lines, list(capabilities[:50]), len(slots) - len(shown))
+
+
+def _line(
+    slot: Slot,
+    label: str,
+    rows: list[Grant],
+    verdict: Verdict,
+    now: datetime,
+    *,
+    title: str,
+    marks: list[str],
+) -> SheetLine:
+    live = [row for row in rows if as_row(row).is_live(now) and _sound_shape(row)]
+    own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
+    row = next((one for one in live if own is not None and one.pk == own.id), None)
+    choice = INHERIT if row is None else ALLOW if row.permission == ALLOW else DENY
+    faults = [
+        fault for one in rows if one in live or not _is_over(one, now) for fault in access.faults_of(one)
+    ]
+    if len(live) > 1:
+        faults.append(
+            f"{len(live)} grants apply here; {'a denial wins' if choice == DENY else 'the newest counts'}"
+        )
+    return SheetLine(
+        slot, label, choice, row, verdict, grants.version_of(rows), title, marks, list(dict.fromkeys(faults))
+    )
+
+
+def _sound_shape(row: Grant) -> bool:
+    return (row.entry_type == access.TOOL_GRANT) == bool(row.tool_name)
+
+
+def _is_over(row: Grant, now: datetime) -> bool:
+    return isinstance(row.expires_at, datetime) and row.expires_at <= now
+
+
+def as_row(row: Grant) -> GrantRow:
+    return GrantRow(*(getattr(row, name if name != "id" else "pk") for name in GrantRow._fields))
+
+
+def edits_of(form: QueryDict, now: datetime) -> list[Edit]:
+    """Return the edits of a posted sheet: the slots whose choice changed or that are renewed.
+
+    A slot is posted as JSON (`slot`: agent, server, tool, its choice when loaded, version) with its new choice
+    `choice-N` and, to renew it, `renew-N`.
+    """
+    until, why = until_of(form.get("until", ""), now), form.get("why", "")
+    edits = []
+    for place, text in enumerate(form.getlist("slot")):
+        agent_id, server_id, tool_name, current, seen = _slot_of(text)
+        choice = form.get(f"choice-{place}", form.get("choice", current))
+        renewed = f"renew-{place}" in form and choice != INHERIT
+        if choice != current or renewed:
+            end = None if choice == INHERIT else until
+            edits.append(Edit(agent_id, server_id, tool_name, choice, end, why, seen))
+    return edits
+
+
+def _slot_of(text: str) -> tuple[str, str, str | None, str, str | None]:
+    try:
+        agent_id, server_id, tool_name, current, seen = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise Invalid("This form could not be read. Reload the page.") from None
+    if not all(isinstance(part, str) for part in (agent_id, server_id, current)) or not all(
+        part is None or isinstance(part, str) for part in (tool_name, seen)
+    ):
+        raise Invalid("This form could not be read. Reload the page.")
+    return agent_id, server_id, tool_name, current, seen
+
+
+def packed(edits: Iterable[Edit]) -> str:
+    return json.dumps([_packed(edit) for edit in edits], separators=(",", ":"))
+
+
+def _packed(edit: Edit) -> list[Any]:
+    until = instants.canonical(edit.expires_at) if edit.expires_at else None
+    return [*edit.slot, edit.permission, until, edit.justification, edit.seen]
+
+
+def unpacked(text: str) -> list[Edit]:
+    """Return the edits of `packed`. Raises Invalid."""
+    try:
+        rows = json.loads(text)
+        edits = [
+            Edit(str(a), str(s), t, str(p), instants.parse(u) if u is not None else None, why, seen)
+            for a, s, t, p, u, why, seen in rows
+        ]
+    except (ValueError, TypeError, RecursionError):
+        raise Invalid("These changes could not be read. Go back and start again.") from None
+    for edit, row in zip(edits, rows, strict=True):
+        texts = (edit.tool_name, edit.justification, edit.seen)
+        if not all(part is None or isinstance(part, str) for part in texts) or (
+            row[4] and not edit.expires_at
+        ):
+            raise Invalid("These changes could not be read. Go back and start again.")
+    return edits
+
+
+def with_versions(edits: list[Edit]) -> list[Edit]:
+    """Return edits that name slots only (a selection of cells) with the versions that stand now."""
+    standing = grants.slots_of({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
+    return [
+        edit
+        if edit.seen is not None
+        else Edit(
+            edit.agent_id,
+            edit.server_id,
+            edit.tool_name,
+            edit.permission,
+            edit.expires_at,
+            edit.justification,
+            grants.version_of(standing.get(edit.slot, [])),
+        )
+        for edit in edits
+    ]

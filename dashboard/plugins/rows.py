@@ -1,0 +1,202 @@
+"""Plugins as rows of a list, and everything that one plugin's page shows. Secrets never leave this module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Model
+
+from coordinator.actions import plugins
+from coordinator.models import (
+    Agent,
+    AgentPlugin,
+    AuditLog,
+    PermissionRequest,
+    PluginConfig,
+    PluginData,
+    PluginSetting,
+    RuntimePlugin,
+    UnreadableText,
+)
+from coordinator.models.plugins import PluginPermission
+from coordinator.secrets import looks_secret, masked
+
+PAGE = 50
+WHAT_THEY_ALLOW = {
+    "VisionRead": "sees the screen",
+    "InputControl": "controls mouse and keyboard",
+    "FileRead": "reads files",
+    "FileWrite": "writes and deletes files",
+    "NetworkAccess": "connects to other machines",
+    "ProcessExecution": "starts programs",
+    "MemoryRead": "reads the agent's memory",
+    "MemoryWrite": "changes the agent's memory",
+    "AdminAccess": "changes the system's settings",
+}
+TOLD = ("PERMISSION_GRANTED", "PERMISSION_REVOKED", "PERMISSIONS_REPLACED", "PLUGIN_REGISTERED")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRow:
+    """One plugin of a list; `setting` is None if only other tables refer to it."""
+
+    plugin_id: str
+    setting: PluginSetting | None
+    runtime: bool
+    pending: int
+    agents: int
+    configs: int
+    values: int
+
+    @property
+    def state(self) -> str:
+        if self.setting is None:
+            return "unknown"
+        return "active" if self.setting.is_active else "inactive"
+
+    @property
+    def permissions(self) -> list[str]:
+        """What it may do, as far as it can be read."""
+        held = self.setting.allowed_permissions if self.setting else None
+        return [str(name) for name in held] if isinstance(held, list) else []
+
+    @property
+    def unreadable(self) -> bool:
+        held = self.setting.allowed_permissions if self.setting else None
+        return held is not None and not isinstance(held, list)
+
+
+def plugin_rows(now: datetime) -> list[PluginRow]:
+    settings = PluginSetting.objects.in_bulk()
+    runtime = set(RuntimePlugin.objects.values_list("plugin_id", flat=True))
+    waiting = PermissionRequest.objects.waiting(now)
+    pending = dict(waiting.order_by().values_list("plugin_id").annotate(number=Count("*")))
+    counts = [_counts(model) for model in (AgentPlugin, PluginConfig, PluginData)]
+    agents, configs, values = counts
+    known = {*settings, *runtime, *agents, *configs, *values} - {"", None}
+    return [
+        PluginRow(
+            plugin_id,
+            settings.get(plugin_id),
+            plugin_id in runtime,
+            pending.get(plugin_id, 0),
+            agents.get(plugin_id, 0),
+            configs.get(plugin_id, 0),
+            values.get(plugin_id, 0),
+        )
+        for plugin_id in sorted(known)
+    ]
+
+
+def _counts(model: type[Model]) -> dict[str, int]:
+    rows = model._default_manager.order_by().values_list("plugin_id").annotate(number=Count("*"))
+    return dict(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One permission: whether the plugin holds it, and its newest audit row."""
+
+    name: str
+    held: bool
+    last_entry: AuditLog | None
+
+    @property
+    def known(self) -> bool:
+        return self.name in PluginPermission.values
+
+    @property
+    def allows(self) -> str:
+        return WHAT_THEY_ALLOW.get(self.name, "unknown permission; stays as stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A configuration or stored value as it may be shown: a secret is its mask."""
+
+    key: str
+    shown: str | None
+    secret: bool
+    updated_at: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDetails:
+    plugin_id: str
+    setting: PluginSetting | None
+    runtime: RuntimePlugin | None
+    permissions: list[Permission]
+    pending: list[PermissionRequest]
+    configs: list[Value]
+    values: list[Value]
+    more_after: str
+    values_count: int
+    agents: list[Agent]
+
+    @property
+    def version(self) -> str:
+        return plugins.version_of(self.setting) if self.setting else ""
+
+    @property
+    def unreadable(self) -> str:
+        """The permissions column as it is stored, where it holds no list."""
+        held = self.setting.allowed_permissions if self.setting else None
+        if held is None or isinstance(held, list):
+            return ""
+        return str(held) if isinstance(held, UnreadableText) else repr(held)
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Say whether anything here names the plugin."""
+        return bool(self.agents or self.configs or self.values_count or self.runtime)
+
+    @property
+    def grantable(self) -> list[Permission]:
+        return [one for one in self.permissions if one.known and not one.held]
+
+
+def plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: str = "") -> PluginDetails:
+    """Return a plugin with a page of its stored values: those that begin with `prefix`, beyond `after`."""
+    setting = PluginSetting.objects.filter(pk=plugin_id).first()
+    runtime = RuntimePlugin.objects.filter(pk=plugin_id).first()
+    kept = PluginData.objects.filter(plugin_id=plugin_id)
+    rows = list(kept.filter(key__startswith=prefix, key__gt=after).order_by("key")[: PAGE + 1])
+    users = AgentPlugin.objects.filter(plugin_id=plugin_id).values("agent_id")
+    return PluginDetails(
+        plugin_id,
+        setting,
+        runtime,
+        _permissions(plugin_id, setting),
+        list(PermissionRequest.objects.waiting(now).filter(plugin_id=plugin_id).order_by("created_at")),
+        [
+            _value(row.config_key, row.config_value)
+            for row in PluginConfig.objects.filter(plugin_id=plugin_id).order_by("config_key")
+        ],
+        [_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
+        rows[PAGE - 1].key if len(rows) > PAGE else "",
+        kept.count(),
+        list(Agent.objects.filter(pk__in=users).order_by("name")),
+    )
+
+
+def _value(key: str, value: str | None, updated_at: Any = None) -> Value:
+    return Value(key, masked(key, value), bool(value) and looks_secret(key, value), updated_at)
+
+
+def _permissions(plugin_id: str, setting: PluginSetting | None) -> list[Permission]:
+    stored = setting.allowed_permissions if setting else None
+    held = [str(name) for name in stored] if isinstance(stored, list) else []
+    entries = _last_audit_rows(plugin_id)
+    foreign = [name for name in dict.fromkeys(held) if name not in PluginPermission.values]
+    return [
+        Permission(name, name in held, entries.get(name)) for name in [*PluginPermission.values, *foreign]
+    ]
+
+
+def _last_audit_rows(plugin_id: str) -> dict[str, AuditLog]:
+    rows = AuditLog.objects.filter(
+        target_id=plugin_id, event_type__in=TOLD, permission__isnull=False, result="success"
+    ).order_by("id")
+    return {row.permission: row for row in rows if row.permission}

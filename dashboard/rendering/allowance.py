@@ -1,0 +1,64 @@
+"""How long one page may wait for all its foreign texts to be drawn. What is not ready by then is shown plain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Allowance:
+    def __init__(self, seconds: float | None = None) -> None:
+        self.left = settings.RENDERING_SECONDS if seconds is None else seconds
+
+    def wait_for(self, future: Future[T]) -> T:
+        """Return a future's result. Raises TimeoutError once nothing is left, and what the future raises."""
+        began = time.monotonic()
+        try:
+            return future.result(max(0.0, self.left))
+        finally:
+            self.left -= time.monotonic() - began
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Have all that is drawn in this block share the allowance."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+_current: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
+
+
+def current() -> Allowance:
+    """Return the allowance in force; where none is, one for this text alone."""
+    return _current.get() or Allowance()
+
+
+def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
+    """Have each call of `draw` share one allowance among its texts."""
+
+    def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
+        with Allowance().in_force():
+            return draw(*args, **kwargs)
+
+    return bounded
+
+
+class PageAllowance:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.respond = with_allowance(get_response)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.respond(request)

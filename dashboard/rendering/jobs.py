@@ -1,0 +1,165 @@
+"""What the sandbox does with foreign texts. Runs in the child process: imports nothing of Django or of our data.
+
+Markdown becomes HTML that is safe to show: no raw HTML, no scripts, no styles, no foreign images. Code is
+coloured by class, because the policy forbids inline styles and scripts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import encodings.punycode  # noqa: F401 # host names of links need it, and load it only then
+import json
+import pkgutil
+from functools import lru_cache
+from html import escape
+from importlib import import_module
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from pygments import highlight, lexers
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+from coordinator.sandbox.limits import OutOfTime, within
+from dashboard.rendering import COLOUR_UP_TO
+
+# Processor time, in seconds. Ordinary messages and files take milliseconds.
+MARKDOWN_SECONDS, COLOUR_SECONDS, DIFF_SECONDS = 1.0, 0.2, 0.2
+
+PLAIN_CODE = "Shown as plain text: this code takes too long to colour."
+# Languages that are made ready before the first job: it need not wait.
+USUAL = (
+    "bash console css diff go html java javascript json jsx kotlin markdown php powershell python ruby rust "
+    "sql swift toml tsx typescript xml yaml"
+)
+USUAL_FILES = (
+    "a.bash a.c a.cpp a.cs a.css a.go a.h a.html a.ini a.java a.js a.json a.jsx a.kt a.md a.php a.py a.rb a.rs "
+    "a.scss a.sh a.sql a.swift a.toml a.ts a.tsx a.txt a.vue a.xml a.yaml a.yml Dockerfile Makefile"
+)
+
+_TAGS = {
+    "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
+    "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+_ATTRIBUTES = {
+    "a": {"href", "title"},
+    "span": {"class"},
+    "code": {"class"},
+    "p": {"class"},
+    "pre": {"class"},
+    "ol": {"start"},
+    "th": {"align"},
+    "td": {"align"},
+}
+_formatter = HtmlFormatter(nowrap=True, classprefix="hl-")
+Facts = dict[str, object]
+Answer = tuple[Facts, bytes]
+
+
+def markdown(_facts: Facts, body: bytes) -> Answer:
+    with within(MARKDOWN_SECONDS):
+        clean = nh3.clean(
+            _parser().render(_text(body)),
+            tags=_TAGS,
+            attributes=_ATTRIBUTES,
+            set_tag_attribute_values={"pre": {"tabindex": "0"}},  # a keyboard scrolls what is wide
+            url_schemes={"http", "https", "mailto"},
+            link_rel="noopener noreferrer nofollow",
+        )
+    return {}, _bytes(clean)
+
+
+def colour(facts: Facts, body: bytes) -> Answer:
+    """Return code as HTML with its words in spans; an empty answer for a language that is not known.
+
+    `facts`: `language` or `filename`.
+    """
+    lexer = _lexer(str(facts["language"]), str(facts["filename"]))
+    if lexer is None:
+        return {"known": False}, b""
+    with within(COLOUR_SECONDS):
+        return {"known": True}, _bytes(_coloured(_text(body), lexer))
+
+
+def diff(_facts: Facts, body: bytes) -> Answer:
+    """Return difflib's opcodes between two lists of lines, given and answered as JSON."""
+    before, after = json.loads(body)
+    with within(DIFF_SECONDS):
+        codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return {}, json.dumps(codes).encode()
+
+
+def ready(_facts: Facts, _body: bytes) -> Answer:
+    """Do nothing: whoever has the answer knows that jobs are done."""
+    return {}, b""
+
+
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", "surrogatepass")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _coloured(code: str, lexer: Lexer) -> str:
+    return str(highlight(code, lexer, _formatter))
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    # An image would tell a foreign server who reads what; the policy refuses it anyway: show its link.
+    options = {"html": False, "linkify": False, "highlight": _highlight_fence}
+    parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough").disable("image")
+    parser.core.ruler.push("aligned_cells", _align_cells)
+    return parser
+
+
+def _align_cells(state: StateCore) -> None:
+    """Say a column's alignment as an attribute: a style would be dropped."""
+    for token in state.tokens:
+        style = token.attrGet("style") if token.type in ("th_open", "td_open") else None
+        if isinstance(style, str) and style.startswith("text-align:"):
+            token.attrs = {"align": style.removeprefix("text-align:")}
+
+
+def _highlight_fence(code: str, language: str, _attributes: str) -> str:
+    """Return a fence's code coloured, or plain with a line that says so."""
+    lexer = _lexer(language, "")
+    if lexer is None:
+        return escape(code)
+    try:
+        if len(code) > COLOUR_UP_TO:
+            raise OutOfTime
+        with within(COLOUR_SECONDS):
+            return _coloured(code, lexer)
+    except OutOfTime:
+        return f'<pre><code>{escape(code)}</code></pre><p class="shown-plain">{PLAIN_CODE}</p>'
+
+
+@lru_cache(maxsize=256)
+def _lexer(language: str, filename: str) -> Lexer | None:
+    try:
+        if language:
+            return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        if filename:
+            return get_lexer_for_filename(filename, stripnl=False, ensurenl=False)
+    except (ClassNotFound, ImportError):
+        pass
+    return None
+
+
+# Pygments looks for plugins in every installed package, for each name that it does not know. We have none.
+lexers.find_plugin_lexers = lambda: iter(())
+for _module in pkgutil.iter_modules(lexers.__path__):  # the sandbox opens no file any more when it is asked
+    import_module(f"{lexers.__name__}.{_module.name}")
+for _name in USUAL.split():
+    _lexer(_name, "")
+for _name in USUAL_FILES.split():
+    _lexer("", _name)
+_parser()
+
+JOBS = {"markdown": markdown, "colour": colour, "diff": diff, "ready": ready}

@@ -1,0 +1,1 @@
+"""Rules and grants tried out on recorded calls, and what is suggested from them, as their pages show it."""

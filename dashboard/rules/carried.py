@@ -1,0 +1,48 @@
+"""What a page carries along between pieces of long work: signed, so that it comes back as it was sent.
+
+No process has to remember it: any worker goes on, before and after a restart. Where it leads to something
+being saved, it is signed for one person and for an hour.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core import signing
+
+from coordinator.errors import Invalid
+
+LARGEST = 8_000_000  # characters
+HOUR = 3600  # seconds
+
+
+def packed(purpose: str, values: Any) -> str:
+    """Return values (as JSON has them) as a text for a hidden field."""
+    return signing.dumps(values, salt=f"signalbox.carried.{purpose}", compress=True)
+
+
+def packed_for(person: int, purpose: str, values: Any) -> str:
+    """Return values as a text that `unpacked_for` takes from this person (by the key of their row) within an hour."""
+    return packed(purpose, [person, values])
+
+
+def unpacked_for(person: int, purpose: str, text: str) -> Any:
+    """Return the values of `packed_for`. Raises Invalid for a text that is not from here, another's, or too old."""
+    whose, values = unpacked(purpose, text, seconds=HOUR)
+    if whose != person:
+        raise Invalid("This page was made for somebody else. Reload it.")
+    return values
+
+
+def unpacked(purpose: str, text: str, *, seconds: int | None = None) -> Any:
+    """Return the values of `packed`. Raises Invalid for a text that is not from here, or older than `seconds`."""
+    if len(text) > LARGEST:
+        raise Invalid("This page carried too much along. Reload it.")
+    try:
+        return signing.loads(text, salt=f"signalbox.carried.{purpose}", max_age=seconds)
+    except signing.SignatureExpired:
+        raise Invalid(
+            "This page is more than an hour old, and much may have happened since. Reload it."
+        ) from None
+    except signing.BadSignature:
+        raise Invalid("This page cannot go on with what it carried along. Reload it.") from None

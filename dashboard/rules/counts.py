@@ -1,0 +1,126 @@
+"""The tables of a trial: what is decided how often, by rule, agent and week, each number with its calls behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from urllib.parse import quote, urlencode
+
+from coordinator.lib import instants
+from coordinator.policy.history import NOBODY
+from coordinator.policy.trials import CHANGED, DECISIONS, NOTHING, OTHERS, Tally, Trial
+
+WORDS = {"deny": "Denied", "ask": "Asked", "allow": "Allowed", "observe": "Observed"}
+SHOWN = 12  # rows of a table before the rest is folded
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One number; `query` names the calls behind it, "" where there are none. `now`: what it is today."""
+
+    label: str
+    number: int
+    query: str
+    now: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of a table."""
+
+    name: str
+    counts: list[Count]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a trial: what its rows are, the first of them, and those that are folded."""
+
+    title: str
+    lines: list[Line]
+    folded: list[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A trial as the page shows it."""
+
+    calls: int
+    totals: list[Count]
+    changed: Count
+    tables: list[Table]
+    labels: list[str]
+    oldest: datetime | None
+    share: float
+    is_done: bool
+
+
+def shown(trial: Trial, *, is_open: bool) -> Shown:
+    """Return what a page shows of a trial; `is_open`: of something that does not hold yet."""
+    tally = trial.tally
+    return Shown(
+        tally.calls,
+        [
+            replace(count, now=now)
+            for count, now in zip(_counts(tally.then, {}, is_open=False), tally.now, strict=True)
+        ],
+        Count("answered differently", tally.then[CHANGED], _query(changed="1")),
+        _tables(tally, is_open=is_open),
+        [*WORDS.values(), *(["Changed"] if is_open else [])],
+        instants.from_us(trial.oldest_us) if trial.oldest_us else None,
+        round(trial.share, 3),
+        trial.is_done,
+    )
+
+
+def _tables(tally: Tally, *, is_open: bool) -> list[Table]:
+    def total(item: tuple[str, list[int]]) -> tuple[bool, int, str]:
+        return (item[0] == OTHERS, -sum(item[1][:CHANGED]), item[0])
+
+    by = dict(sorted(tally.by.items(), key=lambda item: _place_of(item[0])))
+    agents = dict(sorted(tally.agents.items(), key=total))
+    weeks = dict(sorted(tally.weeks.items(), reverse=True))
+    return [
+        _table("What decides", "by", by, is_open=is_open),
+        _table("Agent", "agent", agents, is_open=is_open),
+        _table("Week from", "week", weeks, is_open=is_open),
+    ]
+
+
+def _place_of(by: str) -> tuple[int, int, str]:
+    """Order what decides: the rules by number, then grants and policies, at last nothing."""
+    kind, _, number = by.partition(" ")
+    if kind == "rule" and number.isdigit():
+        return (0, int(number), "")
+    return (2 if by == NOTHING else 1, 0, by)
+
+
+def _table(title: str, name: str, rows: Mapping[str, list[int]], *, is_open: bool) -> Table:
+    lines = [
+        Line(_label(name, value), _counts(row, {} if value == OTHERS else {name: value}, is_open=is_open))
+        for value, row in rows.items()
+    ]
+    return Table(title, lines[:SHOWN], lines[SHOWN:])
+
+
+def _label(name: str, value: str) -> str:
+    if name == "agent" and value == NOBODY:
+        return "No agent named"
+    if name == "by":
+        return "No rule and no grant" if value == NOTHING else value[:1].upper() + value[1:]
+    return value
+
+
+def _counts(row: list[int], wanted: Mapping[str, str], *, is_open: bool) -> list[Count]:
+    counts = [
+        Count(WORDS[decision], row[place], _query(decision=decision, **wanted) if row[place] else "")
+        for place, decision in enumerate(DECISIONS)
+    ]
+    if is_open:
+        counts.append(Count("Changed", row[CHANGED], _query(changed="1", **wanted) if row[CHANGED] else ""))
+    return counts
+
+
+def _query(**wanted: str) -> str:
+    return f"?{urlencode(wanted, quote_via=quote)}"

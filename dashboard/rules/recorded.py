@@ -1,0 +1,19 @@
+"""The recorded calls that tool rules are tested on: those of agents that ask here, and of imported transcripts."""
+
+from __future__ import annotations
+
+from coordinator.dialects.registry import subject_text
+from coordinator.importing import lines
+from coordinator.policy.history import Reader
+from coordinator.sessions.agent_programs import AGENTS
+
+# How the result of a call tells that a person refused it: its beginning, and what stands in it.
+REFUSALS = (
+    ("Rejected in the terminal", ""),
+    ("Denied by ", " in Signalbox"),
+    # What Claude Code tells its model, where nothing else in a transcript says so.
+    ("The user doesn't want to proceed with this tool use", ""),
+    ("The user doesn't want to take this action", ""),
+)
+READER = Reader((*AGENTS, lines.SOURCE), subject_text, REFUSALS)
+PIECE = 0.4  # seconds of work for one request; the page asks for the next piece

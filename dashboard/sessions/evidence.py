@@ -1,0 +1,162 @@
+"""Evidence for one session: what happened, who was asked, who decided what, and the proofs; as one ZIP file.
+
+It reads without Signalbox: Markdown, JSON, and proof files that verify_audit.py checks (it lies beside them).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from django.db.models import Q, QuerySet
+
+from coordinator import transparency
+from coordinator.actions.decision_events import VERDICTS
+from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
+from coordinator.policy import tool_rules
+from coordinator.policy.approvals import moment, told_in_audit
+from coordinator.sessions.timeline.walking import walk_events
+from coordinator.transparency import entries, keys, proofs
+from dashboard.timeline.as_markdown import markdown_of
+from dashboard.views.session_events import as_json
+
+MOST_ENTRIES = 1_000  # audit entries in one file
+IN_MEMORY = 16 * 1024 * 1024  # bytes; a larger file is made on disk
+POLICY = ("GRANT", "TOOL_RULES", "MCP_SERVER", "MCP_TOOL_ACCEPTED", "AGENT")  # how changes of policy begin
+
+README = """\
+Evidence for the session {session}
+
+timeline.md        what the agent did and said, to read
+events.ndjson      the same as it was recorded, one JSON object a line
+requests.json      what people were asked, and what came of it
+audit.ndjson       the audit entries of this session, in the form that was signed
+proofs/            for each sealed entry, the proof that it is in the signed log
+policy.json        rules and grants as they were when this file was made
+policy.ndjson      every audited change to rules and grants up to the session's last decision
+verify_audit.py    checks a proof: python verify_audit.py proofs/audit-N.tlog-proof --key 'KEY'
+keys.txt           the public keys of the log, newest first, as this server says
+
+Compare the key with one that you got elsewhere: whoever could forge this file could put a key of their own beside it.
+{problems}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One audit entry of the session and how it stands in the log."""
+
+    row: AuditLog
+    entry: proofs.Entry
+
+
+def requests_of(session: Session) -> QuerySet[PermissionRequest]:
+    """Return the permission requests that the session's agent made, oldest first."""
+    return PermissionRequest.objects.filter(context__session_id=session.pk).order_by("created_at", "pk")
+
+
+def entries_of(session: Session) -> list[Told]:
+    """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
+    asked = requests_of(session).values("request_id")
+    about = Q(target_id=session.pk) | Q(target_id__in=asked)
+    found = AuditLog.objects.filter(about)
+    # Whoever asks very often must not push the decisions out.
+    decided = list(found.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
+    others = found.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
+    rows = sorted([*decided, *others], key=lambda row: row.pk)
+    return [Told(row, entry) for row, entry in zip(rows, proofs.look_up_all(rows), strict=True)]
+
+
+def evidence_of(session: Session) -> IO[bytes]:
+    """Return the ZIP file, to be read from its beginning and closed."""
+    told = entries_of(session)
+    file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        _fill(made, session, told)
+    file.seek(0)
+    return file
+
+
+def _fill(made: zipfile.ZipFile, session: Session, told: list[Told]) -> None:
+    made.writestr("README.txt", README.format(session=session.pk, problems=_problems(told)))
+    _write_lines(made, "timeline.md", markdown_of(session))
+    _write_lines(made, "events.ndjson", (_line(as_json(event)) for event in walk_events(session)))
+    made.writestr(
+        "requests.json", _json([_request(row) for row in requests_of(session).select_related("context")])
+    )
+    _write_lines(
+        made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in told if one.entry.canonical)
+    )
+    for one in told:
+        if one.entry.standing is proofs.Standing.SEALED:
+            made.writestr(f"proofs/audit-{one.row.pk}.tlog-proof", proofs.proof_of_entry(one.entry).text)
+    made.writestr("policy.json", _json(_policy_now()))
+    _write_lines(made, "policy.ndjson", _policy_changes(told))
+    made.writestr("keys.txt", "".join(f"{key.text}\n" for key in reversed(keys.known())))
+    made.write(Path(transparency.__file__).parent / "verify_audit.py", "verify_audit.py")
+
+
+def _write_lines(made: zipfile.ZipFile, name: str, lines: Iterable[str]) -> None:
+    with made.open(name, "w") as part:
+        for line in lines:
+            part.write(line.encode(errors="backslashreplace"))
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def _problems(told: list[Told]) -> str:
+    wrong = [
+        f"Entry {one.entry.index} (audit row {one.row.pk}): {one.entry.problem}"
+        for one in told
+        if one.entry.problem
+    ]
+    waiting = sum(one.entry.standing is proofs.Standing.WAITING for one in told)
+    said = ["\nDO NOT TRUST:", *wrong] if wrong else []
+    if len(told) == MOST_ENTRIES:
+        said.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")
+    if waiting:
+        said.append(f"\nEntries without a proof, because the log was not sealed yet: {waiting}")
+    return "\n".join(said)
+
+
+def _request(row: PermissionRequest) -> dict[str, Any]:
+    decided = {"status": row.status, "decided_by": row.approved_by, "decided_at": moment(row.approved_at)}
+    asked = {
+        "request_id": row.request_id,
+        "asked_at": moment(row.created_at),
+        "until": moment(row.expires_at),
+    }
+    return asked | decided | told_in_audit(row)
+
+
+def _policy_now() -> dict[str, Any]:
+    saved = tool_rules.saved()
+    rules = [{name: getattr(rule, name) for name in tool_rules.Rule.__slots__} for rule in saved]
+    grants = list(Grant.objects.order_by("pk").values())
+    return {"rules_version": tool_rules.version(saved), "rules": rules, "grants": grants}
+
+
+def _policy_changes(told: list[Told]) -> Iterator[str]:
+    """Yield the canonical entries of changes to rules and grants until the session's last entry."""
+    if not told:
+        return
+    about_policy = Q()
+    for begin in POLICY:
+        about_policy |= Q(event_type__startswith=begin)
+    rows = AuditLog.objects.filter(about_policy, pk__lte=told[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
+    ids = [row.pk for row in rows]
+    stored = entries.stored_columns(ids)
+    ours = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
+    for pk, columns in sorted(stored.items()):
+        yield entries.entry_of(columns, by_signalbox=ours.get(pk, False)).decode() + "\n"

@@ -1,0 +1,75 @@
+"""Rows of the sessions list: a session with its facts, the same on the page, in fragments and on the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from coordinator.feed.reader import Change
+from coordinator.lib import instants
+from coordinator.live.fragments import Fragment
+from coordinator.models import Session
+from coordinator.sessions import silence, titles
+from coordinator.sessions.facts import SessionFacts, began_us, facts_of
+from coordinator.sessions.statuses import LIVE
+from dashboard.templatetags.signalbox import title_of
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    session: Session
+    facts: SessionFacts
+    is_idle: bool = False
+
+    @property
+    def state(self) -> str:
+        """Its status, or `idle` if it has been silent."""
+        return silence.IDLE if self.is_idle else self.session.status
+
+    @property
+    def began(self) -> object:
+        """When it began: no later than its first event. A text where that cannot be read."""
+        if not isinstance(self.session.created_at, datetime) or self.facts.first_us is None:
+            return self.session.created_at
+        return instants.from_us(began_us(self.session, self.facts.first_us))
+
+    @property
+    def is_live(self) -> bool:
+        return self.session.status in LIVE
+
+
+def rows_for(sessions: Iterable[Session]) -> list[SessionRow]:
+    found = list(sessions)
+    facts = facts_of(session.pk for session in found)
+    running = [session.pk for session in found if session.status == Session.Status.RUNNING]
+    idle = silence.idle_ids(running, timezone.now()) if running else set()
+    return [SessionRow(session, facts[session.pk], session.pk in idle) for session in found]
+
+
+def row_fragments(change: Change) -> Sequence[Fragment]:
+    """Return a changed session's row, for every list that shows it. New ones are counted by the page, not put in."""
+    if change.op != "update":
+        return []
+    sessions = Session.objects.filter(pk=change.key)
+    return [
+        Fragment(
+            f'[data-session-row="{_quoted(change.key)}"]',
+            render_to_string("sessions/_list_row.html", {"row": row}),
+        )
+        for row in rows_for(sessions)
+    ]
+
+
+def title_fragments(change: Change) -> Sequence[Fragment]:
+    """Return a session's title as it is now, for every place that names the session."""
+    title = titles.of_one(change.key)
+    return [Fragment(f'[data-session-title="{_quoted(change.key)}"]', title_of(change.key, title))]
+
+
+def _quoted(text: str) -> str:
+    """Return a text escaped for a quoted CSS string."""
+    return "".join(f"\\{ord(character):x} " if character in '"\\\n\r\f' else character for character in text)

@@ -1,0 +1,63 @@
+"""What differs between two texts, line by line. Compared in a sandbox: difflib may take minutes for kilobytes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+
+from dashboard.rendering import answers
+
+MOST_LINES = 2_000  # of both texts together; more is not compared
+SMALL = 400  # pairs of lines; so few are compared at once, which takes a millisecond at worst
+# Of two ranges of lines: `equal`, `replace`, `delete` or `insert`, from and to before, from and to after.
+Opcode = tuple[str, int, int, int, int]
+Marked = tuple[str, str]  # ` `, `-`, `+` or `@`, and a line
+
+
+def opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
+    """Return difflib's opcodes, or None where the texts are too large, or too much alike, to be compared."""
+    if before == after:
+        return [("equal", 0, len(before), 0, len(after))] if before else []
+    if not before or not after:
+        return [("replace", 0, len(before), 0, len(after))]
+    if len(before) + len(after) > MOST_LINES:
+        return None
+    if len(before) * len(after) <= SMALL:
+        return [*difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()]
+    try:
+        codes = answers.ask("diff", json.dumps([list(before), list(after)]).encode())
+    except answers.NoAnswer:
+        return None
+    return [(str(code[0]), *map(int, code[1:])) for code in json.loads(codes or b"[]")]  # type: ignore[misc]
+
+
+def marked(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
+    """Return all lines of both texts with what became of them, or None where they are not compared."""
+    codes = opcodes(before, after)
+    return None if codes is None else list(_lines(codes, before, after))
+
+
+def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
+    """Yield what changed with three lines around it, and an `@` between distant changes.
+
+    Texts that are not compared are yielded whole: all that went, then all that came.
+    """
+    codes = opcodes(before, after)
+    if codes is None:
+        codes = [("replace", 0, len(before), 0, len(after))]
+    matcher = difflib.SequenceMatcher(None, "", "")
+    matcher.opcodes = codes  # type: ignore[attr-defined] # what get_opcodes would work out
+    for number, group in enumerate(matcher.get_grouped_opcodes(3) if codes else ()):
+        if number:
+            yield "@", "…"
+        yield from _lines(group, before, after)
+
+
+def _lines(codes: Sequence[Opcode], before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
+    for step, start, end, other_start, other_end in codes:
+        if step == "equal":
+            yield from ((" ", line) for line in before[start:end])
+        else:
+            yield from (("-", line) for line in before[start:end])
+            yield from (("+", line) for line in after[other_start:other_end])

@@ -1,0 +1,107 @@
+"""JSON values as text to read, in bounded time: indented where they are small, in one line where they are large."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+INDENTED_UP_TO = 50_000  # values inside a value; Python's indenting writer is slow
+DEEPEST = 100
+TOO_DEEP = "(nested deeper than is shown)"
+_BASE64 = frozenset({"data", "blob", "base64", "signature"})
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def as_text(value: Any) -> str:
+    """Return a JSON value indented; a text (UnreadableText too) as it stands."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(_Copy(INDENTED_UP_TO).of(value), indent=2, ensure_ascii=False, default=str)
+    except _TooLarge:
+        return in_one_line(value)
+
+
+def for_reading(value: Any, *, most: int = INDENTED_UP_TO) -> tuple[str, bool]:
+    """Return a value indented, with the size in the place of long base64, and whether it is all of it.
+
+    `most` is how many values inside it are written; for one with more, that is its beginning.
+    """
+    copy = _Copy(most, shorten_base64=True, cut=True)
+    text = json.dumps(copy.of(value), indent=2, ensure_ascii=False, default=str)
+    return text, copy.left >= 0
+
+
+def in_one_line(value: Any) -> str:
+    """Return a JSON value without line breaks of its own; a text (UnreadableText too) as it stands."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return TOO_DEEP
+
+
+class _Copy:
+    """Copies a value, at most `left` values of it and not too deep."""
+
+    def __init__(self, left: int, *, shorten_base64: bool = False, cut: bool = False) -> None:
+        self.left = left
+        self.shorten_base64 = shorten_base64
+        self.cut = cut
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        self.left -= 1
+        if self.left < 0 and not self.cut:
+            raise _TooLarge
+        if not isinstance(value, dict | list) or not value:
+            return value
+        if depth >= DEEPEST:
+            return self._too_deep()
+        if isinstance(value, list):
+            return [self.of(inner, depth + 1) for inner in value if self._has_room()]
+        return {key: self._field(key, inner, depth) for key, inner in value.items() if self._has_room()}
+
+    def _too_deep(self) -> str:
+        if not self.cut:
+            raise _TooLarge
+        return TOO_DEEP
+
+    def _has_room(self) -> bool:
+        if self.left > 0 or not self.cut:
+            return True
+        self.left = -1
+        return False
+
+    def _field(self, key: Any, inner: Any, depth: int) -> Any:
+        if self.shorten_base64 and _is_base64(key, inner):
+            self.left -= 1
+            return _size_of(inner)
+        return self.of(inner, depth + 1)
+
+
+def without_base64(value: Any) -> Any:
+    """Return a JSON value whose long base64 texts are replaced by their size; beyond DEEPEST as it stands."""
+    return _without_base64(value, DEEPEST)
+
+
+def _without_base64(value: Any, depth: int) -> Any:
+    if depth == 0:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: _size_of(inner) if _is_base64(key, inner) else _without_base64(inner, depth - 1)
+            for key, inner in value.items()
+        }
+    return [_without_base64(inner, depth - 1) for inner in value] if isinstance(value, list) else value
+
+
+def _is_base64(key: Any, value: Any) -> bool:
+    return key in _BASE64 and isinstance(value, str) and len(value) > 200
+
+
+def _size_of(text: str) -> str:
+    return f"({len(text):,} characters)"

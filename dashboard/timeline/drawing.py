@@ -1,0 +1,126 @@
+"""What the live stream tells a session's page: new rows and the session's summary, drawn once for all who look at it.
+
+Filters are a reader's own. So each row says which filters let it through, and static/js/timeline.js leaves out what
+its reader does not want. Only a search for words is not followed: the index learns of them a few seconds later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.template.loader import render_to_string
+
+from coordinator.feed.reader import Change
+from coordinator.live.fragments import Drawing, View
+from coordinator.models import PermissionRequest, Session
+from coordinator.sessions.facts import began_us
+from coordinator.sessions.timeline import (
+    ApprovalRow,
+    ArrivedRows,
+    CallRow,
+    MarkerRow,
+    MessageRow,
+    Row,
+    Timeline,
+    approval_rows,
+    rows_since,
+)
+from coordinator.sessions.timeline.news import MOST_EVENTS
+from coordinator.sessions.timeline.reading import KINDS
+from dashboard.rendering.allowance import with_allowance
+from dashboard.timeline.heading import header_context
+from dashboard.timeline.query import Query
+from dashboard.timeline.shown import shown
+
+
+def news(session_id: str, changes: Sequence[Change]) -> Drawing | None:
+    """Return the rows that these changes add to a session's timeline, in its order, or complete in it.
+
+    `{"too_many": True}` where the page does better to load the end afresh, None where nothing of it is concerned.
+    """
+    event_ids = [
+        int(change.key)
+        for change in changes
+        if (change.topic, change.op, change.parent) == ("events", "insert", session_id)
+    ]
+    request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
+    session = Session.objects.filter(pk=session_id).first() if event_ids or request_ids else None
+    if session is None:
+        return None
+    if len(event_ids) > MOST_EVENTS:
+        return {"too_many": True}
+    timeline = Timeline(session_id)
+    arrived = rows_since(timeline, timeline.arrived(event_ids), session)
+    began = began_us(session)
+    rows = [*_drawn(arrived, session, began), *_drawn_beside(asked_of(session, request_ids), session, began)]
+    return {"rows": rows} if rows else None
+
+
+def asked_of(session: Session, request_ids: Iterable[int]) -> list[Row]:
+    """Return the rows of those permission requests that this session's agent made."""
+    wanted = list(request_ids)
+    asked = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
+    return [*approval_rows(asked.select_related("context"))] if wanted else []
+
+
+def summary(session_id: str) -> Drawing | None:
+    """Return what sums a session up as it stands now."""
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        return None
+    return {"summary": render_to_string("sessions/_summary.html", header_context(session, Query()))[:]}
+
+
+VIEW = View(
+    "timeline",
+    frozenset({"events", "sessions", "runs"}),
+    frozenset({"permission_requests"}),
+    with_allowance(news),
+    with_allowance(summary),
+)
+
+
+def _drawn(arrived: ArrivedRows, session: Session, began: int) -> Iterator[dict[str, Any]]:
+    """Yield rows with what filters go by. A row that stands alike among all and among errors is drawn once."""
+    errors = list(arrived.failed)
+    for row, completes in [
+        *((row, False) for row in arrived.new),
+        *((row, True) for row in arrived.completed),
+    ]:
+        is_error = not completes and row in errors
+        if is_error:
+            errors.remove(row)
+        yield _piece(row, session, began, among_all=True, among_errors=is_error) | {"completes": completes}
+    for row in errors:
+        yield _piece(row, session, began, among_all=False, among_errors=True) | {"completes": False}
+
+
+def _drawn_beside(rows: Iterable[Row], session: Session, began: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of what is no event: seen where nothing is filtered."""
+    for row in rows:
+        yield _piece(row, session, began, among_all=True, among_errors=False) | {"completes": False}
+
+
+def _piece(row: Row, session: Session, began: int, *, among_all: bool, among_errors: bool) -> dict[str, Any]:
+    (drawn,) = shown([row], session, began)
+    html = render_to_string("sessions/_row.html", {"shown": drawn, "session": session})
+    return {
+        "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
+        "kind": kind_of(row),
+        "tool": row.either.tool_name if isinstance(row, CallRow) else None,
+        "among_all": among_all,
+        "among_errors": among_errors,
+    }
+
+
+def kind_of(row: Row) -> str | None:
+    """Return the kind that filters know a row by; None for what is no event."""
+    if isinstance(row, CallRow):
+        return "calls"
+    if isinstance(row, MessageRow):
+        return "messages"
+    if isinstance(row, MarkerRow):
+        return "lifecycle" if row.event.event_type in KINDS["lifecycle"] else "other"
+    assert isinstance(row, ApprovalRow)
+    return None

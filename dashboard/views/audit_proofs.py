@@ -1,0 +1,62 @@
+"""Proofs from the audit log: of one entry as a file, and how anybody checks them without Signalbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.contrib import messages
+from django.http import FileResponse, Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from coordinator import transparency
+from coordinator.models import AuditLog
+from coordinator.transparency import keys, proofs, state
+from dashboard.frame.guards import viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+
+VERIFIER = Path(transparency.__file__).parent / "verify_audit.py"
+
+
+@require_GET
+@viewer
+def proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
+    """Answer with the proof file of one entry; where there is none, say why on the entry's page."""
+    row = AuditLog.objects.filter(pk=entry_id).first()
+    if row is None:
+        raise Http404("There is no such audit row. Rows are deleted after 90 days.")
+    try:
+        made = proofs.proof_of(row)
+    except proofs.NoProof as problem:
+        messages.error(request, str(problem))
+        return redirect("audit:detail", entry_id)
+    answer = HttpResponse(made.text, content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="audit-{entry_id}.tlog-proof"'
+    return answer
+
+
+@require_GET
+@viewer
+def verify(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the log's public keys, its newest checkpoint, where it was sent, and how to check a proof."""
+    try:
+        deliveries, setting_problem = state.deliveries(), ""
+    except ValueError as problem:
+        deliveries, setting_problem = [], str(problem)
+    context = {
+        "state": state.now_at(timezone.now()),
+        "known": list(reversed(keys.known())),
+        "deliveries": deliveries,
+        "setting_problem": setting_problem,
+    }
+    return render(request, "audit/verify.html", context)
+
+
+@require_GET
+@viewer
+def verifier(_request: HtmxHttpRequest) -> FileResponse:
+    """Answer with the program that checks proofs and exports."""
+    return FileResponse(
+        VERIFIER.open("rb"), as_attachment=True, filename="verify_audit.py", content_type="text/x-python"
+    )

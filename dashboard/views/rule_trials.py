@@ -1,0 +1,139 @@
+"""Rules and grants tried out on all recorded calls: counted piece by piece, and the calls behind each number.
+
+Viewers count by what is saved; what is not saved is for approvers to try.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.errors import Invalid, SignalboxError
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.policy import trials
+from coordinator.policy.history import Budget
+from coordinator.policy.trials import Trial, Wanted
+from dashboard.frame.guards import refuse, viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.proofs import without_proof
+from dashboard.rules import carried, counts, question
+from dashboard.rules.question import Question
+from dashboard.rules.recorded import PIECE, READER
+
+PURPOSE = "trial"
+PAGE = 50  # calls
+SHORT = 300
+
+
+@require_POST
+@never_cache
+@without_proof
+@viewer
+def count(request: HtmxHttpRequest) -> HttpResponse:
+    """Count on from where the last piece stopped; only counts, so the cookie is enough."""
+    if question.is_in(request.POST) and not has_role(request.user, APPROVER):
+        return refuse(request, APPROVER)
+    try:
+        asked = question.of_form(request.POST)
+        context = trial_context(asked, request.POST.get("carried", ""))
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+    template = "claude_code/_trial.html" if wants_fragment(request) else "claude_code/trial.html"
+    return render(request, template, context)
+
+
+def trial_context(asked: Question, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
+    """Return what a trial's fragment shows after one more piece. Raises Invalid."""
+    trial = _trial(so_far)
+    now, then = asked.judges(timezone.now())
+    trial.go_on(READER, now, then, Budget(seconds))
+    return {
+        "question": asked,
+        "trial": counts.shown(trial, is_open=asked.is_open),
+        "carried": "" if trial.is_done else carried.packed(PURPOSE, trial.as_values()),
+        "step": trial.before,
+    }
+
+
+def _trial(so_far: str) -> Trial:
+    if not so_far:
+        return Trial.beginning(READER)
+    try:
+        return Trial.from_values(carried.unpacked(PURPOSE, so_far))
+    except (ValueError, TypeError):
+        raise Invalid("This trial is of another version of Signalbox. Reload the page.") from None
+
+
+def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+    context = {"problem": str(refusal.detail)}
+    template = "claude_code/_trial_refused.html" if wants_fragment(request) else "claude_code/trial.html"
+    return render(request, template, context, status=422)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@without_proof
+@viewer
+def calls(request: HtmxHttpRequest) -> HttpResponse:
+    """List the calls behind a number of a trial. The rules on trial come in the form, what is wanted in the address."""
+    if question.is_in(request.POST) and not has_role(request.user, APPROVER):
+        return refuse(request, APPROVER)
+    try:
+        asked = question.of_form(request.POST)
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+    context = calls_context(asked, request.GET)
+    return render(request, "claude_code/calls.html", context)
+
+
+def calls_context(
+    asked: Question, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
+) -> dict[str, Any]:
+    """Return what a list of calls shows: those that the query wants, from its `before` back."""
+    wanted = _wanted(query)
+    now, then = asked.judges(timezone.now())
+    before = _number(query.get("before", ""))
+    listed = trials.listed(READER, now, then, wanted, before=before, most=most, budget=Budget(seconds))
+    return {
+        "question": asked,
+        "listed": listed,
+        "wanted": wanted,
+        "wanted_words": _in_words(wanted),
+        "older": _with(query, before=str(listed.before)) if listed.before else "",
+        "first": _with(query) if before else "",
+        "calls_url": reverse("claude_code:calls"),
+        "short": SHORT,
+    }
+
+
+def _wanted(query: QueryDict) -> Wanted:
+    text = {name: query.get(name, "").replace("\0", "")[:500] for name in ("decision", "by", "week")}
+    agent = query.get("agent")
+    return Wanted(**text, agent=agent, changed=query.get("changed") == "1")
+
+
+def _in_words(wanted: Wanted) -> list[str]:
+    words = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
+    words += ["answered differently"] if wanted.changed else []
+    words += [f"by {wanted.by}"] if wanted.by else []
+    words += [f"of {wanted.agent or 'no agent'}"] if wanted.agent is not None else []
+    return [*words, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
+
+
+def _number(text: str) -> int:
+    """Return an event's id; 0, from the newest on, for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _with(query: QueryDict, **place: str) -> str:
+    kept = query.copy()
+    kept.pop("before", None)
+    for name, value in place.items():
+        kept[name] = value
+    return f"?{kept.urlencode()}"

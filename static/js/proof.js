@@ -1,0 +1,116 @@
+// The second half of a sign-in (coordinator/identity/proofs.py): a secret that this browser makes, keeps in the storage
+// of this origin, port included, and sends with all that changes anything. Cookies go to every port of a host.
+const place = "signalbox-proof";
+const header = "X-Signalbox-Proof";
+
+function kept() {
+  try {
+    return localStorage.getItem(place) ?? "";
+  } catch {
+    return ""; // no storage here: the password is asked for each time
+  }
+}
+
+function keep(secret) {
+  try {
+    localStorage.setItem(place, secret);
+    return secret;
+  } catch {
+    return "";
+  }
+}
+
+function made() {
+  return [...crypto.getRandomValues(new Uint8Array(32))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const fresh = made(); // once a page: a browser may ask a form for its data more than once
+
+// Forms that the browser sends itself, and those that scripts read with FormData. Never into an address: only POST.
+document.addEventListener("formdata", ({ target, formData }) => {
+  if (target.getAttribute("method")?.toLowerCase() !== "post") return;
+  const which = target.dataset.newProof;
+  if (which !== undefined) formData.set("new_proof", keep((which === "kept" && kept()) || fresh));
+  else if (kept()) formData.set("proof", kept());
+});
+
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.verb !== "get" && kept()) detail.headers[header] = kept();
+});
+
+// Another page can lead here in the moment of a click or a key that was meant for itself. So what changes anything
+// waits until a person who came from elsewhere has had the time to see where they are.
+// Such a page may also have waited behind a window of the other's, which closes between two clicks.
+const fromElsewhere = document.querySelector("meta[name=from-elsewhere]");
+let settled = fromElsewhere ? 2_000 : 0; // milliseconds since the page was asked for
+const again = () => (settled = Math.max(settled, performance.now() + 1_000));
+if (fromElsewhere) window.addEventListener("focus", again);
+
+function hold(event) {
+  if (performance.now() > settled) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  const text = "You have just arrived here from another page. Check this page, then try again.";
+  document.body.dispatchEvent(new CustomEvent("toast", { detail: { level: "warning", text } }));
+}
+
+const posts = (form) => form.hasAttribute("hx-post") || form.getAttribute("method")?.toLowerCase() === "post";
+const changes = (form) => !form.closest("[data-only-asks]"); // a form that only asks may be sent at once, by itself too
+window.addEventListener("submit", (event) => posts(event.target) && changes(event.target) && hold(event), true);
+window.addEventListener("htmx:confirm", (event) => event.detail.verb !== "get" && changes(event.target) && hold(event), true);
+
+// For modules that send by themselves: document.dispatchEvent(new CustomEvent("proof:add", { detail: headers })).
+document.addEventListener("proof:add", ({ detail }) => {
+  if (kept()) detail[header] = kept();
+});
+
+// A refusal for want of the proof: ask for the password here, so that nothing on the page is lost.
+const dialog = document.querySelector("#password-again");
+const form = dialog?.querySelector("form");
+
+function ask(message) {
+  form.querySelector("[data-message]").textContent = message;
+  form.querySelector("[data-problem]").hidden = true;
+  if (!dialog.open) dialog.showModal();
+}
+
+function reasonIn(text) {
+  try {
+    return JSON.parse(text).detail;
+  } catch {
+    return "";
+  }
+}
+
+async function confirm() {
+  const secret = kept() || fresh;
+  const fields = new URLSearchParams({ confirm_password: form.elements.confirm_password.value, new_proof: secret });
+  const headers = { "HX-Request": "true", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
+  const answer = await fetch(form.action, { method: "POST", body: fields, headers }).catch(() => null);
+  form.elements.confirm_password.value = "";
+  if (answer?.ok) {
+    keep(secret);
+    dialog.close();
+    const detail = { level: "success", text: "Confirmed. Do it once more: nothing had been changed yet." };
+    document.body.dispatchEvent(new CustomEvent("toast", { detail }));
+    return;
+  }
+  const problem = form.querySelector("[data-problem]");
+  problem.hidden = false;
+  problem.querySelector("p").textContent = (answer && reasonIn(await answer.text())) || "Signalbox sent an unexpected answer. Reload the page.";
+}
+
+if (dialog) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    confirm();
+  });
+  form.querySelector("[data-cancel]").addEventListener("click", () => dialog.close());
+  document.addEventListener("proof:wanted", ({ detail }) => ask(detail));
+  window.addEventListener("htmx:responseError", (event) => {
+    const { xhr } = event.detail;
+    if (!xhr.getResponseHeader("Signalbox-Confirm")) return;
+    event.stopPropagation(); // before toasts.js: the dialog says it
+    ask(reasonIn(xhr.responseText));
+  }, true);
+}

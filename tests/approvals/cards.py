@@ -1,0 +1,38 @@
+"""What a card's form says: the ids, what was seen of each, and the rest that a person chose."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import httpx
+
+from coordinator.models import PermissionRequest
+from coordinator.policy.approvals import judged_digest
+
+
+def values(page: str, name: str) -> list[str]:
+    """Return the values of all fields of a name on a page, in order."""
+    found = re.findall(rf'<(?:input|option)\b[^>]*\bname="{name}"[^>]*\bvalue="([^"]*)"', page)
+    return [html.unescape(value) for value in found]
+
+
+def form(page: str, verdict: str = "approved", **more: Any) -> dict[str, Any]:
+    """Return the form of the only card on a page."""
+    ids = [one for one in values(page, "ids") if f":{one}" in "".join(values(page, "judged"))]
+    return {"ids": ids, "judged": values(page, "judged"), "verdict": verdict, **more}
+
+
+def form_for(*rows: PermissionRequest, verdict: str = "approved", **more: Any) -> dict[str, Any]:
+    """Return the form of a card that shows these rows as they are."""
+    judged = [f"{judged_digest(row)}:{row.request_id}" for row in rows]
+    return {"ids": [row.request_id for row in rows], "judged": judged, "verdict": verdict, **more}
+
+
+def served_form(
+    browser: httpx.Client, request_id: str, verdict: str = "approved", **more: Any
+) -> dict[str, Any]:
+    """Return the form of a request's own page, as the served program shows it to a signed-in person."""
+    page = browser.get(f"/ui/approvals/{request_id}/").text
+    return {"ids": request_id, "judged": values(page, "judged"), "verdict": verdict, **more}

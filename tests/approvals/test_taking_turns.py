@@ -1,0 +1,115 @@
+"""No key fills the inbox: askers take turns, every request is on one of its pages, and each key has a limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.http import HttpResponse
+from django.utils import timezone
+
+from coordinator.actions import approvals
+from coordinator.errors import TooMany
+from coordinator.identity.actors import key
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored
+from tests.claude_code.double import Claude
+from tests.claude_code.test_deciding import rules
+from tests.served import Served
+
+pytestmark = pytest.mark.django_db
+URL = "/ui/approvals/"
+
+
+def flood(number: int, **more: object) -> None:
+    for place in range(number):
+        asked(by=key("flood"), target_resource=f"flood {place}", now=timezone.now(), **more)
+
+
+def targets(page: str) -> list[str]:
+    found = re.findall(r"<code class=\"asked-value\">(flood \d+|mine[^<]*|api[^<]*)</code>", page)
+    return [str(one) for one in found]
+
+
+def page_of(browser, number: int = 1, **options: object) -> str:
+    return str(browser.get(f"{URL}?page={number}", **options).content.decode())
+
+
+def test_a_key_with_many_requests_does_not_hide_those_that_come_later(signed_in) -> None:
+    flood(70)
+    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    stored(target_resource="api of another program")
+    first = targets(page_of(signed_in()))
+    assert first[:3] == ["flood 0", "mine", "api of another program"]
+
+
+def test_the_pages_hold_every_request_once(signed_in, settings) -> None:
+    settings.MAX_PENDING_REQUESTS = 200
+    flood(150)
+    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    browser = signed_in()
+    shown = [target for number in range(1, 7) for target in targets(page_of(browser, number))]
+    assert sorted(shown) == sorted(["mine", *(f"flood {place}" for place in range(150))])
+    assert "151 requests wait, page 6 of 6" in page_of(browser, 6)
+    assert targets(page_of(browser, 99)) == targets(page_of(browser, 6))
+
+
+def test_the_sessions_of_one_key_take_turns(signed_in) -> None:
+    flood(3, session_id="ses_1")
+    asked(by=key("flood"), target_resource="mine", session_id="ses_2", now=timezone.now())
+    assert targets(page_of(signed_in())) == ["flood 0", "mine", "flood 1", "flood 2"]
+
+
+def test_what_arrives_moves_no_card_that_is_on_the_page(signed_in) -> None:
+    flood(40)
+    browser = signed_in()
+    before = page_of(browser)
+    ids = re.findall(r'name="ids" value="([^"]+)"', before)
+    approvals.decide(ids[1], by=person("bob"), verdict="denied")
+    asked(by=key("quiet"), target_resource="mine", now=timezone.now())
+    query = "&".join(f"ids={one}" for one in ids)
+    after = browser.get(f"{URL}?{query}", headers={"HX-Request": "true"}).content.decode()
+    assert targets(after)[:30] == targets(before)
+    assert "mine" in targets(after)[30:]
+
+
+def test_a_key_has_so_many_requests_waiting_and_no_more(settings) -> None:
+    settings.MAX_PENDING_REQUESTS = 3
+    first = asked(target_resource="0")
+    for target in ("1", "2"):
+        asked(target_resource=target)
+    with pytest.raises(TooMany, match="3 requests of key:agent-key already wait"):
+        asked(target_resource="3")
+    assert asked(target_resource="0") == first  # who joins adds nothing
+    asked(by=key("another"), target_resource="3")
+    approvals.withdraw(first.request_id, by=AGENT, now=NOW)
+    assert fresh(asked(target_resource="3")).status == "pending"
+
+
+def test_what_expired_does_not_count(settings) -> None:
+    settings.MAX_PENDING_REQUESTS = 1
+    asked(target_resource="0", deadline=NOW + MINUTE)
+    assert asked(target_resource="1", now=NOW + 2 * MINUTE).status == "pending"
+
+
+def test_over_the_limit_the_api_answers_429_and_when_to_come_back(
+    call: Callable[..., HttpResponse], settings
+) -> None:
+    settings.MAX_PENDING_REQUESTS = 1
+    body = {"plugin_id": "p", "permission_type": "FileRead", "justification": "x"}
+    assert call("post", "/api/permission-requests", body).status_code == 201
+    answer = call("post", "/api/permission-requests", body | {"target_resource": "b"})
+    assert (answer.status_code, answer["Retry-After"]) == (429, "30")
+    assert "withdraw some" in answer.json()["detail"]
+
+
+@pytest.mark.served
+def test_over_the_limit_a_call_that_a_rule_asks_is_still_asked(serve: Callable[..., Served]) -> None:
+    served = serve(workers=1, SIGNALBOX_MAX_PENDING_REQUESTS="1")
+    rules(served, {"tool": "Bash", "verdict": "ask"})
+    body = {"plugin_id": "p", "permission_type": "FileRead", "justification": "x"}
+    assert served.client("agent").post("/api/permission-requests", json=body).status_code == 201
+    claude = Claude(served)
+    answer = claude.before(claude.new_call("Bash", {"command": "ls"}))
+    assert answer["permissionDecision"] == "ask"
+    assert served.sql("SELECT count(*) FROM permission_requests") == [(1,)]

@@ -1,0 +1,31 @@
+"""A hook whose caller could not be let in is read only as far as a stranger's body is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from coordinator.edge.bodies import Bodies
+from coordinator.edge.call_guard import GuardedCall
+from coordinator.edge.hooks import HookDoor
+from coordinator.edge.limits import STRANGER
+from coordinator.errors import TooLarge
+
+SCOPE: dict[str, Any] = {"type": "http", "client": ("192.0.2.1", 1), "headers": []}
+
+
+def test_no_more_than_a_strangers_body_is_taken_in() -> None:
+    taken = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal taken
+        taken += 4096
+        return {"type": "http.request", "body": b"x" * 4096, "more_body": True}
+
+    door = HookDoor(Mock(), Mock(), Mock(), Mock(), Bodies())
+    with pytest.raises(TooLarge):
+        asyncio.run(door.read(GuardedCall(), SCOPE, receive))
+    assert taken <= STRANGER.sent + 4096

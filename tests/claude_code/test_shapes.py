@@ -1,0 +1,154 @@
+"""Patterns of calls fit those that were made, and nothing that a shell would take for more."""
+
+from __future__ import annotations
+
+import pytest
+import re2
+
+from coordinator.policy.history import RecordedCall
+from coordinator.policy.shapes import Part, Shape, loosely, pattern_of, shape_of
+from coordinator.policy.suggestions import Group
+from coordinator.policy.tool_rules import ALLOW, Rule, check
+
+EVIL = (
+    "; rm -rf x", " && rm x", " | sh", " $(id)", " `id`", "\nrm x", " > x", " --output=/etc/x", " ../x", " .env",
+    " ~/.ssh", " *", " & rm x", " 2>&1; x", " <(x)", " \\", " {a,b}", " /etc/passwd", " a/../../etc", " -exec",
+    ' "$(id)"', " !x",
+)  # fmt: skip
+
+
+def group(*commands: str) -> Shape:
+    """Return the shape that commands have in common; they must have one."""
+    together, keys = Group(), set()
+    for command in commands:
+        shape = shape_of("command", command)
+        keys.add(shape.key)
+        together.add(RecordedCall(1, "s", "Bash", command, "command", "", 0), shape)
+    (key,) = keys
+    return Shape(key, together.parts)
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ["git status"],
+        ["git log --oneline -5", "git log -20 -- cart/totals.py"],
+        [
+            "cd /srv/work/shop && pytest -x tests/a.py 2>&1 | tail -20",
+            "cd /srv/work/shop/api && pytest -q | tail -5",
+        ],
+        ['grep -rn "def total" cart', "grep -n 'x;y' cart/a.py"],
+        ["python -m pytest -q tests", "python -m pytest"],
+        ["python manage.py migrate --check"],
+        ["./scripts/check.sh --all"],
+        ["npm run build", "npm run build --silent"],
+        ["cat tests/.hidden", "cat ./x"],
+        ["ls -la /tmp"],
+    ],
+)
+def test_a_pattern_fits_its_own_calls_and_no_more_than_plain_words(commands: list[str]) -> None:
+    pattern = pattern_of(group(*commands))
+    assert pattern is not None
+    rule = Rule(1, "Bash", ALLOW, pattern)
+    check(rule)
+    for command in commands:
+        assert rule.fits("Bash", command, None), pattern
+        let_through = [evil for evil in EVIL if rule.fits("Bash", command + evil, None)]
+        assert let_through == [], pattern
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf build", "sudo ls", "git push origin x", "git -c core.pager=x log", "curl https://x.org",
+        "python -c 'x'", "python3 -m pip install x", "find . -delete", "sh x.sh", "xargs rm", "ls $(id)",
+        "ls > x", "FOO=1 make",
+        "a; rm x", "ls &", "uv run python x", "npm install x", "kubectl get pods", "echo `x`", "ls\nrm x",
+        "", " ", "&& x", "/bin/rm x", "sed -i s/a/b/ x", "ssh host ls", "~/x", "git", "docker run x", "node x.js",
+    ],
+)  # fmt: skip
+def test_what_may_do_anything_has_no_shape(command: str) -> None:
+    shape = shape_of("command", command)
+    assert shape.key == "" or (shape.key, shape.parts) == ("command git", [Part()])
+
+
+def test_commands_that_are_not_known_to_read_take_only_the_words_that_were_seen() -> None:
+    pattern = pattern_of(group("make test", "make test FAST=1"))
+    rule = Rule(1, "Bash", ALLOW, pattern or "")
+    assert rule.fits("Bash", "make test FAST=2", None)
+    assert not rule.fits("Bash", "make test deploy", None)
+
+
+def test_too_varied_commands_have_no_pattern() -> None:
+    commands = [
+        f"deploy.py --only={word * 3}" for word in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    ]
+    assert pattern_of(group(*[f"./{one}" for one in commands])) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "about", "fits", "not_fits"),
+    [
+        ("file_path", "/srv/work/shop/a.py", ["/srv/work/shop/b/c.py"],
+         ["/srv/work/shop/.env", "/srv/work/shop/../x", "/srv/work/other", "/srv/work/shop/a/../../x", "/srv"]),
+        ("file_path", "src/a.py", ["b.py", "src/b/c"], ["../x", ".env", "/etc/x", "src/../x", "~/x", "a\\..\\x"]),
+        ("url", "https://docs.example.org/a", ["https://docs.example.org", "https://docs.example.org/b?c"],
+         ["https://docs.example.org.evil.org/", "https://docs.example.org@evil.org/", "http://docs.example.org/a"]),
+    ],
+)  # fmt: skip
+def test_paths_and_addresses_keep_to_their_place(field: str, about: str, fits: list, not_fits: list) -> None:
+    pattern = pattern_of(shape_of(field, about))
+    assert pattern
+    for text in [about, *fits]:
+        assert re2.fullmatch(pattern, text), text
+    for text in not_fits:
+        assert not re2.fullmatch(pattern, text), text
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "/etc/passwd", "/srv/../etc/x", ".env", "/srv/work/shop/.env", "~/x", "/a\n/b/c/d",
+        "/home/ann/.claude/plans/a.md", "/home/ann/.codex/x/y.md", "/srv/shop/.git/info/x", "/home/ann/.ssh/keys/x",
+        "/home/ann/.config/app/x", "/home/ann/work/.cache/x.md", ".claude/plans/a.md",
+    ],
+)  # fmt: skip
+def test_files_near_the_root_and_hidden_ones_have_no_shape(about: str) -> None:
+    assert shape_of("file_path", about).key == ""
+
+
+@pytest.mark.parametrize(
+    ("seen", "evil"),
+    [
+        ("rg 'def total' cart", ["rg '--pre=./evil.sh' x", 'rg "--pre=./evil.sh" x', "rg '-f/etc/passwd' x"]),
+        ("git grep 'total' cart", ["git grep '-Osh evil.sh' x", 'git grep "-Osh evil.sh" x']),
+        ("git log 'main'", ["git log '--output=/home/ann/.bashrc'", 'git log "--output=x"']),
+        ("grep 'x' a", ["grep '-f' '/etc/passwd'"]),
+    ],
+)
+def test_an_option_in_quotes_is_an_option(seen: str, evil: list[str]) -> None:
+    shape = group(seen)
+    rule = Rule(1, "Bash", ALLOW, pattern_of(shape) or "")
+    words = seen.partition("'")[0]
+    for fits in [seen, words + "'other x-y'", words + '"other"', words + "''", words + '""']:
+        assert rule.fits("Bash", fits, None), fits
+    assert [one for one in evil if rule.fits("Bash", one, None)] == []
+    assert "in quotes that a shell leaves alone and that does not begin with -" in loosely(shape)
+
+
+def test_an_option_that_was_seen_in_quotes_is_taken_as_it_was() -> None:
+    rule = Rule(1, "Bash", ALLOW, pattern_of(group("rg '-e x' a", "rg 'y' b")) or "")
+    assert rule.fits("Bash", "rg '-e x' 'z' c", None)
+    assert not rule.fits("Bash", "rg '-e y' 'z' c", None)
+
+
+def test_uniq_has_a_shape_only_without_files_because_it_overwrites_the_second() -> None:
+    assert shape_of("command", "uniq a").key == shape_of("command", "sort x | uniq '-c' a").key == ""
+    rule = Rule(1, "Bash", ALLOW, pattern_of(group("sort x | uniq -c")) or "")
+    assert rule.fits("Bash", "sort y | uniq -c", None)
+    assert not rule.fits("Bash", "sort y | uniq -c a b", None)
+
+
+@pytest.mark.parametrize("program", ["nice", "command", "builtin", "stdbuf", "busybox", "flock", "strace"])
+def test_commands_that_run_others_have_no_shape(program: str) -> None:
+    assert shape_of("command", f"{program} make test").key == ""

@@ -1,0 +1,246 @@
+"""The demo's people answer what the demo's own fleet asks, in a database of the demo's own, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+
+from coordinator.actions import agents, approvals, audit, keys, tool_rules
+from coordinator.actions.approvals import NewRequest
+from coordinator.demo import fill, people
+from coordinator.demo.cast import PEOPLE, TEAMS, TRADES, blueprint_name
+from coordinator.demo.people import NotTheDemosOwn, People
+from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor, key, system
+from coordinator.importing import seeds
+from coordinator.models import (
+    Agent,
+    AuditLeaf,
+    AuditLog,
+    Grant,
+    McpServer,
+    PermissionRequest,
+    PermissionVote,
+    Session,
+)
+from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.approvals import Subject
+from coordinator.policy.tool_rules import Rule, version
+from tests.people import person
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own")]
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+FLEET = "demo-fleet-1a2b3c"
+
+
+def asked(by: str, target: str = "git push") -> PermissionRequest:
+    subject = Subject("claude-code", "ToolCall", None, "Bash", {"command": target})
+    return approvals.request(NewRequest(subject, justification="Please."), by=key(by), now=NOW).request
+
+
+@pytest.fixture
+def own() -> None:
+    """Signalbox's own word that the demo filled this database while it was empty."""
+    audit.record(
+        fill.FILLED, actor=system("demo"), target=None, result="success", metadata={"in_use": False}, now=NOW
+    )
+
+
+def at_work(*names: str) -> People:
+    return People(names or (FLEET,), threading.Event())
+
+
+def test_a_question_waits_for_whoever_looks_and_is_answered_after_a_while() -> None:
+    row, someone = asked(FLEET), at_work()
+    assert someone.look(NOW) == 0
+    assert someone.look(NOW + timedelta(seconds=people.PATIENCE[0] - 1)) == 0
+    assert someone.look(NOW + timedelta(seconds=people.PATIENCE[1])) == 1
+    row.refresh_from_db()
+    assert row.status in {"approved", "denied"}
+    assert row.approved_by in PEOPLE
+    assert row.approved_by.endswith("(demo)")
+
+
+def test_what_others_ask_is_never_theirs() -> None:
+    rows = [asked("shop-agent", "a"), asked("demo-fleet-9z9z9z", "b"), asked("demo-fleet", "c")]
+    someone = at_work()
+    for seconds in (0, 600):
+        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+    assert {PermissionRequest.objects.get(pk=row.pk).status for row in rows} == {"pending"}
+
+
+def test_somebody_who_was_faster_is_not_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, someone = asked(FLEET), at_work()
+    stale = PermissionRequest.objects.with_context().get(pk=row.pk)
+    approvals.decide(row.request_id, by=fill.decider("ann"), verdict="denied", now=NOW)
+    assert someone.answer(stale, NOW) is False
+    row.refresh_from_db()
+    assert (row.status, row.approved_by) == ("denied", "ann")
+
+
+def test_they_have_names_that_no_account_can_have() -> None:
+    for name in PEOPLE:
+        with pytest.raises(ValidationError):
+            User(username=name, password="x").full_clean()
+
+
+def test_what_takes_two_people_waits_for_real_ones(settings: Any) -> None:
+    settings.TWO_PERSON_TYPES = {"ToolCall"}
+    row, someone = asked(FLEET), at_work()
+    for seconds in (0, 600, 1200):
+        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+    row.refresh_from_db()
+    assert row.status == "pending"
+    assert not PermissionVote.objects.exists()
+
+
+def test_they_grant_no_access() -> None:
+    McpServer.objects.create(name="deploy", command="sh", created_at=NOW)
+    Agent.objects.create(id="agent.checkout_fixer", name="Fixer", default_engine_id="mind.x")
+    wanted = WantedAccess("agent.checkout_fixer", "deploy", None)
+    ask = NewRequest(wanted.subject, justification="Please.", agent_id=wanted.agent_id)
+    row = approvals.request(ask, by=key(FLEET), now=NOW).request
+    someone = at_work()
+    for seconds in (0, 600):
+        assert someone.look(NOW + timedelta(seconds=seconds)) == 0
+    row.refresh_from_db()
+    assert row.status == "pending"
+    assert not Grant.objects.exists()
+
+
+def test_what_is_not_for_them_keeps_them_from_nothing_else(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people, "AT_ONCE", 1)
+    settings.TWO_PERSON_TYPES = {"FileWrite"}
+    two = Subject("claude-code", "FileWrite", "/srv")
+    approvals.request(NewRequest(two, justification="Please."), by=key(FLEET), now=NOW)
+    row, someone = asked(FLEET), at_work()
+    someone.look(NOW)
+    assert someone.look(NOW + timedelta(seconds=600)) == 1
+    row.refresh_from_db()
+    assert row.approved_by in PEOPLE
+
+
+def a_key(by: Actor) -> None:
+    keys.create(name=f"key-of-{by.name}", scopes=["agent"], by=by, now=NOW)
+
+
+def a_session(**told: Any) -> None:
+    Session.objects.create(session_id="ses_real", status="finished", created_at=NOW, **told)
+
+
+THE_FIRST_TEAMS = {"project_dir": TEAMS[0].project_dir, "hostname": TEAMS[0].hostname}
+
+
+@pytest.mark.parametrize(
+    ("come", "named"),
+    [
+        (lambda: a_key(Actor("user", "ann")), "key-of-ann"),
+        (lambda: a_session(project_dir="/home/ann/shop", hostname="build-01"), "ses_real"),
+        (lambda: a_session(**THE_FIRST_TEAMS | {"hostname": "anns-laptop"}), "ses_real"),
+        (a_session, "ses_real"),
+    ],
+)
+def test_they_stop_for_good_once_anybody_else_works_here(
+    come: Callable[[], None], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(people, "LOOK_EVERY", 0)
+    monkeypatch.setattr(people, "PATIENCE", (0, 0))
+    monkeypatch.setattr(people, "connection", SimpleNamespace(close=lambda: None))  # the test goes on with it
+    row = asked(FLEET)
+    said: list[str] = []
+    come()
+    with pytest.raises(NotTheDemosOwn, match=named):
+        at_work().look(NOW)
+    People([FLEET], threading.Event(), said.append).work()  # ends by itself
+    assert named in said[0]
+    row.refresh_from_db()
+    assert row.status == "pending"
+
+
+@pytest.mark.parametrize(
+    "come",
+    [
+        lambda: a_key(system("demo")),
+        lambda: a_session(**THE_FIRST_TEAMS),
+        lambda: a_session(project_dir=TEAMS[0].project_dir),  # ordered, and no runner has taken it yet
+        lambda: a_session(agent_name=blueprint_name(TEAMS[0], TRADES[0])),
+        lambda: person("admin"),
+    ],
+)
+def test_the_demos_own_keys_and_sessions_and_whoever_looks_stop_nothing(come: Callable[[], object]) -> None:
+    come()
+    assert fill.why_not_the_demos_own() is None
+
+
+@pytest.fixture
+def empty(own: None) -> None:
+    AuditLog.objects.filter(event_type=fill.FILLED).delete()
+
+
+@pytest.mark.parametrize("accounts", [0, 1])
+def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, accounts: int) -> None:
+    """The set-up link's account may be there, so that the README's way works in either order."""
+    for _account in range(accounts):
+        person("admin")
+    assert fill.why_not_the_demos_own() is not None
+    assert not fill.is_in_use()
+    fill.fill(seed=7, days=1, now=NOW)
+    assert fill.why_not_the_demos_own() is None
+    person("viewer")
+    assert fill.why_not_the_demos_own() is None
+
+
+def two_accounts() -> None:
+    person("admin")
+    person("approver")
+
+
+def a_rule() -> None:
+    tool_rules.save([Rule(1, "Bash", "deny", "x")], seen=version([]), by=system("test"), now=NOW)
+
+
+@pytest.mark.parametrize(
+    "set_up",
+    [
+        a_session,
+        two_accounts,
+        a_rule,
+        lambda: a_key(Actor("user", "ann")),
+        lambda: Agent.objects.create(id="agent.real", name="Real", default_engine_id="mind.x"),
+        lambda: McpServer.objects.create(name="real", command="sh", created_at=NOW),
+    ],
+)
+def test_an_installation_that_people_have_set_up_is_not_the_demos_own(
+    empty: None, set_up: Callable[[], object]
+) -> None:
+    set_up()
+    assert fill.is_in_use()
+    with pytest.raises(Conflict, match="in use"):
+        fill.fill(seed=7, days=1, now=NOW)
+
+
+def test_a_database_that_was_filled_although_in_use_is_not_the_demos_own(empty: None) -> None:
+    McpServer.objects.create(name="real", command="sh", created_at=NOW)
+    fill.fill(seed=7, days=1, now=NOW, anyway=True)
+    assert fill.why_not_the_demos_own() == "the demo did not fill this database while it was empty"
+
+
+def test_the_agent_that_every_installation_has_is_no_use() -> None:
+    assert set(seeds.SEEDS["agents"]) == {(agents.DEFAULT_AGENT,)}
+
+
+def test_an_entry_that_another_program_wrote_proves_nothing(empty: None) -> None:
+    told = {"actor_id": str(system("demo")), "result": "success", "metadata": {"in_use": False}}
+    row = AuditLog.objects.create(timestamp=NOW, event_type=fill.FILLED, **told)
+    assert not AuditLeaf.objects.get(pk=row.pk).by_signalbox
+    assert fill.why_not_the_demos_own() is not None

@@ -1,0 +1,81 @@
+"""What every agent's dialect must keep, or a call that policy stops would run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from coordinator.dialects.contract import Dialect
+from coordinator.dialects.hooks import Hook
+from coordinator.dialects.registry import DIALECTS
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+
+AT = "2026-11-22T01:09:22.000000+00:00"
+every_agent = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+
+
+def hook(dialect: Dialect, name: str, **fields: Any) -> Hook:
+    call = {"session_id": "s", "hook_event_name": name, "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    return dialect.read(json.dumps(call | fields).encode(), AT)
+
+
+@every_agent
+def test_it_says_a_denial_of_each_call_and_why(dialect: Dialect) -> None:
+    for name in dialect.calls:
+        reply = dialect.say(name, DENY, "Never.", {})
+        assert reply is not None
+        assert reply.denial == "Never."
+        assert "Never." in json.dumps(reply.answer)
+
+
+@every_agent
+def test_a_call_that_its_agent_does_not_prompt_for_is_never_let_go_where_policy_asks(
+    dialect: Dialect,
+) -> None:
+    for name in dialect.calls - dialect.prompts:
+        reply = dialect.unasked(name, Ruling(ASK, "Careful.", "rule 1"), "")
+        assert reply is not None
+        assert reply.denial is not None or '"ask"' in json.dumps(reply.answer)
+
+
+@every_agent
+def test_a_prompt_that_stands_is_left_alone_where_policy_asks(dialect: Dialect) -> None:
+    assert [dialect.say(name, ASK, "Careful.", {}) for name in dialect.prompts] == [None] * len(
+        dialect.prompts
+    )
+
+
+@every_agent
+def test_an_approval_denies_nothing(dialect: Dialect) -> None:
+    for name in dialect.calls:
+        reply = dialect.say(name, ALLOW, "Approved.", {})
+        assert reply is not None
+        assert reply.denial is None
+        assert '"deny"' not in json.dumps(reply.answer)
+
+
+@every_agent
+def test_an_edited_input_is_answered_or_the_call_denied(dialect: Dialect) -> None:
+    settled = {"allowed": True, "answer": {"updated_input": {"command": "ls -a"}}}
+    for name in dialect.calls:
+        asked = hook(dialect, name)
+        reply = dialect.by_person(asked, dialect.call_of(asked, "ses_1", None), settled)
+        assert reply is not None
+        assert (reply.denial is None) == ("ls -a" in json.dumps(reply.answer)) == (name in dialect.edits)
+
+
+@every_agent
+def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
+    reply = dialect.last_resort()
+    assert reply is not None
+    assert reply.denial
+    assert reply.answer
+    assert dialect.call_in(b"\xff{") in dialect.calls - dialect.prompts
+
+
+@every_agent
+def test_a_hook_that_nobody_knows_yet_is_a_milestone_of_its_name(dialect: Dialect) -> None:
+    [event] = dialect.events_of(hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1")
+    assert (event.event_type, event.source) == ("NewInTheNextVersion", dialect.name)

@@ -1,0 +1,79 @@
+"""A clock that is set back by a day stops nothing for a day."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from coordinator.actions import housekeeping, leases, runners
+from coordinator.models import Lease, Runner
+from coordinator.operations.housekeeping import Job, run_due
+from tests.runs.fleet import NOON, Fleet
+
+pytestmark = pytest.mark.django_db
+DAY, LENGTH = timedelta(days=1), timedelta(seconds=2)
+
+
+def set_back(fleet: Fleet) -> None:
+    fleet.now -= DAY
+
+
+def test_a_lease_of_the_future_is_taken_and_a_good_one_is_not() -> None:
+    assert leases.take("job:x", length=LENGTH, now=NOON)
+    assert leases.free({"job:x": LENGTH}, now=NOON) == set()
+    assert not leases.take(
+        "job:x", length=LENGTH, now=NOON - timedelta(seconds=30)
+    )  # another machine's clock
+    earlier = NOON - DAY
+    assert leases.free({"job:x": LENGTH}, now=earlier) == {"job:x"}
+    assert leases.take("job:x", length=LENGTH, now=earlier)
+    assert not leases.take("job:x", length=LENGTH, now=earlier)
+    assert Lease.objects.get().until == earlier + LENGTH
+
+
+def test_housekeeping_goes_on() -> None:
+    done: list[object] = []
+    job = Job("x", LENGTH, done.append)
+    for now in (NOON, NOON - DAY, NOON - DAY + timedelta(seconds=3)):
+        run_due(now, [job])
+    assert len(done) == 3
+
+
+def test_a_runner_that_vanished_is_not_taken_for_alive_all_day(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    set_back(fleet)
+    fleet.pass_time(1)
+    fleet.pass_time(700)
+    assert not Runner.objects.filter(pk=runner.pk).exists()
+
+
+def test_a_runner_at_work_stays(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    set_back(fleet)
+    for _ in range(30):
+        runners.heartbeat(runner.runner_id, fleet.tick())
+        fleet.pass_time(60)
+    assert Runner.objects.get(pk=runner.pk).last_heartbeat <= fleet.now
+
+
+def test_a_claim_and_a_wait_for_a_runner_end_in_their_time(fleet: Fleet) -> None:
+    claimed, runner = fleet.start(), fleet.runner()
+    fleet.poll(runner)
+    nobody = fleet.start(additional_demands={"hostname": "nowhere"})
+    set_back(fleet)
+    fleet.pass_time(1)
+    fleet.pass_time(61)
+    assert fleet.fresh(claimed).status == "pending"
+    fleet.pass_time(300)
+    assert fleet.fresh(nobody).status == "failed"
+
+
+def test_a_stop_that_nobody_confirms_ends_in_its_time(fleet: Fleet) -> None:
+    runner = fleet.runner()
+    run = fleet.running(runner, fleet.start())
+    fleet.stop(run)
+    set_back(fleet)
+    housekeeping.run(fleet.now)
+    fleet.pass_time(61)
+    assert fleet.fresh(run).status == "stopped"

@@ -1,0 +1,151 @@
+"""Words of deleted and changed events leave the index, in small pieces, and delay nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from coordinator.actions import pruning, search, sessions
+from coordinator.actions.search import forgetting
+from coordinator.engine import full_text
+from coordinator.identity.actors import system
+from coordinator.models import Event, EventContext, Session
+from coordinator.operations.housekeeping import JOBS, Housekeeper, Job
+from coordinator.search.events import Question, find
+from tests.search.indexing import check_index, index_new, indexed, words_kept
+from tests.timelines import BEGAN, add_events, called, make_session, said
+
+pytestmark = pytest.mark.django_db
+TESTS = system("tests")
+
+
+@pytest.fixture
+def session() -> Session:
+    return make_session(status="finished")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody rests, and a few words are looked at together."""
+    monkeypatch.setattr(forgetting, "REST_PER_WORK", 0)
+    monkeypatch.setattr(forgetting, "WORDS_LOOKED_AT", 2)
+    monkeypatch.setattr(forgetting, "EVENTS_LOOKED_AT", 3)
+
+
+def test_words_of_a_deleted_session_are_kept_nowhere(session: Session) -> None:
+    other = make_session("ses_other")
+    add_events(other, [said("user", "shared words")])
+    add_events(session, [said("user", f"secret{n} shared") for n in range(7)])
+    index_new()
+    sessions.delete(session.pk, by=TESTS, now=BEGAN)
+    assert search.forget_deleted() == 7
+    assert words_kept() == ["shared", "words"]
+    check_index()
+
+
+def test_words_of_emptied_events_are_forgotten(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning._Progress, "upto", 0)  # other tests of this process have pruned, too
+    monkeypatch.setattr(pruning._Progress, "before", None)
+    (row, begun) = add_events(session, [said("user", "secret plan"), *called("Bash", {"command": "secret"})])[
+        :2
+    ]
+    index_new()
+    EventContext.objects.update(received_at=BEGAN)
+    bodies = next(rule for rule in pruning.rules(event_bodies=1) if rule.name == "event-bodies")
+    pruning.prune(bodies, BEGAN + timedelta(days=3), write=True)
+    index_new()
+    assert search.forget_deleted() >= 2
+    assert indexed("secret") == []
+    assert "secret" not in words_kept()
+    assert row.pk in [hit.event.pk for hit in find(Question("pruned")).hits]
+    assert [hit.event.pk for hit in find(Question("bash")).hits][-1] == begun.pk
+    check_index()
+
+
+def test_words_that_an_older_version_left_behind_go_too(session: Session) -> None:
+    add_events(session, [said("user", "needle")])
+    index_new()
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO sbx_search_terms (word) VALUES ('leftover')")
+    search.forget_deleted()
+    assert words_kept() == ["needle"]
+
+
+def test_a_rebuild_keeps_only_words_that_are_used(session: Session) -> None:
+    add_events(session, [said("user", "needle"), said("user", "gone")])
+    index_new()
+    EventContext.objects.last().delete()
+    Event.objects.last().delete()
+    search.rebuild()
+    assert words_kept() == ["needle"]
+
+
+def test_more_events_than_fit_into_memory_are_forgotten_in_turns(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "MOST_FORGOTTEN", 2)
+    add_events(session, [said("user", f"needle {n}") for n in range(5)])
+    index_new()
+    sessions.delete(session.pk, by=TESTS, now=BEGAN)
+    assert (search.forget_deleted(), indexed("needle"), words_kept()) == (5, [], [])
+
+
+def test_no_query_walks_through_the_whole_index(session: Session) -> None:
+    add_events(session, [said("user", f"needle{n} hay") for n in range(9)])
+    index_new()
+    Event.objects.filter(pk=EventContext.objects.last().pk).delete()
+    with CaptureQueriesContext(connection) as asked:
+        search.forget_deleted()
+    walks = [query["sql"] for query in asked if "FROM sbx_places" in query["sql"]]
+    assert connection.vendor == "postgresql" or len(walks) == 4
+    assert all("term >" in sql and "term <=" in sql for sql in walks)
+
+
+def test_what_is_rebuilt_meanwhile_is_left_as_it_is(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = add_events(session, [said("user", "before")])
+    index_new()
+    Event.objects.filter(pk=row.pk).update(content=[{"type": "text", "text": "after"}])
+    index_new()
+    collect = full_text._collect_words
+
+    def collect_and_rebuild(gone: list[int], stretches: Iterable[tuple[str, str]]) -> None:
+        collect(gone, stretches)
+        search.rebuild()
+
+    monkeypatch.setattr(full_text, "_collect_words", collect_and_rebuild)
+    search.forget_deleted()
+    assert (indexed("before"), indexed("after")) == ([], [row.pk])
+    check_index()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_lapse_while_the_index_forgets() -> None:
+    forgetting_began, may_end, lapsed = threading.Event(), threading.Event(), threading.Event()
+
+    def forget(_now: datetime) -> None:
+        forgetting_began.set()
+        may_end.wait(30)
+
+    def lapse(_now: datetime) -> None:
+        if forgetting_began.is_set():
+            lapsed.set()
+
+    is_alone = next(job.alone for job in JOBS if job.name == "search:forget")
+    every = timedelta(seconds=0)
+    keeper = Housekeeper(
+        lambda: None, [Job("forget", timedelta(hours=1), forget, alone=is_alone), Job("lapse", every, lapse)]
+    )
+    keeper.start()
+    try:
+        assert forgetting_began.wait(10)
+        assert lapsed.wait(10)
+    finally:
+        may_end.set()
+        keeper.stop()

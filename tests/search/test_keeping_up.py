@@ -1,0 +1,135 @@
+"""The index misses no event, in whatever order events commit and however long nobody indexed."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from coordinator.actions import search
+from coordinator.feed import reader as feed
+from coordinator.lib import instants
+from coordinator.models import Change, Event, EventContext, Session
+from coordinator.search.events import Question, find
+from tests.search.indexing import index_new
+from tests.timelines import BEGAN, add_events, make_session, said
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session() -> Session:
+    return make_session()
+
+
+def found(text: str) -> list[int]:
+    return [hit.event.pk for hit in find(Question(text)).hits]
+
+
+@pytest.fixture
+def late(session: Session) -> Event:
+    """An event that commits after 10,000 newer ids were indexed."""
+    (late,) = add_events(session, [said("user", "latecomer")])
+    EventContext.objects.all().delete()
+    Event.objects.filter(pk=late.pk).delete()
+    add_far_ahead(session, late.pk + 10_000)
+    index_new()
+    late.save(force_insert=True)
+    return late
+
+
+def add_far_ahead(session: Session, pk: int) -> None:
+    """Add an event as if many thousand had been added just before it."""
+    Event.objects.create(pk=pk, session=session, event_type="message", timestamp=instants.canonical(BEGAN))
+
+
+def test_an_event_that_commits_after_many_newer_ones_is_indexed(late: Event) -> None:
+    assert index_new() == 1
+    assert found("latecomer") == [late.pk]
+
+
+def test_an_event_that_committed_late_counts_as_not_indexed(late: Event) -> None:
+    assert search.behind() == 1
+    index_new()
+    assert search.behind() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
+def test_a_transaction_that_commits_behind_a_quicker_one_is_indexed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, may_commit = threading.Event(), threading.Event()
+
+    def write_slowly() -> None:
+        with transaction.atomic():
+            add_events(session, [said("user", "latecomer")])
+            written.set()
+            may_commit.wait(30)
+        connection.close()
+
+    slow = threading.Thread(target=write_slowly)
+    slow.start()
+    written.wait(30)
+    try:
+        add_far_ahead(session, 10**6)
+        search.index_new()
+    finally:
+        may_commit.set()
+        slow.join()
+    search.index_new()
+    assert len(found("latecomer")) == 1
+
+
+def test_what_the_feed_has_forgotten_is_indexed_all_the_same(session: Session) -> None:
+    index_new()
+    (row,) = add_events(session, [said("user", "needle")])
+    add_events(session, [said("user", "hay")])
+    index_newest_change_alone()
+    assert index_new() == 2
+    assert found("needle") == [row.pk]
+
+
+def index_newest_change_alone() -> None:
+    """Prune the feed, so that nobody can tell what was before its newest change."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    Change.objects.filter(pk__lt=feed.newest()).delete()
+
+
+def test_a_rebuild_that_was_interrupted_is_finished_by_housekeeping(session: Session) -> None:
+    add_events(session, [said("user", f"needle {n}") for n in range(3)])
+    index_new()
+
+    def interrupt(_done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search.rebuild(interrupt)
+    index_new()
+    assert len(found("needle")) == 3
+    assert search.behind() == 0
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.actions.search.indexing.STEP", 2)
+    monkeypatch.setattr("coordinator.actions.search.indexing.WINDOW", 3)
+
+
+def test_one_call_takes_on_so_much_and_the_next_goes_on(session: Session, small_steps: None) -> None:
+    add_events(session, [said("user", f"needle {n}") for n in range(9)])
+    index_new()
+    search.rebuild()
+    assert len(found("needle")) == 9
+    add_events(session, [said("user", f"needle {n}") for n in range(9)])
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    assert search.index_new(most=4) >= 4
+    assert search.behind() > 0
+    while search.index_new(most=4):
+        pass
+    assert (search.behind(), len(found("needle"))) == (0, 18)

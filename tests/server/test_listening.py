@@ -1,0 +1,166 @@
+"""`serve` listens before it does anything else, and keeps listening while its server is replaced."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.impatient_runner import ImpatientRunner
+from tests.served import KEYS, ROOT, Served, Template, free_port
+from tests.wire.test_example_runner import ended, eventually, order
+
+pytestmark = pytest.mark.served
+
+
+@contextmanager
+def starting(folder: Path, command: list[str], **more: object) -> Iterator[tuple[int, Path]]:
+    """Start a server on a folder that does not exist yet; yield its port and where it prints to."""
+    port, log = free_port(), folder.with_suffix(".log")
+    env = Template.environment(folder, "") | {"SIGNALBOX_BIND": f"127.0.0.1:{port}"}
+    env.pop("DATABASE_URL", None)
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=file, stderr=file, **more)  # type: ignore[call-overload]
+    try:
+        yield port, log
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def health(port: int) -> int:
+    """Ask once, on a connection of its own; raises OSError where it is refused."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+    connection.request("GET", "/health")
+    return connection.getresponse().status
+
+
+def health_or_none(port: int) -> int | None:
+    """Ask once; None where it is refused or cut off."""
+    with suppress(OSError, http.client.HTTPException):
+        return health(port)
+    return None
+
+
+def test_who_connects_before_the_database_is_made_is_answered_when_it_is(tmp_path: Path) -> None:
+    with starting(tmp_path / "data", [sys.executable, "manage.py", "serve"]) as (port, log):
+        early = eventually(lambda: connected(port), within=60)
+        assert "Signalbox is at" not in log.read_text()
+        early.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        early.settimeout(90)
+        assert b"200" in early.recv(4096)
+        assert "Signalbox is at" in log.read_text()
+
+
+def connected(port: int) -> socket.socket | None:
+    try:
+        return socket.create_connection(("127.0.0.1", port), timeout=1)
+    except ConnectionRefusedError:
+        return None
+
+
+def test_sockets_of_a_service_manager_are_taken(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        words = f'exec 3<&{held.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" manage.py serve'
+        port = held.getsockname()[1]
+        env = {"SIGNALBOX_BIND": f"127.0.0.1:{port}"}
+        command = ["bash", "-c", f"export SIGNALBOX_BIND={env['SIGNALBOX_BIND']}; {words}", sys.executable]
+        with starting(tmp_path / "data", command, pass_fds=[held.fileno()]):
+            assert health(port) == 200
+
+
+def test_sockets_at_another_address_than_the_setting_are_refused(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        env = Template.environment(tmp_path / "data", "") | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"}
+        words = f'exec 3<&{held.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" manage.py serve'
+        done = subprocess.run(
+            ["bash", "-c", words, sys.executable],
+            cwd=ROOT, env=env, pass_fds=[held.fileno()], capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert f"127.0.0.1:{held_port(done.stderr)} " in done.stderr
+    assert "SIGNALBOX_BIND" in done.stderr
+
+
+def held_port(text: str) -> str:
+    return text.partition("127.0.0.1:")[2].partition(" ")[0]
+
+
+def restart_in_place(served: Served) -> None:
+    """Send SIGHUP and wait until other workers serve alone."""
+    assert served.process is not None
+    before = set(served.worker_pids())
+    served.process.send_signal(signal.SIGHUP)
+    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=90)
+
+
+def test_a_restart_in_place_refuses_nobody(serve: Callable[..., Served]) -> None:
+    served = serve()
+    seen: list[object] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                seen.append(health(served.port))
+            except OSError as problem:
+                seen.append(problem)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    restart_in_place(served)
+    over.set()
+    thread.join()
+    assert set(seen) == {200}
+    assert served.process is not None
+    assert served.process.poll() is None
+
+
+def test_a_new_server_that_cannot_start_leaves_the_old_one_at_work(serve: Callable[..., Served]) -> None:
+    served = serve()
+    before = set(served.worker_pids())
+    newer = "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_newer', '2026-01-01')"
+    served.sql(newer)
+    assert served.process is not None
+    served.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "so the old one goes on" in served.output(), within=90)
+    assert "made by a newer Signalbox" in served.output()
+    assert set(served.worker_pids()) == before
+    assert health(served.port) == 200
+
+
+def test_a_server_whose_supervisor_was_killed_makes_room_for_the_next(serve: Callable[..., Served]) -> None:
+    served = serve()
+    served.stop(signal.SIGKILL)
+    served.start()  # may still be answered by a worker of the old one
+    assert served.process is not None
+    assert eventually(lambda: health_or_none(served.port), within=60) == 200
+    assert served.process.poll() is None
+
+
+def test_runners_as_impatient_as_the_real_one_survive_restarts_in_place(serve: Callable[..., Served]) -> None:
+    served = serve(SIGNALBOX_RUNNER_POLL_TIMEOUT="5", SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
+    with ExitStack() as fleet:
+        runners = [
+            fleet.enter_context(ImpatientRunner(served.url, KEYS["runner"], hostname=f"host-{n}"))
+            for n in range(4)
+        ]
+        for _ in range(3):
+            restart_in_place(served)
+            assert not any(runner.gave_up for runner in runners), [runner.failed for runner in runners]
+        client = served.client()
+        run = order(client, "after all restarts")
+        assert eventually(ended(client, run["run_id"]), within=60)["status"] == "completed"
+        assert [runner.failed for runner in runners] == [[]] * 4

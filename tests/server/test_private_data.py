@@ -1,0 +1,169 @@
+"""The data folder, the database and the key are their user's alone: made so, mended where ours, refused otherwise."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator.lib import private_files
+from coordinator.lib.private_files import NotPrivate
+from tests.served import ROOT
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to another user")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def manage(folder: Path, *words: str, umask: int = 0o000, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose shell lets everybody read what it makes."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
+    clean.pop("DATABASE_URL", None)
+    clean |= {"SIGNALBOX_DATA_DIR": str(folder), "DJANGO_SETTINGS_MODULE": "coordinator.settings"}
+    command = [sys.executable, "manage.py", *words]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean | env,
+        umask=umask,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+KEY = {"SIGNALBOX_SECRET_KEY": "k" * 60}
+MAKES_FILES = (
+    "from django.core.files.base import File; import io; from django.utils import timezone;"
+    "from coordinator.actions import attachments;"
+    "attachments.keep_copy(io.BytesIO(b'x' * 100_000), 'text/plain')"
+)
+
+
+@pytest.mark.parametrize("env", [KEY, {}], ids=["key set", "key kept"])
+def test_everything_new_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = tmp_path / "new" / "data"
+    assert manage(folder, "migrate", "--verbosity=0", **env).returncode == 0
+    done = manage(folder, "shell", "-c", MAKES_FILES, **env)
+    assert done.returncode == 0, done.stderr
+    found = {path: mode(path) for path in (folder.parent, folder, *folder.rglob("*"))}
+    assert {path.suffix for path in found} >= {".sqlite3", ".bin"}
+    assert {path: oct(bits) for path, bits in found.items() if bits & 0o077} == {}
+
+
+@pytest.mark.parametrize("env", [KEY, {}], ids=["key set", "key kept"])
+def test_what_was_open_before_is_closed_by_any_command(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = tmp_path / "data"
+    assert manage(folder, "migrate", "--verbosity=0", **env).returncode == 0
+    assert manage(folder, "shell", "-c", MAKES_FILES, **env).returncode == 0
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    (folder / "signalbox.sqlite3-wal").write_bytes(b"")
+    (folder / "signalbox.sqlite3-wal").chmod(0o644)
+    assert manage(folder, "apikey", "list", **env).returncode == 0
+    assert [path for path in (folder, *folder.rglob("*")) if mode(path) & 0o077] == []
+
+
+def test_a_database_elsewhere_is_closed_and_so_is_its_folder_to_writers(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    elsewhere.chmod(0o777)
+    file = elsewhere / "box.sqlite3"
+    file.touch()
+    file.chmod(0o666)
+    env = {"DATABASE_URL": f"sqlite:///{file}"}
+    assert manage(tmp_path / "data", "migrate", "--verbosity=0", **env).returncode == 0
+    assert (mode(file), mode(elsewhere)) == (0o600, 0o755)
+
+
+def test_a_database_where_everybody_may_put_files_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    done = manage(tmp_path / "data", "migrate", DATABASE_URL=f"sqlite:///{shared}/box.sqlite3")
+    assert done.returncode == 1
+    assert "Everybody can write to" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (shared / "box.sqlite3").exists()
+
+
+def test_a_folder_above_that_all_may_change_is_refused(tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    done = manage(open_to_all / "data", "migrate")
+    assert done.returncode == 1
+    [line] = done.stderr.strip().splitlines()
+    assert f"{open_to_all} is writable for everybody" in line
+    assert f"chmod go-w {open_to_all}" in line
+
+
+@as_root
+@pytest.mark.parametrize("what", ["folder", "signalbox.sqlite3", "secret_key"])
+def test_what_belongs_to_another_user_is_refused_by_name(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    path = folder if what == "folder" else folder / what
+    path.touch()
+    os.chown(path, NOBODY, NOBODY)
+    done = manage(folder, "apikey", "list")
+    assert done.returncode == 1
+    assert f"{path} belongs to nobody" in done.stderr
+    assert "Run it as nobody" in done.stderr
+
+
+@as_root
+def test_a_folder_above_that_another_user_owns_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    try:
+        with pytest.raises(NotPrivate, match="belongs to nobody"):
+            private_files.folder(tmp_path / "data")
+    finally:
+        os.chown(tmp_path, 0, 0)
+
+
+@as_root
+def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    real.chmod(0o755)
+    link.symlink_to(real)
+    os.lchown(link, NOBODY, NOBODY)
+    with pytest.raises(NotPrivate, match="is a link that nobody made"):
+        private_files.folder(link)
+    assert mode(real) == 0o755
+
+
+def test_a_link_of_our_own_is_followed_and_its_goal_closed(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    real.chmod(0o755)
+    link.symlink_to(real)
+    private_files.folder(link)
+    assert mode(real) == 0o700
+
+
+def test_a_disk_that_knows_no_modes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    with pytest.raises(NotPrivate, match="has no permissions"):
+        private_files.folder(tmp_path)
+
+
+def test_a_group_of_ones_own_may_write_above_and_one_with_others_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o775)
+    monkeypatch.setattr(private_files, "members", lambda _gid: {os.geteuid()})
+    private_files.folder(tmp_path / "data")
+    monkeypatch.setattr(private_files, "members", lambda _gid: {os.geteuid(), NOBODY})
+    with pytest.raises(NotPrivate, match="writable for nobody, by its group"):
+        private_files.folder(tmp_path / "data")

@@ -1,0 +1,198 @@
+"""A session's news are drawn once for all its readers: like the page draws them, with what filters go by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+
+from coordinator.errors import BadRequest
+from coordinator.feed.reader import Change
+from coordinator.live import fragments
+from coordinator.live import pages as live
+from coordinator.live.channels import Blob, Channel, Frame, Subscriber
+from coordinator.models import Event, PermissionContext, PermissionRequest, Session
+from coordinator.sessions.timeline import Timeline, rows_of
+from dashboard.timeline import drawing
+from dashboard.timeline.drawing import news, summary
+from dashboard.timeline.query import Query
+from dashboard.timeline.shown import shown
+from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
+
+pytestmark = pytest.mark.django_db
+NAMES = frozenset({"timeline:ses_000000000001"})
+
+
+@pytest.fixture
+def session() -> Session:
+    return make_session(status="running")
+
+
+def told_of(rows: Sequence[Event], first: int = 1) -> list[Change]:
+    return [
+        Change(first + n, 0, "events", str(row.pk), row.session_id, "insert") for n, row in enumerate(rows)
+    ]
+
+
+def on_the_page(session: Session, **wishes: Any) -> list[str]:
+    """Return the rows as the page draws them for a reader with these filters."""
+    timeline = Timeline(session.pk, Query(**wishes).filters(None))
+    rows = shown(rows_of(timeline, timeline.last(100), session), session)
+    return [render_to_string("sessions/_row.html", {"shown": row, "session": session}) for row in rows]
+
+
+def through(
+    rows: list[dict[str, Any]], *, kinds: tuple[str, ...] = (), tool: str = "", errors: bool = False
+) -> list[str]:
+    """Return what static/js/timeline.js shows of drawn rows to a reader with these filters."""
+    return [
+        row["html"]
+        for row in rows
+        if row["among_errors" if errors else "among_all"]
+        and (row["kind"] or not (kinds or tool or errors))
+        and (not kinds or row["kind"] in kinds)
+        and (not tool or (row["kind"], row["tool"]) == ("calls", tool))
+    ]
+
+
+EVENTS = [
+    {"event_type": "session_start"},
+    said("user", "**Do** it"),
+    *called("Bash", {"command": "ls"}, "a b c", use="one"),
+    *called("Read", {"file_path": "/x"}, error="no such file", use="two"),
+    {"event_type": "unheard_of", "reason": "why not"},
+    said("assistant", "It failed", error="too long"),
+]
+WISHES: list[dict[str, Any]] = [
+    {},
+    {"kinds": ("messages",)},
+    {"kinds": ("calls", "other")},
+    {"kinds": ("lifecycle",)},
+    {"tool": "Bash"},
+    {"errors": True},
+    {"errors": True, "kinds": ("calls",)},
+    {"errors": True, "tool": "Read"},
+    {"tool": "Read", "kinds": ("messages",)},
+]
+
+
+@pytest.mark.parametrize("wishes", WISHES)
+def test_each_reader_is_shown_what_a_page_with_their_filters_shows(
+    session: Session, wishes: dict[str, Any]
+) -> None:
+    came = news(session.pk, told_of(add_events(session, EVENTS)))
+    assert came is not None
+    assert sorted(through(came["rows"], **wishes)) == sorted(on_the_page(session, **wishes))
+
+
+def test_a_result_completes_its_call_wherever_that_stands(session: Session) -> None:
+    add_events(session, [began("Bash", {"command": "ls"}, tool_use_id="a")])
+    late = add_events(session, [ended("Bash", {"command": "ls"}, "done", tool_use_id="a", at=5)])
+    came = news(session.pk, told_of(late))
+    assert came is not None
+    assert [(row["completes"], row["html"]) for row in came["rows"]] == [(True, on_the_page(session)[0])]
+
+
+def test_what_concerns_another_session_is_not_drawn(session: Session) -> None:
+    other = make_session("ses_other")
+    rows = add_events(other, [said("user", "secret")])
+    request = PermissionRequest.objects.create(
+        request_id="r",
+        created_at=BEGAN,
+        plugin_id="p",
+        permission_type="t",
+        justification="j",
+        status="pending",
+    )
+    PermissionContext.objects.create(request=request, session_id=other.pk)
+    asked = Change(2, 0, "permission_requests", str(request.pk), "p", "insert")
+    assert news(session.pk, [*told_of(rows), asked]) is None
+    assert news(other.pk, [asked]) is not None
+
+
+def test_more_than_a_page_can_take_in_is_loaded_afresh(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawing, "MOST_EVENTS", 2)
+    rows = add_events(session, [said("user", "much") for _ in range(3)])
+    assert news(session.pk, told_of(rows)) == {"too_many": True}
+
+
+def test_a_summary_is_the_same_for_every_reader(session: Session) -> None:
+    add_events(session, EVENTS)
+    drawn = summary(session.pk)
+    assert drawn is not None
+    assert 'data-facet="errors" value="2"' in drawn["summary"]
+    assert "csrf" not in drawn["summary"]
+    assert "Waiting for the agent" in drawn["summary"]
+
+
+def data_of(frame: Frame) -> list[tuple[str, Any]]:
+    """Return the events in a frame, with their data."""
+    pieces = [piece.split("\n") for piece in frame.data.decode().strip().split("\n\n")]
+    fields = [dict(line.split(": ", 1) for line in lines) for lines in pieces]
+    return [(one["event"], json.loads(one["data"])) for one in fields]
+
+
+def test_rows_come_before_the_signal_that_tells_of_them(session: Session) -> None:
+    rows = add_events(session, [said("user", "one"), said("user", "two")])
+    (frame,) = live.render(fragments.Fragments(), NAMES, told_of(rows, first=7))
+    (_, drawing), (_, signal) = data_of(frame)
+    assert [kind for kind, _ in data_of(frame)] == ["drawing", "signal"]
+    assert (drawing["view"], drawing["key"], drawing["upto"], len(drawing["rows"])) == (
+        "timeline",
+        session.pk,
+        8,
+        2,
+    )
+    assert (frame.id, signal["id"], signal["count"]) == (8, 8, 2)
+
+
+def test_what_cannot_be_drawn_is_read_by_the_page(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_key: str, _changes: Sequence[Change]) -> None:
+        raise ValueError
+
+    view = fragments.View("timeline", drawing.VIEW.about, drawing.VIEW.beside, fail, summary)
+    monkeypatch.setitem(fragments.VIEWS, "timeline", view)
+    (frame,) = live.render(fragments.Fragments(), NAMES, told_of(add_events(session, [said("user", "one")])))
+    assert data_of(frame)[0][1]["failed"] is True
+
+
+def test_a_view_follows_its_session_and_no_other() -> None:
+    wants = live.wants(NAMES)
+    assert wants(Change(1, 0, "events", "5", "ses_000000000001", "insert"))
+    assert wants(Change(1, 0, "sessions", "ses_000000000001", None, "update"))
+    assert not wants(Change(1, 0, "events", "5", "ses_other", "insert"))
+    with pytest.raises(BadRequest):
+        live.topics_of(b"topics=timeline")
+
+
+def test_many_changes_are_summed_up_once_a_moment_later() -> None:
+    summed: list[list[int]] = []
+
+    async def render(changes: Sequence[Change]) -> list[Frame]:
+        return [Frame(changes[-1].id, b"news;")]
+
+    async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+        summed.append([change.id for change in changes])
+        return [Frame(changes[-1].id, b"summary;")]
+
+    async def work() -> list[bytes]:
+        channel = Channel(lambda one: True, render, sum_up=sum_up, sum_up_pause=0.05)
+        members = [Subscriber(0), Subscriber(0)]
+        channel.members.update(members)
+        for number in range(1, 6):
+            channel.on_changes([Change(number, 0, "events", str(number), "s", "insert")])
+        blobs: list[Blob] = []
+        while not blobs or b"summary;" not in blobs[-1].chunks[0]:
+            blob = await asyncio.wait_for(members[0].next(), 5)
+            assert blob is not None
+            blobs.append(blob)
+        return [chunk for blob in blobs for chunk in blob.chunks]
+
+    assert asyncio.run(work())[-1] == b"summary;"
+    assert summed == [[5]]

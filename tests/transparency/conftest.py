@@ -1,0 +1,53 @@
+"""An audit log with some entries, and the tools to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import audit, sealing
+from coordinator.identity.actors import system
+from coordinator.models import AuditCheckpoint, AuditLog
+from coordinator.transparency import checking, keys
+
+
+@pytest.fixture(autouse=True)
+def key_file(tmp_path: Path, settings: Any) -> Path:
+    """A key of this test's own, and no places outside."""
+    settings.AUDIT_KEY_FILE = tmp_path / "audit_key"
+    settings.AUDIT_CHECKPOINTS = []
+    return tmp_path / "audit_key"
+
+
+@pytest.fixture
+def write() -> Callable[[int], list[AuditLog]]:
+    """A function that writes so many audit rows as our own actions do."""
+
+    def write(number: int) -> list[AuditLog]:
+        return [
+            audit.record(
+                "PERMISSION_REQUEST_APPROVED",
+                actor=system("tests"),
+                target=f"request-{one}",
+                result="allowed",
+                reason="Fine — go on.",
+                metadata={"command": f"make {one}", "cost": 0.5},
+            )
+            for one in range(number)
+        ]
+
+    return write
+
+
+def seal(later: timedelta = timedelta()) -> AuditCheckpoint | None:
+    return sealing.seal(timezone.now() + later)
+
+
+def findings(*kept: str, now: datetime | None = None) -> list[str]:
+    """Return what a check of the whole log finds, in words."""
+    return [one.says for one in checking.check(kept, keys.known(), now or datetime.now(UTC)).problems]

@@ -1,0 +1,122 @@
+"""Each decision reaches the OTLP address, in order and once; a receiver that is away is asked again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from coordinator.actions import approvals, decision_events
+from coordinator.models import AuditDelivery, AuditLog
+from tests.approvals import factories
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Collector(ThreadingHTTPServer):
+    """An OTLP receiver that keeps what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.records: list[dict[str, str]] = []
+        self.names: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.status == 200 and self.path == "/v1/logs":
+            self.server.headers.append(dict(self.headers))
+            for one in ExportLogsServiceRequest.FromString(raw).resource_logs[0].scope_logs[0].log_records:
+                self.server.names.append(one.event_name)
+                self.server.records.append({part.key: part.value.string_value for part in one.attributes})
+        self.send_response(self.server.status)
+        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def collector(settings: Any) -> Iterator[Collector]:
+    with Collector() as server:
+        settings.OTLP_ENDPOINT = f"http://127.0.0.1:{server.server_port}"
+        settings.OTLP_HEADERS = {"Authorization": "Bearer words"}
+        yield server
+        server.shutdown()
+
+
+def decide(verdict: Any, command: str) -> str:
+    row = factories.asked(tool_input={"command": command}, session_id="ses_1", now=timezone.now())
+    by = factories.person(f"p-{row.request_id}")
+    approvals.decide(row.request_id, by=by, verdict=verdict, reason="So it is.", now=timezone.now())
+    return row.request_id
+
+
+def test_decisions_are_told_with_who_and_what_once(collector: Collector) -> None:
+    decide("approved", "before anybody listened")
+    decision_events.send_due(timezone.now())
+    assert collector.records == []
+    first, second = decide("approved", "make"), decide("denied", "rm -rf /")
+    decision_events.send_due(timezone.now())
+    decision_events.send_due(timezone.now())
+    assert collector.names == ["gen_ai.tool.call.decision"] * 2
+    told = [(one["gen_ai.tool.call.decision"], one["signalbox.request_id"]) for one in collector.records]
+    assert told == [("approved", first), ("denied", second)]
+    assert collector.records[0]["signalbox.decided_by"] == f"user:p-{first}"
+    assert collector.records[0]["gen_ai.tool.name"] == "Bash"
+    assert collector.records[0]["gen_ai.conversation.id"] == "ses_1"
+    assert len(collector.records[0]["signalbox.judged_sha256"]) == 64
+    assert collector.headers[0]["Authorization"] == "Bearer words"
+
+
+def test_a_receiver_that_is_away_gets_them_later(collector: Collector) -> None:
+    decision_events.send_due(timezone.now())
+    collector.status = 503
+    decide("approved", "make")
+    decision_events.send_due(timezone.now())
+    assert AuditDelivery.objects.get().error == "answered 503"
+    collector.status = 200
+    decide("denied", "rm")
+    decision_events.send_due(timezone.now())
+    assert [one["gen_ai.tool.call.decision"] for one in collector.records] == ["approved", "denied"]
+    assert AuditDelivery.objects.get().error is None
+
+
+def test_without_an_address_nothing_is_done(settings: Any) -> None:
+    settings.OTLP_ENDPOINT = ""
+    decide("approved", "make")
+    decision_events.send_due(timezone.now())
+    assert not AuditDelivery.objects.exists()
+
+
+def test_what_another_program_wrote_is_not_told_as_a_decision(collector: Collector) -> None:
+    decision_events.send_due(timezone.now())
+    AuditLog.objects.create(
+        timestamp=timezone.now(),
+        event_type="PERMISSION_REQUEST_APPROVED",
+        actor_id="user:boss",
+        result="allowed",
+    )
+    decide("denied", "rm")
+    decision_events.send_due(timezone.now())
+    assert [one["gen_ai.tool.call.decision"] for one in collector.records] == ["denied"]
+
+
+def test_a_redirect_is_not_followed(collector: Collector, settings: Any) -> None:
+    decision_events.send_due(timezone.now())
+    collector.status = 302
+    decide("approved", "make")
+    decision_events.send_due(timezone.now())
+    assert AuditDelivery.objects.get().error == "answered 302"

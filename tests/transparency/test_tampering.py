@@ -1,0 +1,175 @@
+"""Whatever the owner of the database does to the log, the check finds it, or an old checkpoint from outside does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from coordinator.actions import sealing
+from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog, AuditNode
+from coordinator.transparency import entries, merkle, proofs
+from tests.transparency.conftest import findings, seal
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Write = Callable[[int], list[AuditLog]]
+
+
+@pytest.fixture
+def sealed(write: Write) -> list[AuditLog]:
+    """Twenty entries, sealed after the tenth and the twentieth."""
+    rows = write(10)
+    seal()
+    rows += write(10)
+    seal()
+    assert findings() == []
+    return rows
+
+
+def sql(statement: str, *parameters: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+def leaf_made_to_fit(row: AuditLog) -> None:
+    """Change the leaf, too, as a thorough forger would."""
+    stored = entries.stored_columns([row.pk])[row.pk]
+    AuditLeaf.objects.filter(pk=row.pk).update(leaf_hash=entries.hash_of(stored, by_signalbox=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "actor_id = 'user:mallory'",
+        "reason = 'Never'",
+        'metadata = \'{"command":"true"}\'',
+        "timestamp = '2026-01-01T00:00:00+00:00'",
+        "result = 'denied'",
+        "trace_id = 'x'",
+    ],
+)
+def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
+    sql(f"UPDATE audit_logs SET {change} WHERE id = %s", sealed[4].pk)
+    assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it no longer fits its leaf."]
+    found = proofs.look_up(sealed[4])
+    assert found.standing is proofs.Standing.ALTERED
+    with pytest.raises(proofs.NoProof, match="changed after it was written"):
+        proofs.proof_of(sealed[4])
+
+
+def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sealed: list[AuditLog]) -> None:
+    sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", sealed[14].pk)
+    leaf_made_to_fit(sealed[14])
+    (found,) = findings()
+    assert "something among entries 10 to 19 was changed" in found
+    assert proofs.look_up(sealed[14]).standing is proofs.Standing.ALTERED
+
+
+def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
+    rows = write(300)
+    seal()
+    sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", rows[3].pk)
+    leaf_made_to_fit(rows[3])
+    assert proofs.look_up(rows[3]).standing is proofs.Standing.ALTERED
+    AuditNode.objects.all().delete()
+    sealing.tree.keep_nodes(300)
+    write(1)
+    with pytest.raises(sealing.Inconsistent, match="not what the last checkpoint says"):
+        seal()
+    assert "something among entries 0 to 299 was changed" in findings()[0]
+
+
+def test_a_deleted_row_is_missed_until_its_90_days_are_over(sealed: list[AuditLog]) -> None:
+    sql("DELETE FROM audit_logs WHERE id = %s", sealed[7].pk)
+    (found,) = findings()
+    assert found.startswith(f"Entry 7 (audit row {sealed[7].pk}) was deleted: it was sealed at")
+    assert findings(now=datetime.now(UTC) + timedelta(days=91)) == []
+
+
+def test_a_deleted_leaf_is_a_gap(sealed: list[AuditLog]) -> None:
+    sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
+    assert "Entry 7 is missing: the next in the log is 8." in findings()
+    assert proofs.look_up(sealed[7]).standing is proofs.Standing.MISSING
+    assert proofs.look_up(sealed[9]).standing is proofs.Standing.ALTERED
+
+
+def test_a_row_put_in_beside_the_log_is_named(sealed: list[AuditLog]) -> None:
+    sql(
+        "INSERT INTO audit_logs (timestamp, event_type, result) VALUES ('2026-11-22T10:00:00+00:00', 'X', 'success')"
+    )
+    row = AuditLog.objects.get(event_type="X")
+    sql("DELETE FROM audit_leaves WHERE audit_id = %s", row.pk)
+    assert findings() == [f"Audit row {row.pk} is not in the log: it was put in beside it."]
+
+
+def test_two_entries_that_changed_places_are_found(sealed: list[AuditLog]) -> None:
+    one, other = sealed[2].pk, sealed[3].pk
+    for pk, number in ((one, 1002), (other, 2), (one, 3)):
+        sql("UPDATE audit_leaves SET leaf_index = %s WHERE audit_id = %s", number, pk)
+    assert "something among entries 0 to 9 was changed" in findings()[0]
+
+
+def test_a_tail_that_was_cut_off_is_missed_and_never_sealed_over(
+    sealed: list[AuditLog], write: Write
+) -> None:
+    for row in sealed[15:]:
+        sql("DELETE FROM audit_leaves WHERE audit_id = %s", row.pk)
+        sql("DELETE FROM audit_logs WHERE id = %s", row.pk)
+    (found,) = findings()
+    assert "covers 20 entries, and the log has 15" in found
+    write(2)
+    with pytest.raises(sealing.Inconsistent, match="entries are missing at its end"):
+        seal()
+    write(10)  # more than there were
+    with pytest.raises(sealing.Inconsistent, match="not what the last checkpoint says"):
+        seal()
+
+
+def test_an_older_copy_is_found_by_a_checkpoint_that_was_kept_elsewhere(sealed: list[AuditLog]) -> None:
+    kept = AuditCheckpoint.objects.get(tree_size=20).note
+    AuditCheckpoint.objects.filter(tree_size=20).delete()
+    for row in sealed[10:]:
+        sql("DELETE FROM audit_leaves WHERE audit_id = %s", row.pk)
+        sql("DELETE FROM audit_logs WHERE id = %s", row.pk)
+    assert findings() == []  # the copy itself is sound
+    (found,) = findings(kept)
+    assert found.startswith("Given checkpoint 1 covers 20 entries, and the log has 10")
+
+
+def test_a_log_written_anew_by_who_has_the_key_is_found_by_an_old_checkpoint(sealed: list[AuditLog]) -> None:
+    kept = AuditCheckpoint.objects.get(tree_size=20).note
+    sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", sealed[4].pk)
+    leaf_made_to_fit(sealed[4])
+    AuditCheckpoint.objects.all().delete()
+    seal()
+    assert findings() == []
+    (found,) = findings(kept)
+    assert found.startswith("The log differs from given checkpoint 1: something among entries 0 to 19")
+
+
+def test_a_checkpoint_that_was_edited_is_not_trusted(sealed: list[AuditLog]) -> None:
+    note = AuditCheckpoint.objects.get(tree_size=10).note
+    AuditCheckpoint.objects.filter(tree_size=10).update(note=note.replace("\n10\n", "\n11\n"))
+    (found,) = findings()
+    assert found.startswith("The database's checkpoint of 10 entries cannot be trusted: The signature of")
+
+
+def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> None:
+    stranger = sealing.keys.Signer.make(sealing.keys.origin())
+    root = merkle.leaf_hash(b"anything")
+    forged = stranger.sign(sealing.Checkpoint(stranger.name, 20, root).text)
+    assert findings(forged) == ["No known key of this log has signed given checkpoint 1."]
+
+
+def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: list[AuditLog]) -> None:
+    sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", sealed[4].pk)
+    leaf_made_to_fit(sealed[4])
+    root = sealing.tree.Tree().root(20)
+    AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
+    found = proofs.look_up(sealed[4])
+    assert (found.standing, "no key of this log has signed" in found.problem) == (
+        proofs.Standing.ALTERED,
+        True,
+    )
