@@ -179,12 +179,15 @@ class Streams:
         if after is None:
             yield Blob(await opening.hello(upto), upto=upto)
             return
+        # Another worker may have told the client more than this one has heard of yet. Set before anything is
+        # waited for: what this one hears of meanwhile is already put into the member's queue.
+        member.after = max(after, upto)
         too_far = opening.most_replayed is not None and upto - after > opening.most_replayed
         if too_far or not await self._threads.run(feed.can_replay, after):
+            if after > upto:  # an id of another database: it has kept back what came meanwhile
+                member.after = upto = self._hub.position
             yield Blob([frame(upto, "", "reset", b"{}"), *await opening.hello(upto)], upto=upto)
             return
-        # Another worker may have told the client more than this one has heard of yet.
-        member.after = max(after, upto)
         while after < upto:
             page = await self._threads.run(feed.changes_after, after, upto=upto, limit=REPLAY_PAGE)
             if not page:

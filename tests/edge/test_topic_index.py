@@ -49,9 +49,9 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     assert (len(index), index._whole, any(index._keyed.values())) == (0, {}, False)
 
 
-def test_two_thousand_polls_and_a_thousand_streams_cost_a_twentieth_of_a_core_at_most() -> None:
-    """A second's 5,000 events in batches of 50: far below the tenth of a core that all of it may take."""
-    assert asyncio.run(_cost()) < 0.05
+def test_two_thousand_polls_and_a_thousand_streams_cost_a_tenth_of_a_core_at_most() -> None:
+    """A second's 5,000 events in batches of 50; in quiet it takes a fifth of that."""
+    assert asyncio.run(_cost()) < 0.1
 
 
 async def _cost() -> float:
