@@ -1,0 +1,42 @@
+"""`signalbox`: the program that runs beside agents, on any machine. Standard library alone, and nothing else of ours.
+
+Agents start it before each of their calls, so it loads no module but its subcommand's.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Each subcommand, its module (`run(arguments) -> exit code`), and what it does in a line.
+COMMANDS: dict[str, tuple[str, str]] = {}
+USAGE_ERROR = 2  # which agents also take as "block this call"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit code; 2 where there is none of that name."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words else ""
+    if name in {"-h", "--help", "help"}:
+        sys.stdout.write(usage())
+        return 0
+    if name not in COMMANDS:
+        sys.stderr.write(f"There is no subcommand {name!r}.\n\n{usage()}" if name else usage())
+        return USAGE_ERROR
+    module = COMMANDS[name][0]
+    __import__(module)
+    code: int = sys.modules[module].run(words[1:])
+    return code
+
+
+def usage() -> str:
+    """Return the list of subcommands, as people read it."""
+    lines = (f"  signalbox {name:<12}{words}" for name, (_, words) in COMMANDS.items())
+    return "\n".join(["usage: signalbox SUBCOMMAND …", "", *lines, ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Where the server is and which key opens it: from the environment, else from the file that `signalbox connect` wrote.
+
+The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
+
+    {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}}
+
+`agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one thing of
+it: `hold`, whether an agent's calls are held for certain while nobody has heard from the server yet (default: yes).
+
+The file holds a key, so only its owner may read it; a file that others can read is refused, not repaired: the key in
+it is known already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from typing import Any
+
+URL_VARIABLE, KEY_VARIABLE = "SIGNALBOX_URL", "SIGNALBOX_KEY"
+OTHERS = 0o077
+LARGEST = 1 << 20  # bytes of the settings file that are read
+
+
+class NotConnected(Exception):
+    """There is no server to talk with; the text says what to do."""
+
+
+class Settings:
+    """The server's address (no slash at its end), the key ("" where none is needed), and what `connect` wrote.
+
+    `agents` are the connected ones by name.
+    """
+
+    __slots__ = ("agents", "key", "url")
+
+    def __init__(self, url: str, key: str, agents: dict[str, dict[str, Any]] | None = None) -> None:
+        self.url = url
+        self.key = key
+        self.agents = agents or {}
+
+    def holds(self, agent: str) -> bool:
+        """Say whether the agent's calls are held for certain where the server never told which are."""
+        return self.agents.get(agent, {}).get("hold", True) is not False
+
+
+def settings_path() -> str:
+    """Return where the settings file lies."""
+    return os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
+
+
+def state_folder() -> str:
+    """Return the folder for what programs beside agents keep: the spool, and which calls are held for certain."""
+    return os.path.join(_base("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
+
+
+def load() -> Settings:
+    """Return the settings. Raises NotConnected where there are none, or others can read the file."""
+    url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    stored = read()
+    if stored is None:
+        if not url:
+            raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
+        return Settings(_checked(url), key)
+    # The file's key is for the file's server: another one must not learn it.
+    if not key and (not url or url == stored.url):
+        key = stored.key
+    return Settings(_checked(url or stored.url), key, stored.agents)
+
+
+def read() -> Settings | None:
+    """Return what the settings file says, None where there is none. Raises NotConnected."""
+    path = settings_path()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise NotConnected(f"{path} cannot be read: {problem.strerror}.") from None
+    with open(descriptor, "rb") as file:
+        _require_private(path, os.fstat(descriptor))
+        try:
+            value = json.loads(file.read(LARGEST))
+        except (ValueError, RecursionError):
+            value = None
+    settings = _settings_of(value)
+    if settings is None:
+        raise NotConnected(f"{path} cannot be understood. Run `signalbox connect` again.")
+    return settings
+
+
+def save(settings: Settings) -> None:
+    """Write the settings file, whole or not at all, for its owner alone. Raises OSError."""
+    value = {"url": settings.url, "key": settings.key, "agents": settings.agents}
+    write_private(settings_path(), json.dumps(value, indent=2).encode() + b"\n")
+
+
+def write_private(path: str, content: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all; makes its folder. Raises OSError."""
+    folder = os.path.dirname(path)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    aside = f"{path}.{os.getpid()}"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def _base(variable: str, below_home: str) -> str:
+    # By its specification a relative path does not count.
+    named = os.environ.get(variable, "")
+    return named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), below_home)
+
+
+def _settings_of(value: Any) -> Settings | None:
+    if not isinstance(value, dict):
+        return None
+    url, key, agents = value.get("url"), value.get("key", ""), value.get("agents", {})
+    if not (isinstance(url, str) and url and isinstance(key, str) and isinstance(agents, dict)):
+        return None
+    named = {name: one for name, one in agents.items() if isinstance(one, dict)}
+    return Settings(url.strip().rstrip("/"), key.strip(), named)
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise NotConnected(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
+    return url
+
+
+def _require_private(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotConnected(f"{path} is not a file.")
+    if found.st_mode & OTHERS or found.st_uid not in {0, os.geteuid()}:
+        raise NotConnected(
+            f"{path} holds a key and can be read by others, so it is not used. Run `chmod 600 {path}`;"
+            " if others use this machine, have the key revoked and run `signalbox connect` again."
+        )
