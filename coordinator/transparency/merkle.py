@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 Subtree = Callable[[int, int], bytes]
 
 EMPTY_ROOT = hashlib.sha256(b"").digest()
+HASH_LENGTH = 32  # bytes
 
 
 class ProofError(Exception):
@@ -93,6 +94,7 @@ def verify_inclusion(
     """Raise ProofError unless leaf `index` of the tree with this root has that hash (RFC 9162 §2.1.3.2)."""
     if not 0 <= index < size:
         raise ProofError(f"Leaf {index} is not in a tree of {size} leaves.")
+    _require_hashes([entry_hash, *path])
     found = entry_hash
     for sibling, is_left in _sides(index, size - 1, path):
         found = node_hash(sibling, found) if is_left else node_hash(found, sibling)
@@ -112,6 +114,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
         return
     if not path:
         raise ProofError("The proof is empty.")
+    _require_hashes(path)
     siblings = list(path) if old & (old - 1) else [old_root, *path]
     low, high = old - 1, new - 1
     while low & 1:
@@ -135,6 +138,11 @@ def _require_no_path(old: int, path: Sequence[bytes], old_root: bytes, expected:
             if old
             else "The root of the empty tree is wrong."
         )
+
+
+def _require_hashes(given: Sequence[bytes]) -> None:
+    if any(len(one) != HASH_LENGTH for one in given):
+        raise ProofError("The proof holds something that is not a hash of 32 bytes.")
 
 
 def _sides(low: int, high: int, path: Sequence[bytes]) -> Iterator[tuple[bytes, bool]]:

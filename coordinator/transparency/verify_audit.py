@@ -95,6 +95,8 @@ def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> byt
     """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
         raise Wrong("The entry's number is not in the checkpoint's tree.")
+    if any(len(one) != 32 for one in (leaf, *path)):
+        raise Wrong("The proof holds something that is not a hash of 32 bytes.")
     low, high, found = index, size - 1, leaf
     for sibling in path:
         if high == 0:
@@ -166,6 +168,8 @@ def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
             peaks.append(sha256(b"\x00" + leaf["entry"].encode()))
         else:
             peaks.append(bytes.fromhex(leaf["hash"]))
+            if len(peaks[-1]) != 32:
+                raise Wrong(f"The hash of entry {number} has not 32 bytes.")
         for _ in range(((number + 1) & -(number + 1)).bit_length() - 1):
             right, left = peaks.pop(), peaks.pop()
             peaks.append(sha256(b"\x01" + left + right))

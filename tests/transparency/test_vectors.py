@@ -1,0 +1,77 @@
+"""The public vectors: Merkle proofs for our tree and for verify_audit.py, canonical JSON for our entries."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+
+from coordinator.models.fields import dump
+from coordinator.transparency import entries, merkle, verify_audit
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def cases(file: str) -> list[Any]:
+    found = [json.loads(line) for line in (DATA / file).read_text().splitlines()]
+    return [pytest.param(one, id=one["name"]) for one in found]
+
+
+def raw(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def leads_to_root(case: dict[str, Any]) -> bool:
+    """Say what the program for strangers makes of an inclusion proof."""
+    path = [raw(one) for one in case["proof"]]
+    try:
+        found = verify_audit.root_from_path(raw(case["leafHash"]), case["leafIdx"], case["treeSize"], path)
+    except verify_audit.Wrong:
+        return False
+    return found == raw(case["root"])
+
+
+@pytest.mark.parametrize("case", cases("merkle/inclusion.ndjson"))
+def test_inclusion_proofs(case: dict[str, Any]) -> None:
+    path = [raw(one) for one in case["proof"]]
+    given = (raw(case["leafHash"]), case["leafIdx"], case["treeSize"], path, raw(case["root"]))
+    assert leads_to_root(case) is not case["wantErr"]
+    if case["wantErr"]:
+        with pytest.raises(merkle.ProofError):
+            merkle.verify_inclusion(*given)
+    else:
+        merkle.verify_inclusion(*given)
+
+
+@pytest.mark.parametrize("case", cases("merkle/consistency.ndjson"))
+def test_consistency_proofs(case: dict[str, Any]) -> None:
+    path = [raw(one) for one in case["proof"]]
+    given = (case["size1"], case["size2"], path, raw(case["root1"]), raw(case["root2"]))
+    if case["wantErr"]:
+        with pytest.raises(merkle.ProofError):
+            merkle.verify_consistency(*given)
+    else:
+        merkle.verify_consistency(*given)
+
+
+@pytest.mark.parametrize("case", cases("rfc8785/texts.ndjson"))
+def test_canonical_json(case: dict[str, Any]) -> None:
+    assert rfc8785.dumps(json.loads(case["input"])) == case["output"].encode()
+
+
+@pytest.mark.parametrize("line", (DATA / "rfc8785/numbers.txt").read_text().splitlines())
+def test_canonical_numbers(line: str) -> None:
+    bits, written = line.split()
+    (number,) = struct.unpack(">d", bytes.fromhex(bits))
+    assert rfc8785.dumps(number) == written.encode()
+
+
+def test_the_metadata_of_an_entry_stands_in_canonical_form() -> None:
+    stored = dump({"\u20ac": "x", "cost": 4.5, "\r": [1e30, 0.002]})
+    entry = entries.entry_of(dict.fromkeys(entries.COLUMNS) | {"metadata": stored}, by_signalbox=True)
+    assert '"metadata":{"\\r":[1e+30,0.002],"cost":4.5,"\u20ac":"x"}'.encode() in entry
