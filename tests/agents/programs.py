@@ -1,0 +1,134 @@
+"""The real agents' programs: installed from npm by name, once, into a cached folder outside the repository.
+
+`python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
+suite wants; a test gets one with `program(…)`, and is skipped with the reason. `$SIGNALBOX_TEST_AGENTS` moves the
+folder, which holds some 1.3 GB.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER_VARIABLE = "SIGNALBOX_TEST_AGENTS"
+INSTALLED_WITHIN = 240.0  # seconds
+NODE_AT_LEAST = 20  # Gemini CLI's; the others are programs of their own
+
+
+class Package(NamedTuple):
+    """An npm package, the versions of it that the tests were made for, and where its program lies in it."""
+
+    name: str
+    versions: str
+    program: str
+
+
+# Of several builds for a machine the last is the one that runs on any (OpenCode's "baseline").
+PACKAGES = {
+    "claude-code": Package("@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"),
+    "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
+    "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js"),
+    "opencode": Package("opencode-ai", "~1.18.33", "opencode-linux-*/bin/opencode"),
+}
+NODE = Package(f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}", "^22", "*/bin/node")
+
+
+class Missing(Exception):
+    """A program cannot be had here; the text says why."""
+
+
+def folder() -> Path:
+    """Return where the programs are kept."""
+    if named := os.environ.get(FOLDER_VARIABLE):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "signalbox-tests" / "agents"
+
+
+@functools.cache
+def command(agent: str) -> tuple[str, ...]:
+    """Return the words that start an agent, installed where it is not here yet. Raises Missing."""
+    path = str(_installed(PACKAGES[agent]))
+    return (_node(), path) if path.endswith(".js") else (path,)
+
+
+def _node() -> str:
+    found = shutil.which("node")
+    if found is not None:
+        said = subprocess.run([found, "--version"], check=False, capture_output=True, text=True, timeout=30)
+        if int(said.stdout.lstrip("v").partition(".")[0] or 0) >= NODE_AT_LEAST:
+            return found
+    return str(_installed(NODE))
+
+
+def _installed(package: Package) -> Path:
+    """Return a package's program. One process installs, others wait for it; none sees half of it."""
+    words = f"{package.name}@{package.versions}"
+    place = folder() / "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in words)
+    if found := _program(package, place):
+        return found
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found := _program(package, place):
+            return found
+        aside = place.with_name(f"{place.name}.new")
+        shutil.rmtree(aside, ignore_errors=True)
+        _install(words, aside)
+        if _program(package, aside) is None:
+            raise Missing(f"the npm package {words} has no program for this machine")
+        aside.replace(place)
+    found = _program(package, place)
+    assert found is not None
+    return found
+
+
+def _program(package: Package, place: Path) -> Path | None:
+    return max((place / "node_modules").glob(package.program), default=None)
+
+
+def _install(words: str, place: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing(f"npm, which installs {words}, is not on the PATH")
+    # Nothing of a package runs at its installation: all of them carry their programs ready-made.
+    how = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefix", str(place)]
+    try:
+        done = subprocess.run(
+            [npm, "install", *how, words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=INSTALLED_WITHIN,
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"npm did not install {words} within {INSTALLED_WITHIN:.0f} s") from None
+    if done.returncode != 0:
+        raise Missing(f"npm cannot install {words}: {done.stderr.strip()[-500:]}")
+
+
+def main() -> int:
+    """Install all of them, some at once; 1 where one cannot be had."""
+    with ThreadPoolExecutor(2) as some:
+        failed = [problem for problem in some.map(_tried, PACKAGES) if problem]
+    sys.stderr.write("".join(f"{problem}\n" for problem in failed))
+    return 1 if failed else 0
+
+
+def _tried(agent: str) -> str:
+    try:
+        command(agent)
+    except Missing as problem:
+        return str(problem)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Real agents at work: each in a home of its own, led by a scripted model, reporting to the server of a test.
+
+`Run` starts a program headless and lets it do what its own rules would stop nowhere: what holds a call back is
+Signalbox. Nothing of this machine's environment reaches it, so that no key of the machine is used, and nothing but
+the made-up home and the work folder is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.agents import programs
+from tests.agents.scripted_models import Script, scripted
+from tests.served import ROOT
+
+PROMPT = "Do as the script says."
+KEY_OF_A_MODEL = "made-up"
+ENDED_WITHIN = 90.0
+
+
+def _codex(home: Path, work: Path, address: str) -> dict[str, str]:
+    _write(
+        home / ".codex" / "config.toml",
+        f"""# a comment that stays
+model = "scripted"
+model_provider = "scripted"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{address}/v1"
+env_key = "MODEL_KEY"
+wire_api = "responses"
+
+[projects."{work}"]
+trust_level = "trusted"
+""",
+    )
+    return {"MODEL_KEY": KEY_OF_A_MODEL}
+
+
+def _gemini(home: Path, _work: Path, address: str) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+    _write(home / ".gemini" / "settings.json", json.dumps(settings, indent=2))
+    return {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": KEY_OF_A_MODEL}
+
+
+def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{address}/v1", "apiKey": KEY_OF_A_MODEL},
+        "models": {"scripted": {"name": "scripted"}},
+    }
+    settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
+    _write(home / ".config" / "opencode" / "opencode.json", json.dumps(settings, indent=2))
+    return {}
+
+
+def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
+    _write(home / ".claude" / "settings.json", json.dumps({"permissions": {"allow": ["Bash"]}}, indent=2))
+    return {
+        "ANTHROPIC_BASE_URL": address,
+        "ANTHROPIC_API_KEY": KEY_OF_A_MODEL,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@dataclass(frozen=True)
+class Program:
+    """An agent's program: its words for a headless run, and what it finds in its home and its environment.
+
+    `settings` writes its own settings, with the model's address, and returns variables; `tool` is what it calls the
+    tool that runs a command.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    settings: Callable[[Path, Path, str], dict[str, str]]
+    tool: str
+
+
+AGENTS = {
+    one.name: one
+    for one in (
+        Program("claude-code", ("-p", PROMPT, "--output-format", "stream-json", "--verbose"), _claude, "Bash"),
+        # Hooks that a person has not looked at in its screen run only so.
+        Program(
+            "codex",
+            ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "--json", PROMPT),
+            _codex,
+            "Bash",
+        ),
+        Program("gemini", ("-p", PROMPT, "--yolo", "-m", "scripted"), _gemini, "run_shell_command"),
+        Program("opencode", ("run", PROMPT), _opencode, "bash"),
+    )
+}
+
+
+class Home:
+    """The home of one agent, as it is on the machine of a person who uses it."""
+
+    def __init__(self, agent: str, folder: Path) -> None:
+        self.agent = AGENTS[agent]
+        self.command = programs.command(agent)
+        self.path = folder / "home"
+        self.work = folder / "work"
+        self.path.mkdir(parents=True)
+        self.work.mkdir()
+        self.model = contextlib.ExitStack()
+        self.script: Script = self.model.enter_context(scripted())
+        beside = {str(Path(one).parent) for one in (sys.executable, *self.command[:-1])}
+        self.environment = {
+            "HOME": str(self.path),
+            "PATH": os.pathsep.join([*sorted(beside), os.defpath]),
+            "HOSTNAME": "laptop",
+            "PYTHONPATH": str(ROOT),  # for the hook: this work tree's
+            **self.agent.settings(self.path, self.work, self.script.address),
+        }
+
+    def starts(self, *commands: str, **variables: str) -> Run:
+        """Start the agent; its model wants to run these commands."""
+        self.script.commands = commands
+        self.script.requests.clear()
+        return Run(self, variables)
+
+    def ran(self, name: str) -> bool:
+        """Say whether a command made the file of that name in the work folder."""
+        return (self.work / name).exists()
+
+    def close(self) -> None:
+        """Remove what lies in it, and its model."""
+        self.model.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Run:
+    """One headless run of an agent."""
+
+    def __init__(self, home: Home, variables: dict[str, str]) -> None:
+        self.home = home
+        self.said = home.path / "said"
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [*home.command, *home.agent.words],
+                cwd=home.work,
+                env=home.environment | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ended(self, within: float = ENDED_WITHIN) -> list[Any]:
+        """Wait until it has ended by itself, and return what its model was asked, request by request."""
+        try:
+            self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.home.agent.name} still runs: {self.output()}") from None
+        return [json.loads(body) for body in self.home.script.requests]
+
+    def output(self) -> str:
+        """Return what it printed."""
+        return self.said.read_text(errors="replace")
+
+    def close(self) -> None:
+        """End it and what it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()

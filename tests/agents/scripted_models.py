@@ -1,0 +1,244 @@
+"""A scripted model on loopback that speaks the four APIs which real agents ask: no account, no internet.
+
+`scripted(commands…)` answers as a model would that wants a shell to run these commands, one call of a tool after the
+other, and then says "Done.". The agent's request tells how far it is: by the number of results that it carries.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Json = dict[str, Any]
+DONE = "Done."
+USED = 7  # tokens of either kind, in each answer
+
+
+@dataclass(frozen=True)
+class Api:
+    """One API: `results` counts the results in a request; `tools` are the tools' names that it offers.
+
+    `call` and `words` make an answer's server-sent events: of a call (its number and the command), and of text.
+    `shell` is the tool that runs a command.
+    """
+
+    shell: str
+    results: Callable[[Json], int]
+    tools: Callable[[Json], list[str]]
+    call: Callable[[int, str], list[Json]]
+    words: Callable[[int, str], list[Json]]
+    ends: bytes = b""
+
+
+# --- Anthropic's messages (Claude Code) --------------------------------------------------------------------
+
+
+def _messages(at: int, block: Json, delta: Json, reason: str) -> list[Json]:
+    usage = {"input_tokens": USED, "output_tokens": USED}
+    message = {"id": f"msg_{at}", "type": "message", "role": "assistant", "model": "scripted", "content": []}
+    return [
+        {"type": "message_start", "message": message | {"stop_reason": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+
+
+def _messages_call(at: int, command: str) -> list[Json]:
+    block = {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps({"command": command})}
+    return _messages(at, block, delta, "tool_use")
+
+
+def _messages_words(at: int, words: str) -> list[Json]:
+    return _messages(at, {"type": "text", "text": ""}, {"type": "text_delta", "text": words}, "end_turn")
+
+
+def _messages_results(asked: Json) -> int:
+    contents = [one["content"] for one in asked["messages"] if isinstance(one["content"], list)]
+    return sum(part.get("type") == "tool_result" for content in contents for part in content)
+
+
+# --- OpenAI's responses (Codex) ----------------------------------------------------------------------------
+
+
+def _responses(at: int, item: Json) -> list[Json]:
+    usage = {
+        "input_tokens": USED,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": USED,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 2 * USED,
+    }
+    return [
+        {"type": "response.created", "response": {"id": f"resp_{at}"}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"id": f"resp_{at}", "usage": usage}},
+    ]
+
+
+def _responses_call(at: int, command: str) -> list[Json]:
+    words = json.dumps({"cmd": command})
+    return _responses(
+        at, {"type": "function_call", "name": "exec_command", "arguments": words, "call_id": f"call_{at}"}
+    )
+
+
+def _responses_words(at: int, words: str) -> list[Json]:
+    content = [{"type": "output_text", "text": words, "annotations": []}]
+    return _responses(at, {"type": "message", "role": "assistant", "id": f"msg_{at}", "content": content})
+
+
+def _responses_results(asked: Json) -> int:
+    return sum(item.get("type") == "function_call_output" for item in asked["input"])
+
+
+# --- Gemini's streamGenerateContent (Gemini CLI) -----------------------------------------------------------
+
+
+def _generated(part: Json) -> list[Json]:
+    usage = {"promptTokenCount": USED, "candidatesTokenCount": USED, "totalTokenCount": 2 * USED}
+    content = {"role": "model", "parts": [part]}
+    candidates = [{"content": content, "finishReason": "STOP", "index": 0}]
+    return [{"candidates": candidates, "usageMetadata": usage, "modelVersion": "scripted"}]
+
+
+def _generated_call(_at: int, command: str) -> list[Json]:
+    return _generated({"functionCall": {"name": "run_shell_command", "args": {"command": command}}})
+
+
+def _generated_words(_at: int, words: str) -> list[Json]:
+    return _generated({"text": words})
+
+
+def _generated_results(asked: Json) -> int:
+    return sum("functionResponse" in part for content in asked["contents"] for part in content["parts"])
+
+
+def _generated_tools(asked: Json) -> list[str]:
+    return [
+        one["name"] for tools in asked.get("tools", ()) for one in tools.get("functionDeclarations", ())
+    ]
+
+
+# --- OpenAI's chat completions (OpenCode) ------------------------------------------------------------------
+
+
+def _chunks(at: int, delta: Json, reason: str) -> list[Json]:
+    about = {"id": f"chatcmpl-{at}", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    usage = {"prompt_tokens": USED, "completion_tokens": USED, "total_tokens": 2 * USED}
+    return [
+        about
+        | {"choices": [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}]},
+        about | {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+        about | {"choices": [], "usage": usage},
+    ]
+
+
+def _chunks_call(at: int, command: str) -> list[Json]:
+    words = json.dumps({"command": command, "description": "As asked"})
+    call = {
+        "index": 0,
+        "id": f"call_{at}",
+        "type": "function",
+        "function": {"name": "bash", "arguments": words},
+    }
+    return _chunks(at, {"tool_calls": [call]}, "tool_calls")
+
+
+def _chunks_words(at: int, words: str) -> list[Json]:
+    return _chunks(at, {"content": words}, "stop")
+
+
+def _chunks_results(asked: Json) -> int:
+    return sum(message["role"] == "tool" for message in asked["messages"])
+
+
+def _named(asked: Json) -> list[str]:
+    return [str(tool.get("name")) for tool in asked.get("tools") or ()]
+
+
+def _functions(asked: Json) -> list[str]:
+    return [str(tool["function"]["name"]) for tool in asked.get("tools") or ()]
+
+
+MESSAGES = Api("Bash", _messages_results, _named, _messages_call, _messages_words)
+RESPONSES = Api("exec_command", _responses_results, _named, _responses_call, _responses_words)
+GENERATE = Api("run_shell_command", _generated_results, _generated_tools, _generated_call, _generated_words)
+CHAT = Api("bash", _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
+BY_PATH = {
+    "/v1/messages": MESSAGES,
+    "/responses": RESPONSES,
+    ":streamGenerateContent": GENERATE,
+    "/chat/completions": CHAT,
+}
+
+
+@dataclass
+class Script:
+    """What a model wants, and what it was asked: `requests` are the bodies of those that carried the shell."""
+
+    commands: Sequence[str]
+    address: str = ""
+    requests: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    def answer(self, api: Api, body: bytes) -> list[Json]:
+        """Return the events that answer a request."""
+        asked = json.loads(body)
+        at = api.results(asked)
+        if api.shell not in api.tools(asked):
+            return api.words(at, DONE)  # a title, say
+        self.requests.append(body.decode())
+        return api.call(at, self.commands[at]) if at < len(self.commands) else api.words(at, DONE)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    script: Script
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path = self.path.partition("?")[0]
+        api = next((api for end, api in BY_PATH.items() if path.endswith(end)), None)
+        if api is None:
+            self.script.others.append(self.path)
+            self.send_error(404)
+            return
+        events = self.script.answer(api, body)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in events:
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            self.wfile.write(f"{name}data: {json.dumps(event)}\n\n".encode())
+        self.wfile.write(api.ends)
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def scripted(*commands: str) -> Iterator[Script]:
+    """Serve a model that wants to run these commands; yields its script, with its address."""
+    script = Script(commands)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Scripted", (_Handler,), {"script": script}))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    script.address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield script
+    finally:
+        server.shutdown()
+        server.server_close()
