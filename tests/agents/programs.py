@@ -1,8 +1,8 @@
 """The real agents' programs: installed from npm by name, once, into a cached folder outside the repository.
 
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
-suite wants; a test gets one with `program(…)`, and is skipped with the reason. `$SIGNALBOX_TEST_AGENTS` moves the
-folder, which holds some 1.3 GB.
+suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
+`$SIGNALBOX_TEST_AGENTS` moves the folder, which holds some 1.3 GB.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 FOLDER_VARIABLE = "SIGNALBOX_TEST_AGENTS"
 INSTALLED_WITHIN = 240.0  # seconds
@@ -33,7 +35,9 @@ class Package(NamedTuple):
 
 # Of several builds for a machine the last is the one that runs on any (OpenCode's "baseline").
 PACKAGES = {
-    "claude-code": Package("@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"),
+    "claude-code": Package(
+        "@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"
+    ),
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
     "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js"),
     "opencode": Package("opencode-ai", "~1.18.33", "opencode-linux-*/bin/opencode"),
@@ -57,6 +61,15 @@ def command(agent: str) -> tuple[str, ...]:
     """Return the words that start an agent, installed where it is not here yet. Raises Missing."""
     path = str(_installed(PACKAGES[agent]))
     return (_node(), path) if path.endswith(".js") else (path,)
+
+
+def needed(*agents: str) -> None:
+    """Skip the test that needs these agents where one cannot be had, with the reason."""
+    for agent in agents:
+        try:
+            command(agent)
+        except Missing as problem:
+            pytest.skip(f"{agent}: {problem}")
 
 
 def _node() -> str:

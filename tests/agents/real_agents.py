@@ -104,7 +104,9 @@ class Program:
 AGENTS = {
     one.name: one
     for one in (
-        Program("claude-code", ("-p", PROMPT, "--output-format", "stream-json", "--verbose"), _claude, "Bash"),
+        Program(
+            "claude-code", ("-p", PROMPT, "--output-format", "stream-json", "--verbose"), _claude, "Bash"
+        ),
         # Hooks that a person has not looked at in its screen run only so.
         Program(
             "codex",

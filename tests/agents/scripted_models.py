@@ -123,9 +123,7 @@ def _generated_results(asked: Json) -> int:
 
 
 def _generated_tools(asked: Json) -> list[str]:
-    return [
-        one["name"] for tools in asked.get("tools", ()) for one in tools.get("functionDeclarations", ())
-    ]
+    return [one["name"] for tools in asked.get("tools", ()) for one in tools.get("functionDeclarations", ())]
 
 
 # --- OpenAI's chat completions (OpenCode) ------------------------------------------------------------------
@@ -135,8 +133,7 @@ def _chunks(at: int, delta: Json, reason: str) -> list[Json]:
     about = {"id": f"chatcmpl-{at}", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
     usage = {"prompt_tokens": USED, "completion_tokens": USED, "total_tokens": 2 * USED}
     return [
-        about
-        | {"choices": [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}]},
+        about | {"choices": [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}]},
         about | {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
         about | {"choices": [], "usage": usage},
     ]

@@ -1,9 +1,9 @@
-"""The real Claude Code runs a call that a rule asks about only where a person approved it."""
+"""The real Claude Code runs a call that a rule asks about only where a person approved it: with pasted http hooks."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.dialects.claude_settings import WAIT
-from tests.agents.real_claude import Claude, installed
+from tests.agents import programs
+from tests.agents.connected import paste
+from tests.agents.real_agents import Home, Run
 from tests.claude_code.test_deciding import rules, served_form
 from tests.served import Served
 
@@ -20,14 +22,9 @@ pytestmark = pytest.mark.served
 TOUCH = "touch marker"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("claude")
-    found = installed(folder)
-    if found is None:
-        pytest.skip("Claude Code is not on the PATH, and npm cannot install it")
-    yield found
-    shutil.rmtree(folder)  # a quarter of a gigabyte
+@pytest.fixture(scope="module", autouse=True)
+def program() -> None:
+    programs.needed("claude-code")
 
 
 @pytest.fixture
@@ -36,18 +33,30 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 @pytest.fixture
-def run(program: Path, tmp_path: Path) -> Iterator[Callable[..., Claude]]:
+def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts Claude Code, which wants to run one command."""
-    started: list[Claude] = []
+    started: list[Run] = []
 
-    def start(served: Served, command: str = TOUCH, *, wait: int = WAIT) -> Claude:
-        claude = Claude(program, tmp_path / f"run{len(started)}", served, command, wait=wait)
-        started.append(claude)
-        return claude
+    def start(served: Served, command: str = TOUCH, *, wait: int = WAIT) -> Run:
+        home = Home("claude-code", tmp_path / f"run{len(started)}")
+        paste(home, served, wait=wait)
+        started.append(home.starts(command))
+        return started[-1]
 
     yield start
-    for claude in started:
-        claude.close()
+    for run in started:
+        run.close()
+        run.home.close()
+
+
+def ran(run: Run) -> bool:
+    """Say whether the command of a run that has ended, or waits, made its file."""
+    return run.home.ran("marker")
+
+
+def told(run: Run) -> str:
+    """Wait until the run has ended and return what its model was told of the call."""
+    return json.dumps(run.ended()[-1]["messages"][-1])
 
 
 def asked(served: Served) -> str:
@@ -76,53 +85,53 @@ def crash(served: Served) -> None:
 
 @pytest.mark.parametrize(("verdict", "runs"), [("approved", True), ("denied", False)])
 def test_a_person_decides_whether_it_runs(
-    served: Served, run: Callable[..., Claude], verdict: str, runs: bool
+    served: Served, run: Callable[..., Run], verdict: str, runs: bool
 ) -> None:
     rules(served, {"tool": "Bash", "verdict": "ask"})
     claude = run(served)
     asked(served)
-    assert not claude.ran
+    assert not ran(claude)
     decide(served, verdict)
     claude.ended()
-    assert claude.ran is runs
+    assert ran(claude) is runs
 
 
-def test_silence_runs_nothing(served: Served, run: Callable[..., Claude]) -> None:
+def test_silence_runs_nothing(served: Served, run: Callable[..., Run]) -> None:
     rules(
         served,
         {"tool": "Bash", "pattern": "careful", "verdict": "ask", "wait_seconds": 1, "deny_at_deadline": True},
         {"tool": "Bash", "verdict": "ask"},
     )
     for claude in (run(served, f"{TOUCH} # careful"), run(served, wait=1)):
-        assert "Nobody answered in Signalbox within 1 s." in claude.ended()[0]
-        assert not claude.ran
+        assert "Nobody answered in Signalbox within 1 s." in told(claude)
+        assert not ran(claude)
 
 
-def test_a_megabyte_runs_nothing(served: Served, run: Callable[..., Claude]) -> None:
+def test_a_megabyte_runs_nothing(served: Served, run: Callable[..., Run]) -> None:
     rules(served, {"tool": "Bash", "verdict": "ask", "wait_seconds": 1})
     claude = run(served, f"{TOUCH} # {'x' * 1_000_000}")
-    assert "too large for a person to judge" in claude.ended()[0]
-    assert not claude.ran
+    assert "too large for a person to judge" in told(claude)
+    assert not ran(claude)
 
 
-def test_a_restart_frees_no_call_that_waits(served: Served, run: Callable[..., Claude]) -> None:
+def test_a_restart_frees_no_call_that_waits(served: Served, run: Callable[..., Run]) -> None:
     rules(served, {"tool": "Bash", "verdict": "ask"})
     claude = run(served)
     asked(served)
     served.stop()
-    assert "Signalbox was restarted" in claude.ended()[0]
-    assert not claude.ran
+    assert "Signalbox was restarted" in told(claude)
+    assert not ran(claude)
 
 
-def test_after_a_crash_the_next_call_is_asked_as_ever(served: Served, run: Callable[..., Claude]) -> None:
+def test_after_a_crash_the_next_call_is_asked_as_ever(served: Served, run: Callable[..., Run]) -> None:
     rules(served, {"tool": "Bash", "verdict": "ask"})
     lost = run(served)
     asked(served)
     crash(served)
     lost.ended()
-    assert lost.ran  # as Claude Code's own settings allow it: README, Security, what is not promised
+    assert ran(lost)  # as Claude Code's own settings allow it: README, Security, what is not promised
     served.start()
     served.sql("UPDATE permission_requests SET status = 'withdrawn'")
     claude = run(served)
     asked(served)
-    assert not claude.ran
+    assert not ran(claude)
