@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,11 +50,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
-@pytest.hookimpl(trylast=True)
+# What names of fixtures and words of a test file say that its tests meet a database.
+WITH_DATABASE = frozenset(
+    {"db", "transactional_db", "serve", "served", "one_server", "shared_server", "served_template"}
+)
+MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In parallel, what takes longest goes first, so that all processes are done at about the same time."""
+    """Mark what meets no database. In parallel, what takes longest goes first, so that all processes end together."""
+    for item in items:
+        if not _meets_database(item):
+            item.add_marker("without_database")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
+
+
+def _meets_database(item: pytest.Item) -> bool:
+    """Say whether the test may meet a database; a file that names one, or starts a program, counts as a whole."""
+    fixtures = frozenset(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker("django_db") or fixtures & WITH_DATABASE:
+        return True
+    return _text_meets_database(item.path)
+
+
+@functools.cache
+def _text_meets_database(path: Path) -> bool:
+    return MEETS_DATABASE.search(path.read_text()) is not None
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -59,7 +59,7 @@ def test_two_who_change_the_same_grants_at_once_take_turns(other: Callable[[int]
 
     def work(action: Callable[[int], None], number: int) -> None:
         try:
-            together.wait(10)
+            together.wait(60)
             with suppress(SignalboxError):
                 action(number)
         finally:

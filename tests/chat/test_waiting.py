@@ -43,7 +43,7 @@ def test_an_agent_that_waits_hears_a_message_when_it_is_said(served):
     thread, answers = wait_in_a_thread(robot, after)
     posted = person.post(THREAD, json={"content": text("hello")})
     assert posted.status_code == 200
-    thread.join(10)
+    thread.join(60)
     assert said(answers[0]) == ["hello"]
 
 

@@ -234,7 +234,7 @@ def yield_until_waiting(served: Served, claude: Claude) -> None:
     """Return as soon as a request of the session waits."""
     import time
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not served.sql("SELECT 1 FROM permission_requests WHERE status = 'pending'"):
         assert time.monotonic() < deadline, "no request came"
         time.sleep(0.02)

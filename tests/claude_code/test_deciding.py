@@ -80,7 +80,7 @@ def rules(served: Served, *wanted: dict[str, Any]) -> None:
 
 def pending(served: Served, claude: Claude, count: int = 1) -> list[str]:
     """Return the ids of the session's waiting requests as soon as there are `count`."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         rows = served.sql(
             "SELECT r.request_id FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
@@ -96,7 +96,7 @@ def pending(served: Served, claude: Claude, count: int = 1) -> list[str]:
 
 def ends(served: Served, request_id: str) -> tuple[str, str | None]:
     """Return status and reason of a request as soon as it does not wait any more."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         (row,) = served.sql(
             "SELECT r.status, c.reason FROM permission_requests r"
@@ -262,7 +262,7 @@ def test_a_rule_may_ask_before_any_prompt(served: Served, claude: Claude, approv
     hook = threading.Thread(target=lambda: answers.append(other.before(call)))
     hook.start()
     decide(approver, pending(served, claude)[0])
-    hook.join(10)
+    hook.join(60)
     assert answers[0]["permissionDecision"] == "allow"
     # Some versions show the prompt all the same: the verdict on the same call answers that one too.
     assert claude.asked(call) == {"behavior": "allow"}

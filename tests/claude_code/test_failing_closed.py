@@ -24,7 +24,7 @@ from django.db import OperationalError, transaction
 import coordinator
 from coordinator.actions import keys, tool_rules
 from coordinator.dialects.registry import DIALECTS
-from coordinator.edge import call_guard
+from coordinator.edge import call_guard, rulings
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
@@ -133,8 +133,9 @@ class Steps:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """No log of a thousand failures."""
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No log of a thousand failures, and none of them waits long for what cannot come."""
+    monkeypatch.setattr(rulings, "READ_WITHIN", 0.05)
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

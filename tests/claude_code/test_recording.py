@@ -82,7 +82,7 @@ def events(served: Served, claude: Claude) -> list[dict[str, Any]]:
 
     A machine that is busy beyond measure answers a hook a moment before its events are written.
     """
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not (found := stored(served, claude)) and time.monotonic() < until:
         time.sleep(0.02)
     return found

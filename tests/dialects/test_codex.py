@@ -63,7 +63,7 @@ class Codex:
 
     def pending(self) -> str:
         """Return the id of the request that the session waits for."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while True:
             found = self.served.sql(
                 "SELECT r.request_id FROM permission_requests r JOIN permission_context c"

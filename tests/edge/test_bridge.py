@@ -211,7 +211,7 @@ def test_client_that_leaves_while_queued_reaches_no_thread() -> None:
     def application(environ: Environ, start_response: Callable[..., Any]) -> list[bytes]:
         seen.append(environ["PATH_INFO"])
         busy.set()
-        free.wait(5)
+        free.wait(60)
         start_response("200 OK", [])
         return [b""]
 
@@ -319,7 +319,7 @@ def test_stream_ends_and_is_closed_when_its_client_leaves() -> None:
 
         def chunks() -> Iterator[bytes]:
             yield b"first"
-            left.wait(5)
+            left.wait(60)
             while True:
                 yield b"endless"
 

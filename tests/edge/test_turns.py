@@ -60,7 +60,7 @@ def test_a_flood_of_slow_work_lets_the_next_caller_through(pool: str) -> None:
     run: Callable[..., Awaitable[Any]] = threads.run if pool == "edge" else bodies.decode
 
     def slow() -> None:
-        free.wait(10)
+        free.wait(60)
         done.append("flood")
 
     async def main() -> None:
@@ -92,7 +92,7 @@ def test_what_is_done_for_all_does_not_stand_in_its_starters_line() -> None:
 def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
     free, done = threading.Event(), []
     threads = FairThreads(1, "test")
-    first = threads.submit(lambda: free.wait(10), "a")
+    first = threads.submit(lambda: free.wait(60), "a")
     gone = threads.submit(lambda: done.append("gone"), "a")
     last = threads.submit(lambda: done.append("last"), "a")
     assert gone.cancel()
@@ -106,7 +106,7 @@ def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
 def test_closing_cancels_what_is_queued() -> None:
     free = threading.Event()
     threads = FairThreads(1, "test")
-    threads.submit(lambda: free.wait(10), "a")
+    threads.submit(lambda: free.wait(60), "a")
     queued = threads.submit(lambda: None, "a")
     threads.close()
     free.set()

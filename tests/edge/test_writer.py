@@ -158,7 +158,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch, begun: threading.Event, go_on: threa
 
     def wait(prepared: Any, now: Any) -> Any:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return write(prepared, now)
 
     monkeypatch.setattr(module, "write_events", wait)

@@ -56,7 +56,7 @@ def test_changes_are_told_in_order_each_once(following: tuple[Feed, Heard]) -> N
     _, heard = following
     for number in range(20):
         make(f"s{number}")
-    changes = heard.wait(20)
+    changes = heard.wait(60)
     assert [change.key for change in changes] == [f"s{number}" for number in range(20)]
     assert [change.id for change in changes] == sorted({change.id for change in changes})
     assert {(change.topic, change.op) for change in changes} == {("sessions", "insert")}
@@ -121,7 +121,7 @@ def break_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return look(ear)
 
     monkeypatch.setattr(SqliteCommitWatcher, "_look", fail_once)
-    assert broken.wait(5)
+    assert broken.wait(60)
     yield
 
 

@@ -182,7 +182,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
 
     def send(message: Notification, *_: object) -> str:
         if message.target_id == slow.pk:
-            release.wait(10)
+            release.wait(60)
         else:
             sent.release()
         return "answered 200"
@@ -196,5 +196,5 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
     assert slow.pk in notifications._busy
     release.set()
     for thread in [one for one in threading.enumerate() if one.name.startswith("notifications-")]:
-        thread.join(10)
+        thread.join(60)
     assert set(Notification.objects.values_list("state", flat=True)) == {"sent"}

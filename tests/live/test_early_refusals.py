@@ -13,7 +13,7 @@ from tests.served import Served
 pytestmark = pytest.mark.served
 
 DOORS = ("/sessions/x/events", "/api/events", "/v1/logs", "/hooks/claude-code", "/api/access/check")
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

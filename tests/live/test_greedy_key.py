@@ -31,7 +31,7 @@ def waiting(served: Any, stack: ExitStack) -> http.client.HTTPConnection:
 
 def refused(lines: list[http.client.HTTPConnection], count: int) -> list[http.client.HTTPConnection]:
     """Return the lines that are answered, as soon as there are so many."""
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while True:
         answered = set(select.select([line.sock for line in lines], [], [], 1)[0])
         if len(answered) >= count:

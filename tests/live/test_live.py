@@ -119,5 +119,5 @@ def test_who_loses_the_role_loses_the_stream(shared: Served) -> None:
         " (SELECT id FROM auth_user WHERE username = 'approver2')"
     )
     shared.sql("DELETE FROM auth_user_groups WHERE user_id = ?", (groups[0][0],))
-    assert stream.ended.wait(5)
+    assert stream.ended.wait(60)
     assert status_of(shared, "?topics=sessions", cookie) == 403

@@ -116,7 +116,7 @@ def test_revoked_key_loses_its_open_streams_and_every_worker_refuses_it(shared: 
     shared.sql("UPDATE api_keys SET revoked_at = '2026-03-01T00:00:00.000000+00:00' WHERE name = 'test-read'")
     try:
         for stream in streams:
-            assert stream.ended.wait(5), "the stream of a revoked key stays open"
+            assert stream.ended.wait(60), "the stream of a revoked key stays open"
         for pid in shared.worker_pids():
             refused = Stream(shared, to=pid, **bearer("read"))
             assert refused.status == 401

@@ -62,13 +62,14 @@ def as_user(
 
 
 def python_for(name: str) -> str:
-    """Return a Python of our version that the user may start: ours may lie in root's home."""
+    """Return a Python of our version that the user may start, and that finds our packages."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     for place in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
         with contextlib.suppress(OSError):
-            if as_user(name, place, "-c", "").returncode == 0:
+            if as_user(name, place, "-c", "import django, coordinator", env=env).returncode == 0:
                 return place
-    pytest.skip(f"no {version} that another user may start")
+    pytest.skip(f"no {version} and packages that another user may read: ours may lie in root's home")
 
 
 @as_root

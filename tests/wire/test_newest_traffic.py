@@ -7,9 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from tests.served import Served
-from tests.wire.player import OF_HEAD, Played, Player
+from tests.wire.player import OF_HEAD, Played
 from tests.wire.recording import HEAD, exchanges, frames, scenarios
-from tests.wire.test_recorded_traffic import by_session, not_in_order, said, seen, without_repeats
+from tests.wire.test_recorded_traffic import (
+    WORKERS,
+    by_session,
+    not_in_order,
+    play_side_by_side,
+    said,
+    seen,
+    without_repeats,
+)
 
 pytestmark = pytest.mark.served
 
@@ -19,17 +27,11 @@ _played: dict[int, Played] = {}
 TOLD_OTHERWISE = {"03", "06", "07", "15", "20"}
 
 
-@pytest.fixture(params=[1, 3], ids=["one-worker", "three-workers"])
+@pytest.fixture(params=WORKERS, ids=["one-worker", "three-workers"])
 def played(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> Played:
     """The whole recording, played once for each number of workers."""
-    if request.param not in _played:
-        served = serve(
-            workers=request.param,
-            SIGNALBOX_RUNNER_POLL_TIMEOUT="1",
-            SIGNALBOX_RUN_NO_MATCH_TIMEOUT="6",
-            SIGNALBOX_LIFECYCLE_INTERVAL="0.5",
-        )
-        _played[request.param] = Player(served, OF_HEAD).play()
+    if not _played:
+        _played.update(play_side_by_side(serve, OF_HEAD, SIGNALBOX_RUN_NO_MATCH_TIMEOUT="6"))
     return _played[request.param]
 
 

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.served import Served
-from tests.wire.player import LEFT_OUT, Played, Player
+from tests.wire.player import LEFT_OUT, OF_SEED, Played, Player, Script
 from tests.wire.recording import RecordedFrame, exchanges, frames, scenarios
 
 pytestmark = pytest.mark.served
 
 SCENARIOS = [name for name in scenarios() if name != "13"]
 _played: dict[int, Played] = {}
+WORKERS = (1, 3)
 
 
-@pytest.fixture(params=[1, 3], ids=["one-worker", "three-workers"])
+@pytest.fixture(params=WORKERS, ids=["one-worker", "three-workers"])
 def played(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> Played:
     """The whole recording, played once for each number of workers."""
-    if request.param not in _played:
-        served = serve(
-            workers=request.param,
-            SIGNALBOX_RUNNER_POLL_TIMEOUT="1",
-            SIGNALBOX_RUN_NO_MATCH_TIMEOUT="3",
-            SIGNALBOX_LIFECYCLE_INTERVAL="0.5",
-        )
-        _played[request.param] = Player(served).play()
+    if not _played:
+        _played.update(play_side_by_side(serve, OF_SEED, SIGNALBOX_RUN_NO_MATCH_TIMEOUT="3"))
     return _played[request.param]
+
+
+def play_side_by_side(serve: Callable[..., Served], script: Script, **env: str) -> dict[int, Played]:
+    """Play a recording at one server for each of WORKERS, at the same time: most of it is waiting."""
+    env |= {"SIGNALBOX_RUNNER_POLL_TIMEOUT": "1", "SIGNALBOX_LIFECYCLE_INTERVAL": "0.5"}
+    servers = [serve(workers=workers, **env) for workers in WORKERS]
+    with ThreadPoolExecutor(len(WORKERS)) as threads:
+        return dict(
+            zip(WORKERS, threads.map(lambda served: Player(served, script).play(), servers), strict=True)
+        )
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

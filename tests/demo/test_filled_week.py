@@ -1,0 +1,103 @@
+"""The demo's week, once it is in the database: some of everything, and all of it hangs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from django.db import transaction
+from pytest_django import DjangoDbBlocker
+
+from coordinator.demo import fill, programs
+from coordinator.models import (
+    AuditLog,
+    ChatAttachment,
+    Event,
+    EventContext,
+    Grant,
+    PermissionRequest,
+    Run,
+    Session,
+)
+from coordinator.policy.history import Budget
+from coordinator.policy.suggestions import Search
+from coordinator.policy.tool_rules import saved
+from coordinator.policy.trials import Judge, Trial
+from coordinator.sessions.agent_programs import AGENTS
+from dashboard.rules.recorded import READER
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture(scope="module")
+def filled_once(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[fill.FilledCounts]:
+    """The week, filled in once for all tests here, in a transaction that is undone after them."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield fill.fill(seed=7, days=7, now=NOW)
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def filled(filled_once: fill.FilledCounts, db: None) -> fill.FilledCounts:
+    return filled_once
+
+
+def test_week_has_some_of_everything(filled: fill.FilledCounts) -> None:
+    assert filled.agents >= 40
+    assert filled.sessions > 250
+    assert filled.events > 4000
+    assert {"running", "finished", "error", "stopped"} <= set(
+        Session.objects.values_list("status", flat=True)
+    )
+    assert {"pending", "approved", "denied", "expired"} <= set(
+        PermissionRequest.objects.values_list("status", flat=True)
+    )
+    assert Session.objects.filter(parent_session__isnull=False).exists()
+    assert ChatAttachment.objects.filter(mime_type="image/png").exists()
+    assert Grant.objects.filter(permission="deny").exists()
+
+
+def test_every_event_has_its_context_and_every_session_of_a_runner_its_run(filled: fill.FilledCounts) -> None:
+    assert EventContext.objects.count() == Event.objects.count()
+    at_terminals = Session.objects.filter(executor_profile__in=AGENTS)
+    assert Run.objects.count() == Session.objects.count() - at_terminals.count()
+
+
+def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
+    filled: fill.FilledCounts,
+) -> None:
+    assert set(AGENTS) <= set(Session.objects.values_list("executor_profile", flat=True))
+    assert set(AGENTS) == set(programs.PROGRAMS)
+    trial = Trial.beginning(READER)
+    judge = Judge(saved(), NOW)
+    trial.go_on(READER, judge, judge, Budget(60))
+    assert trial.is_done
+    assert trial.tally.calls > 500
+    assert {by for by in trial.tally.by if by.startswith("rule")} >= {"rule 3", "rule 4"}
+
+
+def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.FilledCounts) -> None:
+    search = Search.beginning(READER)
+    while not search.is_done:
+        search.go_on(READER, saved(), NOW, Budget(60))
+    assert any(one.is_grant for one in search.tried)
+    assert any(one.pattern for one in search.tried)
+    assert search.refused_calls > 0
+
+
+def test_codex_makes_no_calls_that_it_has_not(filled: fill.FilledCounts) -> None:
+    tools = Event.objects.filter(context__source="codex", tool_name__isnull=False).values_list(
+        "tool_name", flat=True
+    )
+    assert {name for name in tools if not name.startswith("mcp__")} == {"Bash", "apply_patch"}
+
+
+def test_every_decision_is_in_the_audit_log(filled: fill.FilledCounts) -> None:
+    decided = PermissionRequest.objects.filter(status__in=["approved", "denied"]).values_list(
+        "request_id", flat=True
+    )
+    audited = AuditLog.objects.filter(event_type__startswith="PERMISSION_REQUEST_").values_list(
+        "target_id", flat=True
+    )
+    assert set(decided) <= set(audited)
