@@ -81,3 +81,7 @@ class Busy(SignalboxError):
     """The database is locked, a disk is full or a queue is; nothing was written; `retry_after` in seconds."""
 
     status = 503
+
+
+class Restarting(Busy):
+    """This process is stopping; another one answers who comes back."""

@@ -102,9 +102,18 @@ def _subject(asked: AskedCall) -> Subject:
 
 
 def ask(
-    asked: AskedCall, ruling: Ruling, *, by: Actor, deadline: datetime, now: datetime
+    asked: AskedCall,
+    ruling: Ruling,
+    *,
+    by: Actor,
+    deadline: datetime,
+    now: datetime,
+    sent_as: str | None = None,
 ) -> PermissionRequest:
-    """Put the call before people and return the request that stands for it, with its context."""
+    """Put the call before people and return the request that stands for it, with its context.
+
+    Asked again under the same `sent_as`, it is the same request, whatever has become of it.
+    """
     found = approvals.request(
         NewRequest(
             subject=_subject(asked),
@@ -122,6 +131,7 @@ def ask(
             agent_id=asked.agent_id,
             event_id=asked.event_id,
             deadline=deadline,
+            idempotency_key=sent_as,
             folder=asked.folder,
             host=asked.host,
         ),

@@ -30,6 +30,7 @@ SAME_WITHIN = 5_000  # milliseconds
 class Hook:
     """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
 
+    `sent_as` is the id under which whoever sends it may send it again; None where each arrival is a hook of its own.
     The properties read the fields as most agents name them; an agent with other names has a subclass.
     """
 
@@ -39,6 +40,7 @@ class Hook:
     session: str
     fields: dict[str, Any]
     at: str
+    sent_as: str | None = None
 
     def text(self, name: str) -> str | None:
         """Return a field that is a text with something in it, else None."""
@@ -181,8 +183,11 @@ class HookEvents:
         hook = self.hook
         left = hook.in_columns | set(uses)
         extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
-        values.setdefault("origin_for", None if "origin" in values else SAME_WITHIN)
-        values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.fields))
+        if hook.sent_as is None:
+            values.setdefault("origin_for", None if "origin" in values else SAME_WITHIN)
+            values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.fields))
+        else:
+            values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.sent_as))
         values.setdefault("subagent", hook.subagent)
         return DedupedEvent(
             event_type=event_type,

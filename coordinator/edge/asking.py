@@ -18,7 +18,7 @@ from coordinator.actions.tool_calls import ELSEWHERE, GONE
 from coordinator.edge.http import Gone
 from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Busy, Unauthorized
+from coordinator.errors import Restarting, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.lib.asgi import Receive
 from coordinator.lib.threads import EdgeThreads
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 2_000  # held at a time per process
 LEAVE_WITHIN = 1.0  # seconds an answer waits until its card is closed; closing it goes on
 MOST_TRIES = 5  # how often a question is put anew after somebody who shared it has left
+RESTART = "Signalbox was restarted while the call waited."
 RESTARTED = "Signalbox was restarted; the terminal's own prompt decides."
 BROKEN = "Signalbox met an error; the terminal's own prompt decides."
 KEY_OVER = "The agent's key was revoked or has expired; the terminal's own prompt decides."
@@ -41,12 +42,16 @@ TERMINAL: Settled = {"status": "elsewhere"}
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """Whose hook waits, until when, whether its key still holds, and whether it has left."""
+    """Whose hook waits, until when, whether its key still holds, and whether it has left.
+
+    `sent_as` is the id under which it comes again where it hears nothing; None where it does not.
+    """
 
     by: Actor
     deadline: datetime
     still_allowed: Callable[[], Awaitable[object]]
     gone: Disconnect
+    sent_as: str | None = None
 
 
 class Asker:
@@ -69,12 +74,14 @@ class Asker:
         wait: float,
         still_allowed: Callable[[], Awaitable[object]],
         receive: Receive,
+        sent_as: str | None = None,
     ) -> tuple[AskedCall, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
         `status` is approved, denied, expired (nobody answered) or elsewhere (the session went on meanwhile).
         Raises Gone where the hook's connection has dropped, what `still_allowed` does, and why the call could not
-        be put before people: too large, too many, a restart.
+        be put before people: too large, too many, a restart. After a restart the question stands for whoever comes
+        again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._places.place(by.name), Disconnect(receive) as gone:
@@ -82,7 +89,9 @@ class Asker:
             if asked.call_id:
                 self._calls[asked.call_id] += 1
             try:
-                return asked, await self._asked(asked, ruling, _Waiter(by, deadline, still_allowed, gone))
+                return asked, await self._asked(
+                    asked, ruling, _Waiter(by, deadline, still_allowed, gone, sent_as)
+                )
             finally:
                 if asked.call_id:
                     self._calls -= Counter([asked.call_id])
@@ -91,14 +100,21 @@ class Asker:
         known = await self._threads.run(tool_calls.answered_before, asked, timezone.now())
         if known is not None:
             return known
-        for _ in range(MOST_TRIES):
+        for attempt in range(MOST_TRIES):
             now = timezone.now()
             if waiter.gone.happened:
                 raise Gone
             if waiter.deadline <= now:
                 break
             row = await self._threads.run(
-                tool_calls.ask, asked, ruling, by=waiter.by, deadline=waiter.deadline, now=now
+                tool_calls.ask,
+                asked,
+                ruling,
+                by=waiter.by,
+                deadline=waiter.deadline,
+                now=now,
+                # A question that was closed because its asker seemed gone is put anew.
+                sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
             )
             settled = await self._wait(row, asked, waiter)
             if settled["status"] != "withdrawn":
@@ -123,6 +139,8 @@ class Asker:
         if settled is not None and settled["status"] != "elsewhere":
             return settled
         gone = waiter.gone.happened
+        if settled is None and not gone and waiter.sent_as is not None and waiter.deadline > timezone.now():
+            raise Restarting(RESTART)
         if settled is None and not gone and waiter.deadline <= timezone.now():
             await self._threads.run(tool_calls.expire, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
@@ -133,7 +151,7 @@ class Asker:
         if gone:
             raise Gone
         if settled is None:
-            raise Busy("Signalbox was restarted while the call waited.")
+            raise Restarting(RESTART)
         return TERMINAL
 
     async def _shared(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled | None:

@@ -10,23 +10,29 @@ of any such call.
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.dialects.contract import Dialect, Reply
+from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook
-from coordinator.edge.http import Gone, send_json
+from coordinator.edge.deliveries import SignsOfLife, delivery_of
+from coordinator.edge.http import Gone, headers_of, send_json
 from coordinator.edge.rulings import Rulings
-from coordinator.errors import Busy, Forbidden, SignalboxError, TooMany, Unauthorized
+from coordinator.errors import Forbidden, Restarting, SignalboxError, TooMany, Unauthorized
 from coordinator.identity.keys import KeyEnded, KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.policy.tool_rules import ASK, DENY, PartialCall, Ruling
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, PartialCall, Ruling
 
 log = logging.getLogger(__name__)
 
 LATE = 5.0  # seconds beyond its wait after which a hook is answered though the door still works on it
+HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
+HOLDS = b"x-signalbox-holds-this"  # whether this very call is, `yes` or `no`
+MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
 ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
 
 
@@ -34,14 +40,17 @@ ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
 class GuardedCall:
     """What the door has found out about the hook it answers; each step fills in what it learns.
 
-    `body` and `hook` are None until they are read, `ruling` until policy has spoken.
+    `body` and `hook` are None until they are read, `ruling` until policy has spoken. `comes_back`: whoever sends it
+    asks again where it hears nothing, as long as the call is held for certain. `late`: its agent has gone on.
     """
 
+    comes_back: bool = False
     caller: KeyIdentity | None = None
     reading: bool = False
     body: bytes | None = None
     hook: Hook | None = None
     ruling: Ruling | None = None
+    late: bool = False
 
 
 class Door(Protocol):
@@ -69,16 +78,61 @@ class CallGuard:
 
     async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
-        call = GuardedCall()
+        call = GuardedCall(comes_back=_comes_back(scope))
+        if not call.comes_back:
+            answer = await self._answer(call, scope, receive)
+            await _send(send, answer, self._held_header(call))
+            return
+        signs = SignsOfLife(send, functools.partial(self._signs, call))
+        try:
+            async with signs:
+                answer = await self._answer(call, scope, receive)
+        except SignalboxError as problem:
+            if not signs.begun:
+                raise
+            answer = {"signalbox": {"status": problem.status, "detail": str(problem.detail)}}
+        if signs.begun:
+            await signs.end(b"" if answer is None else json.dumps(answer).encode())
+        else:
+            await _send(send, answer, self._held_header(call))
+
+    async def _answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
+        """Return the answer, None for no opinion. Raises the problem that is told by its status."""
         reply, problem = await self._attempt(call, scope, receive)
+        if isinstance(problem, Restarting) and self._is_held(call):
+            raise problem
         if reply is None and not _is_stranger(call, problem):
             reply = await self._unanswered(call, problem, scope, receive)
-        if reply is not None and reply.answer is not None:
-            await send_json(send, 200, reply.answer)
-        elif reply is None and problem is not None and self._is_told(call, problem):
+        if reply is None and problem is not None and self._is_told(call, problem):
             raise problem
-        else:
-            await send_no_opinion(send)
+        return reply.answer if reply is not None else None
+
+    def _is_held(self, call: GuardedCall) -> bool:
+        """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
+        ruling = call.ruling
+        return call.comes_back and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
+
+    def _signs(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
+        """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
+        if call.ruling is None or call.ruling.decision in {ALLOW, DENY}:
+            return None
+        holds = b"yes" if self._is_held(call) else b"no"
+        return [*self._held_header(call), (HOLDS, holds)]
+
+    def _held_header(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
+        """Return the header that says which tools are held for this caller; none where that is not known."""
+        if call.caller is None:
+            return []
+        try:
+            known = PartialCall(agent_id=call.caller.agent_id, agent_known=True)
+            held = self._rulings.held_tools(known)
+            if held is None:
+                return []
+            packed = json.dumps(held, separators=(",", ":")).encode("ascii")
+        except Exception:  # it goes with answers that must not fail
+            log.exception("It cannot be told which calls are held")
+            return []
+        return [(HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]')]
 
     async def _attempt(
         self, call: GuardedCall, scope: Scope, receive: Receive
@@ -92,7 +146,9 @@ class CallGuard:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return None, Busy("Signalbox is stopping.")  # not we were called off, but a thread we waited for
+            return None, Restarting(
+                "Signalbox is stopping."
+            )  # not we were called off, but a thread we waited for
 
     async def _unanswered(
         self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
@@ -145,7 +201,18 @@ class CallGuard:
 
         Any other problem leaves the call to the agent's own prompt.
         """
-        return call.hook is None or not self._dialect.is_call(call.hook) or isinstance(problem, Unauthorized)
+        if call.hook is None or call.late or isinstance(problem, Unauthorized):
+            return True
+        return not self._dialect.is_call(call.hook)
+
+
+def _comes_back(scope: Scope) -> bool:
+    """Say whether who sends a hook sends it again where it hears nothing."""
+    try:
+        return delivery_of(headers_of(scope)).sent_as is not None
+    except Exception:
+        log.exception("It cannot be told how a hook was delivered")
+        return False
 
 
 def _why(problem: Exception | None, ruling: Ruling) -> str:
@@ -175,7 +242,10 @@ def _log(hook: Hook, problem: Exception) -> None:
         log.error("Nobody decides a hook %s of %s here", hook.name, hook.session, exc_info=problem)
 
 
-async def send_no_opinion(send: Send) -> None:
-    """Answer 200 with nothing: the agent goes on as if there were no hook."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+async def _send(send: Send, answer: Answer | None, extra: list[tuple[bytes, bytes]]) -> None:
+    """Answer 200, with nothing where there is no opinion: the agent goes on as if there were no hook."""
+    if answer is not None:
+        await send_json(send, 200, answer, *extra)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0"), *extra]})
     await send({"type": "http.response.body", "body": b"", "more_body": False})

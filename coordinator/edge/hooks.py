@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from urllib.parse import unquote_to_bytes
 
 from django.utils import timezone
@@ -22,6 +23,7 @@ from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
 from coordinator.edge.call_guard import GuardedCall
+from coordinator.edge.deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
 from coordinator.edge.peers import network_of, peer_of
@@ -33,7 +35,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy.tool_calls import AskedCall, Settled
-from coordinator.policy.tool_rules import ALLOW, DENY, OBSERVE, Ruling
+from coordinator.policy.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling
 from coordinator.sessions.reports import SessionLocation
 
 SCOPES = ("agent",)
@@ -71,9 +73,11 @@ class HookDoor:
         self, call: GuardedCall, held: BodyShare, scope: Scope, receive: Receive, limit: BodyLimit = LIMIT
     ) -> tuple[Hook, int]:
         """Read the hook into `call`; return it and its length. Raises as Held.read does, and Invalid."""
+        headers = headers_of(scope)
         call.reading = True
-        call.body = await held.read(receive, headers_of(scope), limit)
-        call.hook = await held.decoded(self._hook_of, call.body)
+        call.body = await held.read(receive, headers, limit)
+        read = functools.partial(self._hook_of, delivery=delivery_of(headers))
+        call.hook = await held.decoded(read, call.body)
         return call.hook, len(call.body)
 
     async def answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Reply | None:
@@ -89,7 +93,26 @@ class HookDoor:
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             hook, size = await self._read(call, held, scope, receive)
             where = where_of(self.dialect.name, hook, headers, admission.caller)
-            return await self._answer(call, hook, _HookRequest(admission, where, wait, size, receive))
+            delivery = delivery_of(headers)
+            asks = _HookRequest(admission, where, wait, size, receive, delivery.sent_as)
+            if delivery.age is not None:
+                call.late, call.ruling = True, NO_OPINION
+                await self._told_late(hook, asks, delivery.denied)
+                return None
+            return await self._answer(call, hook, asks)
+
+    async def _told_late(self, hook: Hook, asks: _HookRequest, denied: str | None) -> None:
+        await self._recorder.observe(hook, asks.where, asks.size)
+        if denied is not None and self.dialect.is_call(hook):
+            known = await self._recorder.session_of(hook, asks.where)
+            about = self.dialect.call_of(hook, known.session_id, asks.caller.agent_id, asks.where.hostname)
+            await self._note_denial(hook, about, denied, asks)
+
+    async def _note_denial(self, hook: Hook, call: AskedCall, why: str, asks: _HookRequest) -> None:
+        """Write the result of a call that does not run; no hook will tell it."""
+        if call.call_id is not None:
+            denied = self.dialect.denied(hook, call.session_id, call.call_id, why)
+            await self._recorder.write(hook, [denied], 0, asks.caller)
 
     async def _answer(self, call: GuardedCall, hook: Hook, asks: _HookRequest) -> Reply | None:
         if not self.dialect.is_call(hook):
@@ -116,10 +139,9 @@ class HookDoor:
             reply = self.dialect.by_ruling(hook, ruling)
         else:
             call, reply = await self._asked(hook, call, ruling, asks)
-        if reply is not None and reply.denial is not None and call.call_id is not None:
-            denied = self.dialect.denied(hook, call.session_id, call.call_id, reply.denial)
+        if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # likewise: a person's word holds, too
-                await self._recorder.write(hook, [denied], 0, asks.caller)
+                await self._note_denial(hook, call, reply.denial, asks)
         return reply
 
     async def _asked(
@@ -133,6 +155,7 @@ class HookDoor:
             wait=wait,
             still_allowed=asks.admission.still_allowed,
             receive=asks.receive,
+            sent_as=asks.sent_as if ruling.deny_at_deadline else None,
         )
         if settled["status"] == "expired":
             return call, self.dialect.by_silence(hook, wait, deny=ruling.deny_at_deadline)
@@ -141,19 +164,22 @@ class HookDoor:
         unmasked = tool_calls.unmasked(settled, call)
         return call, self.dialect.by_person(hook, call, unmasked or CANNOT_RUN)
 
-    def _hook_of(self, body: bytes) -> Hook:
-        return self.dialect.read(body, instants.canonical(timezone.now()))
+    def _hook_of(self, body: bytes, delivery: Delivery) -> Hook:
+        told = timezone.now() - timedelta(seconds=delivery.age or 0.0)
+        hook = self.dialect.read(body, instants.canonical(told))
+        return replace(hook, sent_as=delivery.sent_as) if delivery.sent_as else hook
 
 
 @dataclass(frozen=True, slots=True)
 class _HookRequest:
-    """Whose hook it is, from where, how long it may wait, its length in bytes, and its line."""
+    """Whose hook it is, from where, how long it may wait, its length in bytes, its line, and its id if it has one."""
 
     admission: Admission
     where: SessionLocation
     wait: float
     size: int
     receive: Receive
+    sent_as: str | None
 
     @property
     def caller(self) -> KeyIdentity:

@@ -19,7 +19,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.mcp.names import PREFIX, Place
-from coordinator.policy import managed, tool_rules
+from coordinator.policy import certain, managed, tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, PartialCall, Rule, Ruling
@@ -85,6 +85,13 @@ class Rulings:
         if self._snapshot.managed.may_deny(call.tool):
             ruling = tool_rules.stricter(ruling, GRANTS_UNREAD)
         return ruling
+
+    def held_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
+        """Return which tools are held for certain (policy.certain); None while that is not known."""
+        if self._snapshot is None or not self._is_certain:
+            return None
+        denies = self._snapshot.managed.strict
+        return certain.held_tools(self._snapshot.rules, caller, grants_deny=denies)
 
     async def _by_grants(self, tool: str, agent_id: str) -> Ruling:
         if not tool.startswith(PREFIX):

@@ -1,0 +1,42 @@
+"""Which calls are held for certain: what a program beside an agent must know while Signalbox cannot be asked.
+
+It sees no more of a call than the tool's name, so this says of tools what a rule says of calls, on the safe side: a
+tool is held where a rule that holds for certain may be the one that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.mcp.names import PREFIX
+from coordinator.models.rules import RuleVerdict
+from coordinator.policy.tool_rules import PartialCall, Rule
+
+HOLD, FREE = "hold", "free"
+
+
+def held_tools(rules: Iterable[Rule], caller: PartialCall, *, grants_deny: bool) -> list[tuple[str, str]]:
+    """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.
+
+    A tool that no line names is free. `caller` says who calls, and nothing of the call. `grants_deny`: grants may
+    deny the tools of MCP servers.
+
+    A rule holds for certain where people set so, and where it denies a tool whatever the call is about.
+    """
+    lines = [(HOLD, f"{PREFIX}*")] if grants_deny else []
+    for rule in rules:
+        if not rule.may_fit(caller):
+            continue
+        if _is_certain(rule):
+            lines.append((HOLD, rule.tool))
+        elif not rule.pattern:
+            lines.append((FREE, rule.tool))
+    while lines and lines[-1][0] == FREE:
+        lines.pop()
+    return lines
+
+
+def _is_certain(rule: Rule) -> bool:
+    if rule.verdict == RuleVerdict.DENY:
+        return rule.deny_at_deadline or not rule.pattern
+    return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline
