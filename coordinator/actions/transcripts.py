@@ -1,6 +1,6 @@
 """Brings transcripts of coding agents into the sessions, and leaves what is there already as it is.
 
-Lines come translated (dialects.claude_transcripts) and are written in batches, each in one transaction, so that an
+Lines come translated (`dialects.transcripts`) and are written in batches, each in one transaction, so that an
 import that is broken off, or repeated, goes on where it was. A session may have been recorded while it ran. What
 was told with an id then (a call, a prompt, a request to the model) is known by it; what was told without one, by
 who said the same at about the same time.
@@ -27,7 +27,7 @@ from coordinator.models import Event
 from coordinator.models.sessions import SessionStatus
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.events import DedupedEvent, Recorded
-from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
+from coordinator.sessions.reports import MADE_CALL, MODEL_REQUEST, UNRECORDED_PROMPT, SessionLocation
 
 READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
 BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
@@ -151,7 +151,7 @@ class Import:
         live = self._live_of(told.session)
         if live is not None and live.is_thin(one.event):
             return False
-        return any(key in taken for key in one.also) or (live is not None and live.matches(one.event))
+        return any(key in taken for key in one.also) or (live is not None and live.matches(one))
 
     def _live_of(self, executor_id: str) -> _Live | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
@@ -264,9 +264,11 @@ class _Live:
         digest = _digest(_as_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def matches(self, event: DedupedEvent) -> bool:
+    def matches(self, one: ImportedEvent) -> bool:
         """Say whether the event is recorded already; each recorded event is matched once."""
-        row = _as_row(event)
+        if one.event.event_type == MODEL_REQUEST and not one.by_figures:
+            return False
+        row = _as_row(one.event)
         nearest = self._take(_digest(row), row["at_us"], whenever=bool(row["tool_use_id"]))
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
             nearest = self._take(_digest(row | {"tool_use_id": None}), row["at_us"])
@@ -285,16 +287,18 @@ class _Live:
 
 
 _COLUMNS = ("event_type", "role", "content", "tool_name", "tool_input")
+_FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens")
 
 
 def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
     """Yield what a session's live events hold, one at a time."""
     rows = Event.objects.filter(session_id=session_id).exclude(context__source=SOURCE).order_by("id")
-    context = ("tool_use_id", "prompt_id", "instant_us", "source")
-    names = (*_COLUMNS, "tool_output", "error", *(f"context__{name}" for name in context))
+    context = (*_FIGURES, "tool_use_id", "prompt_id", "instant_us", "source")
+    names = (*_COLUMNS, *(f"context__{name}" for name in context), "tool_output", "error")
     for values in rows.values_list(*names).iterator(chunk_size=200):
-        row = dict(zip(_COLUMNS, values, strict=False))
-        output, error, call_id, prompt_id, at_us, source = values[len(_COLUMNS) :]
+        row = dict(zip((*_COLUMNS, *_FIGURES), values, strict=False))
+        call_id, prompt_id, at_us, source, output, error = values[len(_COLUMNS) + len(_FIGURES) :]
+        call_id = None if call_id and call_id.startswith(MADE_CALL) else call_id  # its agent knows no such id
         row |= {"tool_use_id": call_id, "prompt_id": prompt_id, "at_us": at_us or 0}
         ended = row["event_type"] == "post_tool" and call_id
         row["is_thin"] = bool(source == "telemetry" and ended and output is None and error is None)
@@ -305,6 +309,7 @@ def _as_row(event: DedupedEvent) -> dict[str, Any]:
     """Return the event as it would be stored: what was recorded live is stored without secrets."""
     moment = instants.parse(event.timestamp)
     row = {name: without_secrets(getattr(event, name)) for name in _COLUMNS}
+    row |= {name: getattr(event, name) for name in _FIGURES}
     return row | {"tool_use_id": event.tool_use_id, "at_us": instants.to_us(moment) if moment else 0}
 
 
@@ -318,6 +323,8 @@ def _digest(row: Mapping[str, Any]) -> bytes | None:
         parts = (
             (kind, row["tool_use_id"]) if row["tool_use_id"] else (kind, row["tool_name"], row["tool_input"])
         )
+    elif kind == MODEL_REQUEST:
+        parts = (kind, *(row[name] or 0 for name in _FIGURES))
     else:
         parts = ("compaction",) if kind in COMPACTIONS else ()
     if not parts:

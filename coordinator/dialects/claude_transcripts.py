@@ -15,23 +15,25 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.claude_code import refused
 from coordinator.dialects.hooks import (
     as_object,
     decoded,
     in_words,
     origin,
-    result_origin,
     said,
+    told_results,
     words_origin_of,
 )
-from coordinator.dialects.otlp import MODEL_REQUEST
+from coordinator.dialects.transcript_formats import TranscriptFormat
 from coordinator.errors import Invalid
-from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
+from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, NotUnderstood
+from coordinator.importing.transcripts import Transcript
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MODEL_REQUEST
 
-BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
 # What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
 BOOKKEEPING = frozenset({
     "summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "ai-title", "agent-name",
@@ -54,10 +56,6 @@ INTERRUPTED = "[Request interrupted by user"
 ANSWERED_WITHIN = timedelta(minutes=10)
 
 _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
-
-
-class NotUnderstood(Exception):
-    """A line that says nothing to us; its argument is what kind of line it is."""
 
 
 @dataclass(slots=True)
@@ -399,8 +397,8 @@ def _result(line: _Line, block: dict[str, Any], number: int) -> ImportedEvent:
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
     values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.given}
     if isinstance(call_id, str):
-        ends = result_origin(line.session, call_id)
-        values |= {"tool_use_id": call_id, "claims": (ends,), "also": (ends,)}
+        ends = told_results(line.session, call_id)
+        values |= {"tool_use_id": call_id, "claims": ends, "also": ends[:1]}
     structured = outcome if isinstance(outcome, dict | list) else None
     if isinstance(structured, dict):
         agent, took = (
@@ -464,3 +462,19 @@ def _innermost(error: Any) -> str:
 
 
 _MEANINGS = {"assistant": _assistant, "user": _user, "system": _system, "attachment": _attachment}
+
+
+def _reader(one: Transcript, kinds: dict[str, str]) -> Reader:
+    if one.agent and one.agent not in kinds and (kind := one.agent_kind()):
+        kinds[one.agent] = kind
+    return Reader(one.session, one.agent, kinds, one.changed)
+
+
+FORMAT = TranscriptFormat(
+    name=PROGRAM,
+    home_in="CLAUDE_CONFIG_DIR",
+    home=".claude",
+    folders=("projects",),
+    is_one=lambda path: path.suffix == ".jsonl",
+    reader=_reader,
+)

@@ -157,6 +157,12 @@ def result_origin(session: str, call_id: str) -> str:
     return origin(session, "result", call_id)
 
 
+def told_results(session: str, call_id: str) -> tuple[str, ...]:
+    """Return the origins under which hooks tell a call's result, for what tells it in full itself."""
+    hooks = ("PostToolUse", "PostToolUseFailure")
+    return (result_origin(session, call_id), *(origin(session, name, call_id) for name in hooks))
+
+
 def words_origin(hook: Hook, text: str) -> str:
     """Return the origin of what the assistant said in a turn, however its blanks were broken."""
     return words_origin_of(hook.session, hook.subagent, hook.turn, text)

@@ -16,10 +16,9 @@ from coordinator.dialects import claude_code
 from coordinator.dialects.hooks import as_object, mended, origin, result_origin, said, words_origin_of
 from coordinator.lib import instants, json_bounds
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import UNRECORDED_PROMPT, SessionLocation
+from coordinator.sessions.reports import MODEL_REQUEST, UNRECORDED_PROMPT, SessionLocation
 
 SOURCE = "telemetry"
-MODEL_REQUEST = "model_request"
 HIDDEN = {"<REDACTED>", "[REDACTED]"}  # what Claude Code says in place of texts that it was not told to send
 # What its own hooks do, and its plugins: nothing that a person looks for in a session.
 NOISE = ("hook_execution", "plugin_", "hook_registered", "skill_activated")

@@ -19,6 +19,11 @@ def _dialect(name: str) -> Dialect:
 DIALECTS = {name: _dialect(name) for name in AGENTS}
 
 
+# Whose calls transcripts tell, by the tool's name: the first agent that has one of that name, which is Claude Code.
+_BY_TOOL = {tool: one for one in reversed(DIALECTS.values()) for tool in one.tools}
+
+
 def subject_text(source: str, tool: str, tool_input: Any) -> str:
-    """Return what a recorded call is about, read by its agent's dialect; transcripts are Claude Code's."""
-    return DIALECTS.get(source, claude_code.DIALECT).subject(tool, tool_input)
+    """Return what a recorded call is about, read by its agent's dialect, or the one whose tools are named so."""
+    dialect = DIALECTS.get(source) or _BY_TOOL.get(tool, claude_code.DIALECT)
+    return dialect.subject(tool, tool_input)

@@ -66,6 +66,18 @@ def copy(source: Path, folder: Path) -> dict[str, CopiedTable]:
         raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
 
 
+def place_to_read(source: Path, folder: Path) -> Path:
+    """Return where the database can be read without making a file beside it: where it is, else a copy in `folder`.
+
+    Raises BadRequest as `copy` does.
+    """
+    _require_database(source)
+    try:
+        return source if _can_be_opened_where_it_is(source) else _with_its_journal(source, folder)
+    except OSError as problem:
+        raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
+
+
 def _copied(source: Path, folder: Path) -> dict[str, CopiedTable]:
     if not _can_be_opened_where_it_is(source):
         return _Copy(_with_its_journal(source, folder), folder, writable=True).run()

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 from coordinator.sessions.events import DedupedEvent
 
 SOURCE = "transcript"
+BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
+
+
+class NotUnderstood(Exception):
+    """A line that says nothing to us; its argument is what kind of line it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedEvent:
-    """An event of a line, and the other origins under which somebody may have told it (`also`)."""
+    """An event of a line, and the other origins under which somebody may have told it (`also`).
+
+    `by_figures`: a request to a model that has no id which others tell too, and is known by its tokens.
+    """
 
     event: DedupedEvent
     also: tuple[str, ...] = ()
+    by_figures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +44,15 @@ class ImportedLine:
     facts: Mapping[str, str]
     events: list[ImportedEvent]
     title: str | None = None
+
+
+class LineReader(Protocol):
+    """Reads one file's lines in order."""
+
+    def read(self, body: bytes) -> list[ImportedLine]:
+        """Return what a line tells; nothing for what the agent keeps for itself. Raises NotUnderstood."""
+        ...
+
+    def rest(self, now: datetime) -> list[ImportedLine]:
+        """Return what is left to tell at the file's end."""
+        ...

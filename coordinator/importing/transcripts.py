@@ -1,12 +1,12 @@
-"""Claude Code's transcript files on disk: which there are, and their lines one at a time, however long or broken.
+"""Transcript files of coding agents on disk: which there are, and their lines one at a time, however long or broken.
 
-The files are Claude Code's own and may grow while they are read: a last line without an end is left for later.
+The files are the agents' own and may grow while they are read: a last line without an end is left for later.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,10 +28,18 @@ class Transcript:
 
     @property
     def session(self) -> str:
-        """Claude's id of the session, as the file's place tells it; its lines may say otherwise."""
+        """The agent's id of the session, as the file's place tells it; its lines may say otherwise."""
         if self.agent is None:
             return self.path.stem
         return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
+
+    def beside(self, name: str) -> str | None:
+        """Return the text of a small file in the folder above this one's, where there is one."""
+        try:
+            with (self.path.parent.parent / name).open("rb") as file:
+                return file.read(MOST_BYTES_OF_ABOUT).decode("utf-8", "replace").strip() or None
+        except OSError:
+            return None
 
     def agent_kind(self) -> str | None:
         """Return the kind of the sub-agent where a file beside this one tells it."""
@@ -43,14 +51,14 @@ class Transcript:
         return kind if isinstance(kind, str) and kind.strip() else None
 
 
-def find(place: Path) -> list[Transcript]:
-    """Return the transcripts in a folder, or the one file: sessions before sub-agents, each by their last change.
+def find(place: Path, is_one: Callable[[Path], bool]) -> list[Transcript]:
+    """Return the transcripts in a folder (`is_one`), or the one file: sessions before sub-agents, by their last change.
 
     So what a resumed session copied from an earlier one is met in the earlier one first. Raises NotFound.
     """
     if not place.exists():
         raise NotFound(f"{place} does not exist.")
-    paths = sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]
+    paths = sorted(path for path in place.rglob("*") if is_one(path)) if place.is_dir() else [place]
     found = [one for path in paths if (one := _transcript(path)) is not None]
     return sorted(found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
 
@@ -89,3 +97,11 @@ def lines_of(transcript: Transcript) -> Iterator[Line]:
                 yield Line(number, None, size, whole)
             elif body.strip():
                 yield Line(number, body, size, whole)
+
+
+def whole_of(transcript: Transcript) -> Iterator[Line]:
+    """Yield the file as one line, for a format that is one JSON document a session. Raises OSError."""
+    with transcript.path.open("rb") as file:
+        body = file.read(LONGEST_LINE + 1)
+    fits = len(body) <= LONGEST_LINE
+    yield Line(1, body if fits else None, len(body) if fits else transcript.size, whole=True)

@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 from coordinator.identity.keys import KeyIdentity
 
+# How the id begins that a call has from us, because its agent gives it none; its result carries none then.
+MADE_CALL = "made:"
 TURN_END = "turn_end"
 SUBAGENT_END = "SubagentStop"
+MODEL_REQUEST = "model_request"  # what a request to a model took
 
 
 # How the message begins that stands for a prompt of which telemetry told no more than that there was one.

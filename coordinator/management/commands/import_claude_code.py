@@ -1,161 +1,18 @@
-"""`manage.py import_claude_code [PATH]`: brings Claude Code's own transcripts in as sessions."""
+"""`manage.py import_claude_code [PATH]`: `import_transcripts claude-code [PATH]`, by its first name."""
 
 from __future__ import annotations
 
-import socket
-import sys
-import time
 from argparse import ArgumentParser
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
-
-from coordinator.actions.transcripts import Import
-from coordinator.dialects import claude_code
-from coordinator.dialects.claude_transcripts import TOO_LONG, UNFINISHED, NotUnderstood, Reader
-from coordinator.engine.locks import wait_for_other_writers
-from coordinator.errors import SignalboxError
-from coordinator.identity.actors import system
-from coordinator.importing import transcripts
-from coordinator.importing.transcripts import Line, Transcript
-
-PLACE = "~/.claude/projects"
-BAR = 24
-SHOWN_EVERY = 0.1  # seconds
-MOST_LISTED = 20
-PATIENCE_MS = 60_000
+from coordinator.dialects.claude_code import SOURCE
+from coordinator.management.commands import import_transcripts
 
 
-class Command(BaseCommand):
-    """Reads every *.jsonl below the folder and adds what is not here yet. The files are never written to.
-
-    May be repeated: only what is new comes in. A session that was recorded live is not doubled: calls are known by
-    their tool_use_id, lines by their uuid, requests to the model by their id, and words by who said them when.
-    """
+class Command(import_transcripts.Command):
+    """Brings Claude Code's own transcripts in as sessions."""
 
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "path", type=Path, nargs="?", default=Path(PLACE), help=f"a folder or a file; {PLACE}"
-        )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="show what would happen, and change nothing"
-        )
-        parser.add_argument(
-            "--agent", default="claude-code", help="the agent whose sessions they are: its name or id"
-        )
-        parser.add_argument(
-            "--host",
-            default=socket.gethostname(),
-            help="the machine on which they ran (default: this one)",
-        )
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        write = not options["dry_run"]
-        try:
-            found = transcripts.find(options["path"].expanduser())
-        except SignalboxError as problem:
-            raise CommandError(str(problem.detail)) from None
-        if not found:
-            raise CommandError(f"There are no transcripts (*.jsonl) below {options['path']}.")
-        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
-        now = timezone.now()
-        taking = Import(
-            now=now,
-            write=write,
-            profile=claude_code.SOURCE,
-            agent_name=options["agent"],
-            hostname=options["host"] or None,
-        )
-        self._read = _Read(sum(one.size for one in found), len(found))
-        agents: dict[str, str] = {}
-        for one in found:
-            self._file(one, taking, agents)
-        outcome = taking.close(str(options["path"]), self._read.files, by=system("import"))
-        self._clear()
-        self._print_outcome(outcome)
-        if not write:
-            self.stdout.write("Nothing was changed (--dry-run).")
-
-    def _file(self, one: Transcript, taking: Import, agents: dict[str, str]) -> None:
-        if one.agent and one.agent not in agents and (kind := one.agent_kind()):
-            agents[one.agent] = kind
-        reader = Reader(one.session, one.agent, agents, one.changed)
-        number = 0
-        try:
-            for line in transcripts.lines_of(one):
-                number = line.number
-                self._line(line, one, reader, taking)
-        except OSError as problem:
-            self._read.note(f"unreadable file ({problem.strerror})", str(one.path))
-        taking.take(reader.rest(taking.now), f"{one.path}:{number}", 0)
-        self._read.files += 1
-
-    def _line(self, line: Line, one: Transcript, reader: Reader, taking: Import) -> None:
-        place = f"{one.path}:{line.number}"
-        try:
-            if line.body is None:
-                raise NotUnderstood(TOO_LONG)
-            taking.take(reader.read(line.body), place, line.size)
-        except NotUnderstood as problem:
-            self._read.note(str(problem) if line.whole else UNFINISHED, place)
-        self._read.lines += 1
-        self._read.bytes += line.size
-        self._show()
-
-    def _show(self) -> None:
-        read = self._read
-        if not sys.stderr.isatty() or time.monotonic() - read.shown < SHOWN_EVERY:
-            return
-        read.shown = time.monotonic()
-        filled = BAR * read.bytes // max(read.of_bytes, 1)
-        bar = "#" * filled + "." * (BAR - filled)
-        sys.stderr.write(
-            f"\r{bar} {read.files:,}/{read.of_files:,} files {read.bytes / 1e6:,.0f}/{read.of_bytes / 1e6:,.0f} MB"
-            f" {read.lines:,} lines\x1b[K"
-        )
-
-    def _clear(self) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-
-    def _print_outcome(self, outcome: Any) -> None:
-        read = self._read
-        rate = read.lines / max(time.monotonic() - read.began, 0.001)
-        self.stdout.write(
-            f"read      {read.files:,} files, {read.bytes / 1e6:,.1f} MB, {read.lines:,} lines ({rate:,.0f} a second)"
-        )
-        self.stdout.write(
-            f"came in   {outcome.added:,} events ({outcome.messages:,} messages, {outcome.calls:,} calls) in"
-            f" {outcome.sessions_made:,} new and {outcome.sessions_added_to:,} known sessions;"
-            f" {outcome.input_tokens:,} tokens in, {outcome.output_tokens:,} out"
-        )
-        self.stdout.write(f"known     {outcome.known:,} events")
-        kinds = [
-            f"{number:,} lines: {kind}, first at {read.examples[kind]}"
-            for kind, number in read.not_understood.most_common()
-        ]
-        for word, lines in (("left out", kinds), ("refused", outcome.refused)):
-            for line in lines[:MOST_LISTED]:
-                self.stdout.write(f"{word:<10}{line}")
-            if len(lines) > MOST_LISTED:
-                self.stdout.write(f"{word:<10}and {len(lines) - MOST_LISTED:,} more like these")
-
-
-class _Read:
-    """How far the reading is, and what was not understood: how often by kind, and where first."""
-
-    def __init__(self, of_bytes: int, of_files: int) -> None:
-        self.of_bytes, self.of_files = of_bytes, of_files
-        self.files = self.bytes = self.lines = 0
-        self.began, self.shown = time.monotonic(), 0.0
-        self.not_understood: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
-
-    def note(self, kind: str, place: str) -> None:
-        self.not_understood[kind] += 1
-        self.examples.setdefault(kind, place)
+        parser.set_defaults(program=SOURCE)
+        self.add_place(parser)

@@ -1,0 +1,142 @@
+"""What the transcripts of an agent are here: where they lie, how their lines are read, and events made of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coordinator.dialects.hooks import origin, said, told_results, words_origin_of
+from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, LineReader
+from coordinator.importing.transcripts import Line, Transcript, lines_of
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MODEL_REQUEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptFormat:
+    """How one agent writes down its sessions.
+
+    They lie in `folders` of its home folder: what the environment variable `home_in` names, else `home` in the
+    person's own. `is_one` says of a file in there whether it is one; `lines` are a file's lines; `reader` reads those
+    of one file. What it is handed beside the file is kept for all files of an import: kinds of sub-agents by id.
+    """
+
+    name: str
+    home_in: str
+    home: str
+    folders: tuple[str, ...]
+    is_one: Callable[[Path], bool]
+    reader: Callable[[Transcript, dict[str, str]], LineReader]
+    lines: Callable[[Transcript], Iterator[Line]] = lines_of
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a transcript that is understood; makes events of it.
+
+    `key` is the record's own origin within its session; its events are told once, under that and their part's name.
+    """
+
+    session: str
+    key: str
+    at: str
+    turn: str | None = None
+    subagent: str | None = None
+    model: str | None = None
+
+    def line(
+        self, events: list[ImportedEvent], facts: Mapping[str, str], title: str | None = None
+    ) -> ImportedLine:
+        """Return the record with its events."""
+        return ImportedLine(self.session, self.key, self.at, facts, events, title)
+
+    def event(
+        self,
+        event_type: str,
+        part: str | int,
+        *,
+        at: str | None = None,
+        also: tuple[str, ...] = (),
+        by_figures: bool = False,
+        **values: Any,
+    ) -> ImportedEvent:
+        """Return the record's event named `part`; `also` are the origins under which others tell the same."""
+        event = DedupedEvent(
+            event_type=event_type,
+            session_id="",
+            timestamp=at or self.at,
+            prompt_id=self.turn,
+            subagent=self.subagent,
+            source=SOURCE,
+            late=True,
+            origin=origin(self.key, part),
+            **values,
+        )
+        return ImportedEvent(event, also, by_figures)
+
+    def message(
+        self,
+        role: str,
+        content: list[dict[str, Any]],
+        part: str | int,
+        *,
+        also: tuple[str, ...] = (),
+        **values: Any,
+    ) -> ImportedEvent:
+        """Return what somebody said."""
+        model = self.model if role == "assistant" else None
+        return self.event("message", part, also=also, role=role, content=content, model=model, **values)
+
+    def words(self, text: str, part: str | int) -> ImportedEvent:
+        """Return what the agent said."""
+        known = words_origin_of(self.session, self.subagent, self.turn, text)
+        return self.message("assistant", [said(text)], part, also=(known,), claims=(known,))
+
+    def thought(self, text: str, part: str | int) -> ImportedEvent:
+        """Return what the agent thought."""
+        return self.message("assistant", [{"type": "thinking", "thinking": text}], part)
+
+    def call(self, call_id: str, tool: str, given: dict[str, Any] | None, **values: Any) -> ImportedEvent:
+        """Return a call's beginning."""
+        begins = origin(self.session, "PreToolUse", call_id)
+        return self.event(
+            "pre_tool",
+            f"{call_id} begins",
+            also=(begins,),
+            claims=(begins,),
+            tool_use_id=call_id,
+            tool_name=tool,
+            tool_input=given,
+            **values,
+        )
+
+    def result(self, call_id: str, tool: str, given: dict[str, Any] | None, **values: Any) -> ImportedEvent:
+        """Return a call's result."""
+        ends = told_results(self.session, call_id)
+        return self.event(
+            "post_tool",
+            f"{call_id} ends",
+            also=ends[:1],
+            claims=ends,
+            tool_use_id=call_id,
+            tool_name=tool,
+            tool_input=given,
+            **values,
+        )
+
+    def usage(self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()) -> ImportedEvent:
+        """Return what a request to the model took. Input tokens are counted without those read from a cache."""
+        return self.event(MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, **tokens)
+
+
+def count_of(value: Any) -> int:
+    """Return a count of tokens or milliseconds; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def text_in(holder: Any, name: str) -> str | None:
+    """Return a field that is a text with something in it, else None."""
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return value if isinstance(value, str) and value.strip() else None

@@ -1,0 +1,147 @@
+"""OpenCode's sessions on disk, one message with its parts a line: in an SQLite database, or in folders of JSON files.
+
+The database (`opencode.db`) is read in short queries while OpenCode goes on writing, and nothing is made beside it.
+What a line holds is put together here; what it means is told by the dialect.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from coordinator.errors import SignalboxError
+from coordinator.importing import copying
+from coordinator.importing.transcripts import LONGEST_LINE, Line, Transcript
+
+PATIENCE = 30.0  # seconds to wait for a writer
+MOST_PARTS = 20_000  # of one message
+_SIZE = """SELECT coalesce(length(m.data), 0) + coalesce(sum(length(p.data)), 0), count(p.id)
+FROM message m LEFT JOIN part p ON p.message_id = m.id WHERE m.id = ?"""
+
+
+def lines_of(transcript: Transcript) -> Iterator[Line]:
+    """Yield each session as a line `{"session": …}` and after it its messages, `{"id", "data", "parts": …}`.
+
+    Columns and files of JSON are handed on as texts. Raises OSError.
+    """
+    is_file = transcript.path.suffix == ".json"
+    found = _of_files(transcript.path) if is_file else _of_database(transcript.path)
+    for number, (body, size) in enumerate(found, 1):
+        yield Line(number, body, size, whole=True)
+
+
+Body = tuple[bytes | None, int]
+
+
+def _line(value: dict[str, Any]) -> Body:
+    body = json.dumps(value).encode()
+    return body, len(body)
+
+
+# --- the database ---------------------------------------------------------------------------------------------
+
+
+def _of_database(path: Path) -> Iterator[Body]:
+    with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
+        try:
+            place = copying.place_to_read(path, Path(folder))
+            mode = "ro" if place == path else "rw"
+            with sqlite3.connect(
+                f"file:{quote(str(place.absolute()))}?mode={mode}", uri=True, timeout=PATIENCE
+            ) as db:
+                db.row_factory = sqlite3.Row
+                db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                yield from _sessions(db)
+            db.close()
+        except SignalboxError as problem:
+            raise OSError(errno.EIO, str(problem.detail)) from None
+        except sqlite3.Error as problem:
+            raise OSError(errno.EIO, str(problem)) from None
+
+
+def _sessions(db: sqlite3.Connection) -> Iterator[Body]:
+    ids = [row[0] for row in db.execute("SELECT id FROM session ORDER BY time_created, id")]
+    for session in ids:
+        row = db.execute("SELECT * FROM session WHERE id = ?", [session]).fetchone()
+        if row is None:
+            continue
+        names = {"id", "parent_id", "directory", "title", "version"} & set(row.keys())
+        yield _line({"session": {name: row[name] for name in names}})
+        asked = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
+        for (message,) in db.execute(asked, [session]).fetchall():
+            yield from _message(db, session, message)
+
+
+def _message(db: sqlite3.Connection, session: str, message: str) -> Iterator[Body]:
+    size, parts = db.execute(_SIZE, [message]).fetchone()
+    if size > LONGEST_LINE or parts > MOST_PARTS:
+        yield None, size
+        return
+    row = db.execute("SELECT time_created, data FROM message WHERE id = ?", [message]).fetchone()
+    if row is None:
+        return
+    asked = "SELECT id, time_created, data FROM part WHERE message_id = ? ORDER BY id"
+    yield _line(
+        {
+            "id": message,
+            "session": session,
+            "at": row["time_created"],
+            "data": _text(row["data"]),
+            "parts": [
+                {"id": part["id"], "at": part["time_created"], "data": _text(part["data"])}
+                for part in db.execute(asked, [message])
+            ],
+        }
+    )
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+# --- files, as older versions keep them -----------------------------------------------------------------------
+
+
+def _of_files(path: Path) -> Iterator[Body]:
+    """Yield what belongs to `storage/session/PROJECT/SESSION.json`."""
+    storage, session = path.parents[2], path.stem
+    try:
+        about = json.loads(_read(path, LONGEST_LINE) or "null")
+    except ValueError:
+        yield b"{", path.stat().st_size
+        return
+    told = about if isinstance(about, dict) else {}
+    names = {"parent_id": "parentID"}
+    keys = ("id", "parent_id", "directory", "title", "version")
+    yield _line({"session": {"id": session} | {key: told.get(names.get(key, key)) for key in keys[1:]}})
+    for message in _files(storage / "message" / session):
+        room = LONGEST_LINE
+        parts: list[dict[str, Any]] = []
+        data = _read(message, room)
+        for part in _files(storage / "part" / message.stem):
+            text = None if data is None or len(parts) >= MOST_PARTS else _read(part, room)
+            if text is None:
+                data = None
+                break
+            room -= len(text)
+            parts.append({"id": part.stem, "at": None, "data": text})
+        if data is None:
+            yield None, message.stat().st_size
+        else:
+            yield _line({"id": message.stem, "session": session, "at": None, "data": data, "parts": parts})
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return sorted(folder.glob("*.json")) if folder.is_dir() else []
+
+
+def _read(path: Path, most: int) -> str | None:
+    with path.open("rb") as file:
+        body = file.read(most + 1)
+    return body.decode("utf-8", "replace") if len(body) <= most else None

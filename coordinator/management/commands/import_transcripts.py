@@ -1,0 +1,200 @@
+"""`manage.py import_transcripts [AGENT] [FOLDER]`: brings the transcripts that coding agents write in as sessions."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from argparse import ArgumentParser
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from coordinator.actions.transcripts import Import
+from coordinator.dialects.transcript_formats import TranscriptFormat
+from coordinator.dialects.transcripts import TRANSCRIPTS
+from coordinator.engine.locks import wait_for_other_writers
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import system
+from coordinator.importing import transcripts
+from coordinator.importing.lines import TOO_LONG, UNFINISHED, LineReader, NotUnderstood
+from coordinator.importing.transcripts import Line, Transcript
+
+BAR = 24
+SHOWN_EVERY = 0.1  # seconds
+MOST_LISTED = 20
+PATIENCE_MS = 60_000
+
+
+class Command(BaseCommand):
+    """Reads what the agents have written and adds what is not here yet. The files are never written to.
+
+    May be repeated: only what is new comes in. A session that was recorded live is not doubled: calls are known by
+    their ids, records and requests to the model by theirs, and words by who said them when.
+    """
+
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "program",
+            nargs="?",
+            metavar="AGENT",
+            choices=sorted(TRANSCRIPTS),
+            help=f"whose transcripts they are ({', '.join(TRANSCRIPTS)}); all that are found",
+        )
+        self.add_place(parser)
+
+    def add_place(self, parser: ArgumentParser) -> None:
+        """Add what may be said whichever agent it is."""
+        parser.add_argument(
+            "path", type=Path, nargs="?", help="a folder or a file; where the agent keeps them"
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would happen, and change nothing"
+        )
+        parser.add_argument("--agent", help="the agent whose sessions they are: its name or id; AGENT")
+        parser.add_argument(
+            "--host",
+            default=socket.gethostname(),
+            help="the machine on which they ran (default: this one)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        named = options["program"]
+        programs = [TRANSCRIPTS[named]] if named else list(TRANSCRIPTS.values())
+        found = {one.name: _found(one, options["path"]) for one in programs}
+        if not any(found.values()):
+            where = options["path"] or ", ".join(str(place) for one in programs for place in _places(one))
+            raise CommandError(f"There are no transcripts below {where}.")
+        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
+        for program in programs:
+            if found[program.name]:
+                self._import(program, found[program.name], options, with_name=named is None)
+        if options["dry_run"]:
+            self.stdout.write("Nothing was changed (--dry-run).")
+
+    def _import(
+        self, program: TranscriptFormat, found: list[Transcript], options: dict[str, Any], *, with_name: bool
+    ) -> None:
+        taking = Import(
+            now=timezone.now(),
+            write=not options["dry_run"],
+            profile=program.name,
+            agent_name=options["agent"] or program.name,
+            hostname=options["host"] or None,
+        )
+        self._read = _Read(sum(one.size for one in found), len(found))
+        kinds: dict[str, str] = {}
+        for one in found:
+            self._file(program, one, taking, kinds)
+        target = options["path"] or ", ".join(map(str, _places(program)))
+        outcome = taking.close(str(target), self._read.files, by=system("import"))
+        self._clear()
+        if with_name:
+            self.stdout.write(f"agent     {program.name}")
+        self._print_outcome(outcome)
+
+    def _file(
+        self, program: TranscriptFormat, one: Transcript, taking: Import, kinds: dict[str, str]
+    ) -> None:
+        reader = program.reader(one, kinds)
+        number = 0
+        try:
+            for line in program.lines(one):
+                number = line.number
+                self._line(line, one, reader, taking)
+        except OSError as problem:
+            self._read.note(f"unreadable file ({problem.strerror})", str(one.path))
+        taking.take(reader.rest(taking.now), f"{one.path}:{number}", 0)
+        self._read.files += 1
+
+    def _line(self, line: Line, one: Transcript, reader: LineReader, taking: Import) -> None:
+        place = f"{one.path}:{line.number}"
+        try:
+            if line.body is None:
+                raise NotUnderstood(TOO_LONG)
+            taking.take(reader.read(line.body), place, line.size)
+        except NotUnderstood as problem:
+            self._read.note(str(problem) if line.whole else UNFINISHED, place)
+        self._read.lines += 1
+        self._read.bytes += line.size
+        self._show()
+
+    def _show(self) -> None:
+        read = self._read
+        if not sys.stderr.isatty() or time.monotonic() - read.shown < SHOWN_EVERY:
+            return
+        read.shown = time.monotonic()
+        filled = BAR * read.bytes // max(read.of_bytes, 1)
+        bar = "#" * filled + "." * (BAR - filled)
+        sys.stderr.write(
+            f"\r{bar} {read.files:,}/{read.of_files:,} files {read.bytes / 1e6:,.0f}/{read.of_bytes / 1e6:,.0f} MB"
+            f" {read.lines:,} lines\x1b[K"
+        )
+
+    def _clear(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+
+    def _print_outcome(self, outcome: Any) -> None:
+        read = self._read
+        rate = read.lines / max(time.monotonic() - read.began, 0.001)
+        self.stdout.write(
+            f"read      {read.files:,} files, {read.bytes / 1e6:,.1f} MB, {read.lines:,} lines ({rate:,.0f} a second)"
+        )
+        self.stdout.write(
+            f"came in   {outcome.added:,} events ({outcome.messages:,} messages, {outcome.calls:,} calls) in"
+            f" {outcome.sessions_made:,} new and {outcome.sessions_added_to:,} known sessions;"
+            f" {outcome.input_tokens:,} tokens in, {outcome.output_tokens:,} out"
+        )
+        self.stdout.write(f"known     {outcome.known:,} events")
+        kinds = [
+            f"{number:,} lines: {kind}, first at {read.examples[kind]}"
+            for kind, number in read.not_understood.most_common()
+        ]
+        for word, lines in (("left out", kinds), ("refused", outcome.refused)):
+            for line in lines[:MOST_LISTED]:
+                self.stdout.write(f"{word:<10}{line}")
+            if len(lines) > MOST_LISTED:
+                self.stdout.write(f"{word:<10}and {len(lines) - MOST_LISTED:,} more like these")
+
+
+class _Read:
+    """How far the reading is, and what was not understood: how often by kind, and where first."""
+
+    def __init__(self, of_bytes: int, of_files: int) -> None:
+        self.of_bytes, self.of_files = of_bytes, of_files
+        self.files = self.bytes = self.lines = 0
+        self.began, self.shown = time.monotonic(), 0.0
+        self.not_understood: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+
+    def note(self, kind: str, place: str) -> None:
+        self.not_understood[kind] += 1
+        self.examples.setdefault(kind, place)
+
+
+def _places(program: TranscriptFormat) -> list[Path]:
+    """Return the folders where the agent keeps its transcripts, for whoever runs this."""
+    home = Path(os.environ.get(program.home_in) or Path.home() / program.home)
+    return [home / folder for folder in program.folders]
+
+
+def _found(program: TranscriptFormat, path: Path | None) -> list[Transcript]:
+    """Return the agent's transcripts: below `path`, which must be there, or where it keeps them."""
+    try:
+        if path is not None:
+            return transcripts.find(path.expanduser(), program.is_one)
+        return [
+            one
+            for place in _places(program)
+            if place.exists()
+            for one in transcripts.find(place, program.is_one)
+        ]
+    except SignalboxError as problem:
+        raise CommandError(str(problem.detail)) from None

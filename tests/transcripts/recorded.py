@@ -1,0 +1,106 @@
+"""What the real Codex, Gemini CLI and OpenCode wrote of one session each, and what hooks and telemetry told of it.
+
+Recorded on 2026-11-22 with `@openai/codex` 0.169.0, `@google/gemini-cli` 0.61.0 and `opencode-ai` 1.18.33, each driven
+by a scripted model on loopback; paths are renamed, long texts cut, and of the telemetry only what tells something kept.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.utils import timezone
+
+from coordinator.actions import reported_sessions
+from coordinator.actions.events import record_events
+from coordinator.dialects import otlp
+from coordinator.dialects.registry import DIALECTS
+from coordinator.lib import instants
+from coordinator.models import Event, Session
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import SessionLocation
+
+DATA = Path(__file__).parents[1] / "data" / "transcripts"
+# The agents' own ids of the recorded sessions, and when they began.
+CODEX, GEMINI = "01a20302-f860-79b2-878d-5e9adc02dc9b", "acd23a51"
+BEGAN = "2026-11-22T11:27:36.500000+00:00"
+
+
+def copied(agent: str, place: Path) -> Path:
+    """Copy an agent's recording to where it may be changed; OpenCode's is made a database again."""
+    folder = place / agent
+    shutil.copytree(DATA / agent, folder)
+    if agent == "opencode":
+        with sqlite3.connect(folder / "opencode.db") as db:
+            db.executescript((folder / "opencode.sql").read_text())
+        db.close()
+    return folder
+
+
+def brought(agent: str, place: Path, *more: str) -> str:
+    """Import the transcripts below `place`; return what the command says."""
+    out = StringIO()
+    call_command("import_transcripts", agent, str(place), "--host", "laptop", *more, stdout=out)
+    return out.getvalue()
+
+
+def the_session() -> Session:
+    """Return the one session that is here."""
+    return Session.objects.get()
+
+
+def story(session: Session) -> list[tuple[str, str]]:
+    """Return what a reader sees of a session in order: who said what, which tools were called, what failed."""
+    found = []
+    for event in Event.objects.filter(session=session).order_by("context__instant_us", "id"):
+        if event.event_type == "message":
+            found += [(event.role, block.get("text") or block["type"]) for block in event.content]
+        elif event.event_type == "pre_tool":
+            found.append(("calls", event.tool_name))
+        elif event.event_type == "post_tool":
+            found.append(("fails" if event.error else "gives", event.tool_name))
+    return found
+
+
+def told_by_hooks(agent: str) -> None:
+    """Record the session as the door of hooks does."""
+    dialect = DIALECTS[agent]
+    for number, line in enumerate((DATA / agent / "hooks.jsonl").read_text().splitlines()):
+        at = instants.canonical(instants.from_us(instants.to_us(_moment(BEGAN)) + number * 100_000))
+        hook = dialect.read(line.encode(), at)
+        place = SessionLocation("/home/dev/project", profile=agent, agent_name=agent)
+        made = reported_sessions.session_for(hook.session, place, timezone.now()).session_id
+        record_events(dialect.events_of(hook, made), timezone.now())
+
+
+def _moment(text: str) -> Any:
+    return instants.parse(text)
+
+
+def telemetry(agent: str) -> Iterator[tuple[str, Any]]:
+    """Yield each export that the agent sent: its kind, and its body."""
+    for line in (DATA / agent / "telemetry.jsonl").read_text().splitlines():
+        told = json.loads(line)
+        yield told["kind"], told["body"]
+
+
+def told_by_telemetry(agent: str) -> list[NewEvent]:
+    """Record the session as the door of telemetry does; return the events that it made."""
+    made: list[NewEvent] = []
+    for kind, body in telemetry(agent):
+        reports = (otlp.from_logs if kind == "logs" else otlp.from_traces)(body, timezone.now())
+        for report in reports:
+            session_id = reported_sessions.session_for(
+                report.session, report.where, timezone.now()
+            ).session_id
+            for event in report.events:
+                event.session_id = session_id
+            record_events(report.events, timezone.now())
+            made += report.events
+    return made
