@@ -93,7 +93,7 @@ def _record(row: AuditLog, number: int, now: datetime) -> LogRecord:
 def _attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
     metadata: dict[str, Any] = row.metadata if isinstance(row.metadata, dict) else {}
     judged: dict[str, Any] = metadata["judged"] if isinstance(metadata.get("judged"), dict) else {}
-    told = {
+    attributes = {
         "gen_ai.tool.name": judged.get("tool_name") or metadata.get("tool") or row.permission,
         "gen_ai.conversation.id": judged.get("session_id") or metadata.get("session_id"),
         "gen_ai.agent.id": judged.get("agent_id") or metadata.get("agent_id"),
@@ -104,7 +104,7 @@ def _attributes(row: AuditLog, number: int) -> Iterator[tuple[str, str]]:
         "signalbox.judged_sha256": metadata.get("judged_sha256"),
         "signalbox.audit_entry": str(number),
     }
-    return ((name, str(value)) for name, value in told.items() if value)
+    return ((name, str(value)) for name, value in attributes.items() if value)
 
 
 def _post(records: list[LogRecord]) -> None:

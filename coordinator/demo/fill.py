@@ -105,7 +105,7 @@ def _filled_while_empty() -> bool:
     )
     ours = AuditLeaf.objects.filter(pk__in=list(filled), by_signalbox=True).count()
     return 0 < len(filled) == ours and all(
-        isinstance(told, dict) and told.get("in_use") is False for told in filled.values()
+        isinstance(metadata, dict) and metadata.get("in_use") is False for metadata in filled.values()
     )
 
 

@@ -216,10 +216,10 @@ class StoryWriter:
         if question.verdict == "approved":
             return self.call(step.call)
         refusal = question.reason or "Nobody answered in time."
-        told = f"Permission {question.verdict}: {refusal}"
+        reason = f"Permission {question.verdict}: {refusal}"
         if self.story.program and question.decided_by:
-            told = f"Denied by {question.decided_by} in Signalbox: {refusal}"
-        refused = Call(step.call.tool, step.call.input, None, told, 0.0)
+            reason = f"Denied by {question.decided_by} in Signalbox: {refusal}"
+        refused = Call(step.call.tool, step.call.input, None, reason, 0.0)
         self.call(refused)
         self.say(
             Say(

@@ -45,7 +45,7 @@ class Hub:
         self._loop = None
 
     def _from_feed(self, batch: Sequence[Change]) -> None:
-        loop, told = self._loop, threading.Event()
+        loop, done = self._loop, threading.Event()
         if loop is None:
             return
 
@@ -53,10 +53,10 @@ class Hub:
             try:
                 self._call_listeners(batch)
             finally:
-                told.set()
+                done.set()
 
         loop.call_soon_threadsafe(call)
-        told.wait(LOOP_PATIENCE)
+        done.wait(LOOP_PATIENCE)
 
     def _call_listeners(self, batch: Sequence[Change]) -> None:
         for listener in list(self.listeners):

@@ -78,8 +78,8 @@ class Runner(models.Model):
     @property
     def agents(self) -> list[dict[str, Any]]:
         """The procedural agents that it brings, each with a name."""
-        told = self.extra.get("agents") if isinstance(self.extra, dict) else None
-        brought = told if isinstance(told, list) else []
+        agents = self.extra.get("agents") if isinstance(self.extra, dict) else None
+        brought = agents if isinstance(agents, list) else []
         return [one for one in brought if isinstance(one, dict) and isinstance(one.get("name"), str)]
 
     def silence(self, now: datetime) -> timedelta:

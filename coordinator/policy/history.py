@@ -131,12 +131,12 @@ class Reader:
 
         Newest first, in two queries.
         """
-        told = Q()
+        refusal = Q()
         for begins, holds in self.refusals:
-            told |= Q(error__startswith=begins, error__contains=holds)
-        if not told:
+            refusal |= Q(error__startswith=begins, error__contains=holds)
+        if not refusal:
             return []
-        ends = Event.objects.filter(told, id__lt=before, id__gte=floor, event_type="post_tool")
+        ends = Event.objects.filter(refusal, id__lt=before, id__gte=floor, event_type="post_tool")
         told_of = {pair for pair in ends.values_list("session_id", "context__tool_use_id") if pair[1]}
         if not told_of:
             return []

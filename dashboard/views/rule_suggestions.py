@@ -137,12 +137,12 @@ def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> l
 
 def _now_in_words(one: Suggestion) -> str:
     """Return how the calls are decided as things stand: "now 3 asked by rule 2, 5 observed"."""
-    told = []
+    parts = []
     for name, number in sorted(one.now.items()):
         decision, _, by = name.partition(" ")
         word = WORDS.get(decision, decision).lower()
-        told.append(f"{number:,} {word} by {by}" if by else f"{number:,} {word}")
-    return f"now {', '.join(told)}"
+        parts.append(f"{number:,} {word} by {by}" if by else f"{number:,} {word}")
+    return f"now {', '.join(parts)}"
 
 
 def _slots(chosen: Sequence[Suggestion]) -> tuple[list[str], list[str]]:

@@ -98,20 +98,20 @@ def _stopping(job: Job, done: Imported) -> Iterator[None]:
         line = (str(getattr(problem, "detail", problem)).strip().splitlines() or [type(problem).__name__])[0]
         where = f" at the table {done.outcomes[-1].table}" if done.outcomes else ""
         stays = " What came in before that stays; repeat the import to go on." if job.write else ""
-        told = f"The import of {job.source.path} stopped{where}: {line}.{stays}"
+        message = f"The import of {job.source.path} stopped{where}: {line}.{stays}"
         if job.write:
-            _write_down_stop(job, done, told)
+            _write_down_stop(job, done, message)
         else:
             job.kept.discard()
-        raise BadRequest(told) from problem
+        raise BadRequest(message) from problem
 
 
-def _write_down_stop(job: Job, done: Imported, told: str) -> None:
+def _write_down_stop(job: Job, done: Imported, message: str) -> None:
     try:
         if not connection.needs_rollback:
             with transaction.atomic():
-                _record(job, done, told)
-        _report(job, done, told)
+                _record(job, done, message)
+        _report(job, done, message)
     except (DatabaseError, OSError, SignalboxError):
         return  # what ended the import may well prevent this, too; the command says it
 

@@ -182,10 +182,10 @@ class Attachments(TableImport):
         return [one for one in candidates if one.row.get("storage_type") != "disk" or self._has_file(one)]
 
     def _has_file(self, one: Candidate) -> bool:
-        told = str(one.row.get("disk_path") or "")
-        path = self.job.source.file_of(told) if len(told) <= MOST_LENGTH else None
+        disk_path = str(one.row.get("disk_path") or "")
+        path = self.job.source.file_of(disk_path) if len(disk_path) <= MOST_LENGTH else None
         if path is None:
-            self._leave_out(one.raw, f"its file {told[:200]!r} was not found")
+            self._leave_out(one.raw, f"its file {disk_path[:200]!r} was not found")
             return False
         try:
             with path.open("rb") as file:
@@ -200,7 +200,7 @@ class Attachments(TableImport):
             self._leave_out(one.raw, str(problem.detail))
             return False
         except OSError as problem:
-            self._leave_out(one.raw, f"its file {told[:200]!r} cannot be read: {problem.strerror}")
+            self._leave_out(one.raw, f"its file {disk_path[:200]!r} cannot be read: {problem.strerror}")
             return False
         return True
 
@@ -248,18 +248,22 @@ class Runs(TableImport):
     def adapt(self, raw: Row, row: Row) -> None:
         if "parameters" not in raw or row.get("prompt") is not None:
             return
-        told = _object(raw["parameters"])
-        prompt = None if told is None else told.get("prompt")
+        parameters = _object(raw["parameters"])
+        prompt = None if parameters is None else parameters.get("prompt")
         row["prompt"] = prompt if isinstance(prompt, str) else ""
-        if told is not None:
+        if parameters is not None:
             raw["parameters"] = None
 
     def after(self, written: list[Candidate], standing: list[Candidate]) -> None:
         self.held += runs.hold((one.row["run_id"] for one in written), why=runs.IMPORTED, now=self.job.now)
         found = [
-            [one.row["run_id"], dump(told if one.row.get("status") in OPEN else without_secrets(told))]
+            [
+                one.row["run_id"],
+                dump(parameters if one.row.get("status") in OPEN else without_secrets(parameters)),
+            ]
             for one in standing
-            if (told := _object(one.raw.get("parameters"))) is not None and set(told) != {"prompt"}
+            if (parameters := _object(one.raw.get("parameters"))) is not None
+            and set(parameters) != {"prompt"}
         ]
         self.with_parameters += len(found)
         with connection.cursor() as cursor:
@@ -283,14 +287,14 @@ class Events(TableImport):
     placed = frozenset({"result_text", "result_data"})
 
     def adapt(self, raw: Row, row: Row) -> None:
-        told = {name: raw.get(name) for name in ("result_text", "result_data")}
-        if row.setdefault("tool_output") is not None or all(value is None for value in told.values()):
+        results = {name: raw.get(name) for name in ("result_text", "result_data")}
+        if row.setdefault("tool_output") is not None or all(value is None for value in results.values()):
             return
-        data = told["result_data"]
+        data = results["result_data"]
         parsed = _json(data)
-        if isinstance(told["result_text"], str | None) and (data is None or parsed is not None):
-            row["tool_output"] = dump({"result_text": told["result_text"], "result_data": parsed})
-            raw.update(dict.fromkeys(told))
+        if isinstance(results["result_text"], str | None) and (data is None or parsed is not None):
+            row["tool_output"] = dump({"result_text": results["result_text"], "result_data": parsed})
+            raw.update(dict.fromkeys(results))
 
     def write(self, candidates: list[Candidate]) -> None:
         names = list(candidates[0].row)
@@ -303,14 +307,14 @@ class Events(TableImport):
 
 def _context(one: Candidate, received: int) -> list[Any]:
     at = instants.parse(one.row["timestamp"]) if one.row.get("timestamp") else None
-    told = {
+    context = {
         "session_id": one.row["session_id"],
         "instant_us": received if at is None else instants.to_us(at),
         "received_at": received // 1000,
         "source": BY_OTHERS,
         "masked": one.masked,
     }
-    return [told.get(name) for name in CONTEXT_COLUMNS]
+    return [context.get(name) for name in CONTEXT_COLUMNS]
 
 
 def variables(env: Any) -> dict[str, str] | None:
@@ -320,12 +324,12 @@ def variables(env: Any) -> dict[str, str] | None:
         found = dict(one.split("=", 1) for one in found)
     if not isinstance(found, dict):
         return None
-    told = {
+    extra = {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in found.items()
         if name.strip()
     }
-    return None if any("\0" in f"{name}{value}" for name, value in told.items()) else told
+    return None if any("\0" in f"{name}{value}" for name, value in extra.items()) else extra
 
 
 def branch_of(raw: Mapping[str, Any]) -> tuple[str | None, int]:

@@ -143,12 +143,12 @@ class TableImport:
         changes = []
         for name, value in row.items():
             try:
-                row[name], told = values.fitted(value, self.kinds[name])
+                row[name], change = values.fitted(value, self.kinds[name])
             except values.Unfit as problem:
                 self._leave_out(raw, str(problem))
                 return None
-            if told:
-                changes.append((name, told, value))
+            if change:
+                changes.append((name, change, value))
         if any(row[name] is None for name in self.table.key):
             self._leave_out(raw, f"it has no {next(name for name in self.table.key if row[name] is None)}")
             return None
@@ -182,9 +182,9 @@ class TableImport:
         self.outcome.left_out.add(f"{self._name(raw)}: {why}")
         self._keep(why, row=as_kept(masks.without_secrets(self.table.name, raw)))
 
-    def _keep(self, why: str, **told: Any) -> None:
+    def _keep(self, why: str, **details: Any) -> None:
         self.outcome.aside += 1
-        self.job.kept.add(self.table.name, why, **told)
+        self.job.kept.add(self.table.name, why, **details)
 
     def _with_parents(self, candidates: list[Candidate]) -> list[Candidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""

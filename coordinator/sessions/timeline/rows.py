@@ -265,8 +265,8 @@ def _ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[str]:
     if not prompts:
         return set()
     ends = Event.objects.filter(session_id=session.pk, event_type=TURN_END, error__isnull=True)
-    told = ends.filter(context__prompt_id__in=prompts).values_list("context__prompt_id", flat=True)
-    return {prompt_id for prompt_id in told if prompt_id}
+    ended = ends.filter(context__prompt_id__in=prompts).values_list("context__prompt_id", flat=True)
+    return {prompt_id for prompt_id in ended if prompt_id}
 
 
 def _refused_with(events: list[TimelineEvent], timeline: Timeline, here: set[int]) -> Iterable[CallRow]:
