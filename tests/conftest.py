@@ -35,10 +35,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two to four processes for folders of tests; none beside this one for the files that somebody names."""
+    """Two processes a core for folders of tests; none beside this one for the files that somebody names.
+
+    Tests that talk to a served program wait for a third of their time.
+    """
     if any(".py" in argument for argument in config.args):
         return 0
-    return max(2, min(4, len(os.sched_getaffinity(0))))
+    return min(8, 2 * len(os.sched_getaffinity(0)))
 
 
 @pytest.hookimpl(optionalhook=True)

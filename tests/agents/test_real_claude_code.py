@@ -18,7 +18,7 @@ from tests.agents.real_agents import Home, Run
 from tests.claude_code.test_deciding import rules, served_form
 from tests.served import Served
 
-pytestmark = pytest.mark.served
+pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 TOUCH = "touch marker"
 
 
