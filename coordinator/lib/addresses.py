@@ -24,19 +24,22 @@ class Refused(Exception):
     """An address cannot be bound. The text says which and why."""
 
 
-def from_environment() -> list[socket.socket]:
-    """Return listening sockets: those that systemd opened for us, else those of SIGNALBOX_BIND.
+def from_environment(held: list[socket.socket] | None = None) -> list[socket.socket]:
+    """Return sockets that listen at SIGNALBOX_BIND: of those that are `held` already, else new ones.
 
-    Raises Refused, and ValueError where SIGNALBOX_BIND is no address.
+    What is held and not wanted is closed. Raises Refused, and ValueError where SIGNALBOX_BIND is no address.
     """
-    given = _given_by_systemd()
-    if given:
-        return given
     host, port = split(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
-    return [listening(address, port) for address in own(host)]
+    held_at: dict[tuple[str, int], socket.socket] = {one.getsockname()[:2]: one for one in held or []}
+    places = [(address, port) for address in own(host)]
+    found = [held_at.pop(place) if place in held_at else listening(*place) for place in places]
+    for unwanted in held_at.values():
+        unwanted.close()
+    return found
 
 
-def _given_by_systemd() -> list[socket.socket]:
+def from_service_manager() -> list[socket.socket]:
+    """Return the listening sockets that systemd opened for us, if it did."""
     count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not count.isdigit():

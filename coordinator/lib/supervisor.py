@@ -11,6 +11,10 @@ The server tells this process three things through a socket (`Link`), one byte e
 lock (sent with its file, which a successor is given), that it wants to migrate the database (answered when no older
 server is at work), and that it is ready. After an upgrade an older supervisor speaks with a newer server: keep this,
 and the options `--inherited`, `--control` and `--lock` of `serve`.
+
+`serve --take-over` is a second supervisor, with its own settings and terminal, that stands in for the first: it is
+given the first one's sockets and lock (`handover.py`) and tells it the same, MIGRATES and READY, when its own server
+says so. The first one then ends. So does a plain `serve` that finds the first one stopping.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.lib import addresses
+from coordinator.lib import addresses, handover
 
 LOCKED, MIGRATES, READY, GO = b"L", b"M", b"R", b"G"
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -40,39 +45,87 @@ class Server:
     waits_to_migrate: bool = False
 
 
-class Supervisor:
-    """Holds `sockets` and runs `command` behind them, with `problem` where they could not be had."""
+@dataclass
+class Taker:
+    """Another supervisor that was given our sockets; it has not `taken` over before its server is ready."""
 
-    def __init__(self, command: list[str], sockets: list[socket.socket], problem: str = "") -> None:
+    link: socket.socket
+    waits_to_migrate: bool = False
+    taken: bool = False
+
+
+class Supervisor:
+    """Holds `sockets` and runs `command` behind them, with `problem` where they could not be had.
+
+    `folder` is the data folder, `before` the older supervisor that stands until our server is ready. The sockets of
+    systemd (`of_systemd`) are not given away.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        sockets: list[socket.socket],
+        problem: str = "",
+        *,
+        folder: str = "",
+        before: handover.Handed | None = None,
+        of_systemd: bool = False,
+    ) -> None:
         self._command = command
         self._sockets = sockets
         self._problem = problem
-        self._lock: int | None = None
+        self._folder = folder
+        self._before = before.link if before else None
+        self._lock = before.lock if before else None
+        self._of_systemd = of_systemd
+        self._door: socket.socket | None = None
+        self._askers: list[socket.socket] = []  # for our sockets, until no restart is under way
+        self._taker: Taker | None = None
+        self._restarts_asked: list[socket.socket] = []
+        self._restarts_begun: list[socket.socket] = []  # that shall be told how it ended
         self._standing: Server | None = None
         self._coming: Server | None = None
         self._leaving: list[Server] = []
         self._status: int | None = None  # set once all shall end
         self._signals: list[int] = []
+        self._stops = False
         self._shall_restart = False
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> int:
         """Serve until told to stop, or until the server ends by itself; return its exit status."""
         self._listen_to_signals()
+        if self._before:
+            self._watch(self._before, self._heed_before)
         self._standing = self._start()
         while self._servers():
             for key, _ in self._selector.select():
-                if key.data is None:
-                    os.read(key.fd, 4096)
-                else:
-                    self._heed(key.data)
+                key.data()
             self._note_ends()
             while self._signals:
                 self._obey(self._signals.pop(0))
-            if self._shall_restart and self._servers() == [self._standing]:
-                self._shall_restart = False
-                self._coming = self._start()
+            if self._is_settled():
+                self._begin_what_was_asked()
+        self._leave()
         return self._status or 0
+
+    def _is_settled(self) -> bool:
+        return self._servers() == [self._standing] and not self._taker and not self._before
+
+    def _begin_what_was_asked(self) -> None:
+        if self._askers:
+            self._give(self._askers.pop(0))
+        elif self._shall_restart:
+            self._shall_restart = False
+            self._restarts_begun, self._restarts_asked = self._restarts_asked, []
+            self._coming = self._start()
+
+    def _leave(self) -> None:
+        """Take the door away, if it is still ours."""
+        if self._taker and self._taker.taken:
+            self._say("Another `serve` has taken over.")
+        elif self._door:
+            handover.close_door(self._folder)
 
     def _servers(self) -> list[Server]:
         return [one for one in (self._standing, self._coming, *self._leaving) if one]
@@ -84,7 +137,10 @@ class Supervisor:
         for number in (*STOP, signal.SIGHUP):
             signal.signal(number, lambda received, _frame: self._signals.append(received))
         signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the loop
-        self._selector.register(reading, selectors.EVENT_READ)
+        self._watch(reading, lambda: os.read(reading, 4096))
+
+    def _watch(self, file: socket.socket | int, heed: Callable[[], object]) -> None:
+        self._selector.register(file, selectors.EVENT_READ, heed)
 
     def _start(self) -> Server:
         ours, theirs = socket.socketpair()
@@ -98,7 +154,7 @@ class Supervisor:
         process = subprocess.Popen([*self._command, *words], pass_fds=[theirs.fileno(), *held])  # noqa: S603
         theirs.close()
         server = Server(process, ours)
-        self._selector.register(ours, selectors.EVENT_READ, server)
+        self._watch(ours, lambda: self._heed(server))
         return server
 
     def _heed(self, server: Server) -> None:
@@ -110,15 +166,23 @@ class Supervisor:
             if self._lock is not None:
                 os.close(self._lock)
             self._lock = files[0]
+            self._open_door()
         elif word == MIGRATES:
             server.waits_to_migrate = True
+            self._tell_before(MIGRATES)
             self._retire_older_than(server)
             self._let_migrate()
         elif word == READY:
+            self._tell_before(READY)
             self._retire_older_than(server)
+            if server is self._standing:
+                self._tell_restarted(handover.READY)
         elif not word:  # it ended, or closed its end
-            self._selector.unregister(server.control)
-            server.control.close()
+            self._forget(server.control)
+
+    def _forget(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
 
     def _retire_older_than(self, server: Server) -> None:
         if server is self._coming:
@@ -129,7 +193,7 @@ class Supervisor:
 
     def _let_migrate(self) -> None:
         server = self._standing
-        if server and server.waits_to_migrate and not self._leaving:
+        if server and server.waits_to_migrate and not self._leaving and not self._before:
             server.waits_to_migrate = False
             with contextlib.suppress(OSError):
                 server.control.sendall(GO)
@@ -137,8 +201,8 @@ class Supervisor:
     def _note_ends(self) -> None:
         if self._coming and self._coming.process.poll() is not None:
             self._coming = None
-            sys.stderr.write("The new server did not start, so the old one goes on.\n")
-            sys.stderr.flush()
+            self._tell_restarted(handover.FAILED)
+            self._say("The new server did not start, so the old one goes on.")
         self._leaving = [one for one in self._leaving if one.process.poll() is None]
         self._let_migrate()
         if self._standing and (status := self._standing.process.poll()) is not None:
@@ -147,15 +211,117 @@ class Supervisor:
                 self._status = status if status >= 0 else 128 - status
             self._tell_all(signal.SIGTERM)
 
+    def _say(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
     def _obey(self, number: int) -> None:
         if number in STOP:
+            self._stops = True
             self._tell_all(signal.Signals(number))
+            if self._askers and not self._taker:
+                self._give(self._askers.pop(0))
         else:
             self._shall_restart = True  # as soon as the last restart is over
 
     def _tell_all(self, number: signal.Signals) -> None:
         for one in self._servers():
             one.process.send_signal(number)
+
+    # --- who knocks, and who stood here before ---
+
+    def _open_door(self) -> None:
+        """Let others ask, as soon as nobody else can be meant."""
+        if self._folder and not self._door and not self._before and self._lock is not None:
+            self._door = handover.open_door(self._folder)
+            if self._door:
+                self._watch(self._door, self._let_in)
+
+    def _let_in(self) -> None:
+        assert self._door
+        with contextlib.suppress(OSError):
+            asker, _ = self._door.accept()
+            asker.setblocking(True)
+            if handover.is_same_user(asker):
+                self._watch(asker, lambda: self._answer(asker))
+            else:
+                asker.close()
+
+    def _answer(self, asker: socket.socket) -> None:
+        word = b""
+        with contextlib.suppress(OSError):
+            word = asker.recv(1)
+        self._selector.unregister(asker)
+        if word == handover.RESTART and not self._stops and not self._taker:
+            self._restarts_asked.append(asker)
+            self._shall_restart = True
+        elif word in (handover.TAKE, handover.SUCCEED) and self._of_systemd:
+            with contextlib.suppress(OSError):
+                asker.sendall(handover.SYSTEMD)
+            asker.close()
+        elif word in (handover.TAKE, handover.SUCCEED) and self._stops and not self._taker:
+            self._give(asker)
+        elif word == handover.TAKE and not self._stops:
+            self._askers.append(asker)
+        else:
+            asker.close()
+
+    def _give(self, asker: socket.socket) -> None:
+        """Give our sockets to another supervisor. Until it says that it is ready, we go on."""
+        assert self._lock is not None
+        files = [self._lock, *(one.fileno() for one in self._sockets)]
+        try:
+            socket.send_fds(asker, [handover.GIVEN], files)
+        except OSError:
+            asker.close()
+            return
+        self._taker = taker = Taker(asker)
+        self._watch(asker, lambda: self._heed_taker(taker))
+
+    def _heed_taker(self, taker: Taker) -> None:
+        word = b""
+        with contextlib.suppress(OSError):
+            word = taker.link.recv(1)
+        if word in (MIGRATES, READY):
+            taker.taken = True
+            if self._status is None:
+                self._status = 0
+            self._tell_all(signal.SIGTERM)
+        elif not word:
+            self._forget(taker.link)
+            if not taker.taken:
+                self._taker = None
+                self._sign_lock()
+                self._say("The `serve` that was to take over did not start, so this one goes on.")
+
+    def _sign_lock(self) -> None:
+        """Write into the lock that it is ours: who wanted to take over has written there."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, str(os.getpid()).encode())
+
+    def _tell_before(self, word: bytes) -> None:
+        if self._before:
+            with contextlib.suppress(OSError):
+                self._before.sendall(word)
+
+    def _heed_before(self) -> None:
+        """Go on when the older supervisor has ended, with all its servers."""
+        assert self._before
+        with contextlib.suppress(OSError):
+            if self._before.recv(1):
+                return
+        self._forget(self._before)
+        self._before = None
+        self._open_door()
+        self._let_migrate()
+
+    def _tell_restarted(self, how: bytes) -> None:
+        for asker in self._restarts_begun:
+            with contextlib.suppress(OSError):
+                asker.sendall(how)
+            asker.close()
+        self._restarts_begun = []
 
 
 class Link:
@@ -204,11 +370,23 @@ def _end_with_parent() -> None:
 
 def serve() -> int:
     """Listen, then run the server until it ends; return its exit status. This process has loaded nothing else."""
-    sockets, problem = [], ""
+    folder = handover.data_folder()
+    before, problem = None, ""
+    sockets: list[socket.socket] = []
+    of_systemd = False
     try:
-        sockets = addresses.from_environment()
+        sockets = addresses.from_service_manager()
+        of_systemd = bool(sockets)
+        if not sockets:
+            word = handover.TAKE if "--take-over" in sys.argv else handover.SUCCEED
+            before = handover.take(word, folder)
+            sockets = addresses.from_environment(before.sockets if before else [])
+    except handover.Refused as refused:
+        sys.stderr.write(f"{refused}\n")
+        return 1
     except addresses.Refused as refused:
         problem = str(refused)  # said by the server, after what is wrong with the data folder
     except ValueError:
         problem = "SIGNALBOX_BIND is no address."  # the settings say it better
-    return Supervisor([sys.executable, *sys.orig_argv[1:]], sockets, problem).run()
+    command = [sys.executable, *sys.orig_argv[1:]]
+    return Supervisor(command, sockets, problem, folder=folder, before=before, of_systemd=of_systemd).run()

@@ -117,11 +117,13 @@ def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]
         )
 
 
-def hold_data_folder(folder: Path, held: int | None = None, *, holder: int | None = None) -> IO[str]:
+def hold_data_folder(
+    folder: Path, held: int | None = None, *, holder: int | None = None, remedy: str = ""
+) -> IO[str]:
     """Take the folder's lock for as long as this process lives; raise CommandError if another holds it.
 
     `held` is the lock's file as an older server of the same supervisor opened it: it is ours already. `holder` is
-    the process that is named to whoever comes next, this one if not said.
+    the process that is named to whoever comes next, this one if not said; `remedy` is what to do where one runs.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,8 @@ def hold_data_folder(folder: Path, held: int | None = None, *, holder: int | Non
         raise CommandError(f"The data folder {folder} cannot be used: {problem.strerror}.") from None
     if not _locks(file):
         file.seek(0)
-        raise CommandError(f"Signalbox already runs on {folder} (process {file.read().strip()}).") from None
+        runs = f"Signalbox already runs on {folder} (process {file.read().strip()})."
+        raise CommandError(f"{runs} {remedy}".strip()) from None
     file.truncate(0)
     file.write(str(holder or os.getpid()))
     file.flush()

@@ -118,6 +118,7 @@ def test_second_server_on_one_data_folder(serve: Callable[..., Served]) -> None:
     second = start_in_vain(running.env | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"})
     line = said(second)
     assert "already runs" in line
+    assert "--take-over" in line
     assert str(running.process.pid if running.process else "") in line
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.impatient_runner import ImpatientRunner
-from tests.served import KEYS, ROOT, Served, Template, free_port
+from tests.served import KEYS, ROOT, Served, Template, free_port, manage
 from tests.wire.test_example_runner import ended, eventually, order
 
 pytestmark = pytest.mark.served
@@ -126,6 +127,106 @@ def test_a_restart_in_place_refuses_nobody(serve: Callable[..., Served]) -> None
     assert set(seen) == {200}
     assert served.process is not None
     assert served.process.poll() is None
+
+
+@contextmanager
+def second(served: Served, *words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start another `serve` on the same data folder, with words and settings of its own."""
+    with served.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "serve", "--workers=2", "--no-migrate", *words],
+            cwd=ROOT, env=served.env | env, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(60) is not None
+
+
+def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(serve: Callable[..., Served]) -> None:
+    served = serve()
+    older = served.process
+    assert older is not None
+    seen: list[object] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                seen.append(health(served.port))
+            except OSError as problem:
+                seen.append(problem)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with second(served, "--take-over", SIGNALBOX_ACCESS_LOG="off") as newer:
+        assert older.wait(90) == 0
+        eventually(lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=60)
+        assert health(served.port) == 200
+        over.set()
+        thread.join()
+        assert set(seen) == {200}
+        assert "Another `serve` has taken over" in served.output()
+        done = manage("restart", env=served.env)  # it can be asked in its turn
+        assert "Restarted" in done.stdout
+        assert newer.poll() is None
+    served.process = None
+
+
+def test_a_server_that_cannot_take_over_leaves_the_old_one_at_work(serve: Callable[..., Served]) -> None:
+    served = serve()
+    assert served.process is not None
+    before = set(served.worker_pids())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        elsewhere = f"127.0.0.1:{taken.getsockname()[1]}"
+        with second(served, "--take-over", SIGNALBOX_BIND=elsewhere) as newer:
+            assert newer.wait(60) != 0
+    assert f"{elsewhere} cannot be used" in served.output()
+    eventually(lambda: "so this one goes on" in served.output(), within=60)
+    assert set(served.worker_pids()) == before
+    assert (served.folder / "serve.lock").read_text() == str(served.process.pid)
+    assert health(served.port) == 200
+    assert "Restarted" in manage("restart", env=served.env).stdout
+
+
+def test_a_server_started_while_the_old_one_stops_has_its_addresses(serve: Callable[..., Served]) -> None:
+    served = serve()
+    older = served.process
+    assert older is not None
+    os.kill(older.pid, signal.SIGSTOP)  # so that the order of the two is certain
+    older.terminate()
+    with second(served) as newer:
+        os.kill(older.pid, signal.SIGCONT)
+        assert eventually(lambda: health_or_none(served.port), within=60) == 200
+        assert older.wait(60) == 0
+        assert newer.poll() is None
+    served.process = None
+
+
+def test_restart_says_whether_the_new_server_started(serve: Callable[..., Served]) -> None:
+    served = serve()
+    before = set(served.worker_pids())
+    assert "Restarted" in manage("restart", env=served.env).stdout
+    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=60)
+    newer = "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_newer', '2026-01-01')"
+    served.sql(newer)
+    failed = restart_in_vain(served)
+    assert "so the old one goes on" in failed
+    assert health(served.port) == 200
+    served.stop()
+    assert "Start one with `manage.py serve`" in restart_in_vain(served)
+
+
+def restart_in_vain(served: Served) -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "restart"],
+        cwd=ROOT, env=served.env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    return done.stderr
 
 
 def test_a_new_server_that_cannot_start_leaves_the_old_one_at_work(serve: Callable[..., Served]) -> None:

@@ -28,6 +28,11 @@ from coordinator.operations import startup
 from coordinator.operations.doctor import sharing
 from coordinator.operations.doctor.settings import conflicting_settings
 
+IF_IT_RUNS = (
+    "`manage.py restart` restarts it, `manage.py serve --take-over` puts this one in its place; nobody is refused "
+    "meanwhile."
+)
+
 
 class Command(BaseCommand):
     """Runs Signalbox on one address, with as many workers as the machine has use for."""
@@ -43,6 +48,11 @@ class Command(BaseCommand):
             help="worker processes (0: chosen from the number of cores)",
         )
         parser.add_argument("--threads", type=int, default=settings.THREADS, help="Django threads per worker")
+        parser.add_argument(
+            "--take-over",
+            action="store_true",
+            help="take the place of the server that runs on this data folder, which ends when this one is ready",
+        )
         parser.add_argument("--no-migrate", action="store_true", help="do not migrate the database")
         for name, kind in (("--control", int), ("--inherited", str), ("--lock", int), ("--problem", str)):
             parser.add_argument(name, type=kind, help=argparse.SUPPRESS)  # what the supervisor hands over
@@ -54,7 +64,9 @@ class Command(BaseCommand):
         above = supervisor.linked(options["control"])
         for check in conflicting_settings():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
-        held = startup.hold_data_folder(settings.DATA_DIR, options["lock"], holder=os.getppid())
+        held = startup.hold_data_folder(
+            settings.DATA_DIR, options["lock"], holder=os.getppid(), remedy=IF_IT_RUNS
+        )
         if options["problem"]:
             raise CommandError(options["problem"])
         inherited = [int(file) for file in options["inherited"].split(",")]
