@@ -401,6 +401,9 @@ DECIDE_OWN_REQUESTS = env_bool("SIGNALBOX_DECIDE_OWN_REQUESTS", True)
 AUTO_APPROVE_TYPES = env_list("SIGNALBOX_AUTO_APPROVE_TYPES")
 # How many requests of one key may wait for people at a time; more are refused, so that others are seen too.
 MAX_PENDING_REQUESTS = env_int("SIGNALBOX_MAX_PENDING_REQUESTS", 100)
+# For how long a call that was denied because nobody answered in time can still be approved, and for how long after
+# that the same call may run, once.
+HELD_FOR = env_seconds("SIGNALBOX_HELD_FOR", 24 * 3600)
 # What an admin may have started to ask an MCP server for its tools; `none` switches that off.
 _may_start = env_str("SIGNALBOX_DISCOVERY_COMMANDS", "npx,node,python,python3,uvx,deno,bun")
 DISCOVERY_COMMANDS = [name.strip() for name in _may_start.split(",") if name.strip() not in {"", "none"}]

@@ -17,9 +17,11 @@ from django.db.models import Q
 
 from coordinator.actions import approvals, audit
 from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals.holding import ANSWERS_AGAIN, held_for
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
+from coordinator.notifications import outbox
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Subject
 from coordinator.policy.tool_calls import AskedCall, Settled
@@ -32,10 +34,9 @@ PERMISSION = "ToolCall"
 UNEDITABLE = "uneditable"  # in the metadata of a request whose agent runs no edited input
 ELSEWHERE = "Answered in the terminal."
 GONE = "The agent disconnected."
+HELD = "held"
 # A result that came this shortly before the question answers it: the two hooks overtook one another.
 OVERTAKEN = timedelta(seconds=2)
-# For so long a verdict on a call also answers when the agent asks about the same call once more.
-ANSWERS_AGAIN = timedelta(minutes=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
 
 
@@ -62,24 +63,29 @@ def _first_alike(inputs: Sequence[Any], asked: AskedCall) -> int | None:
     return next((place for place, one in enumerate(inputs) if rules.canonical(one) == wanted), None)
 
 
-def answered_before(asked: AskedCall, now: datetime) -> Settled | None:
+def answered_before(asked: AskedCall, now: datetime, *, by: Actor) -> Settled | None:
     """Return what answers the question before it is put to anybody: its result, or a verdict on the same call."""
     if not asked.is_prompted or asked.call_id is None:
         return None
     since = asked.since_us - OVERTAKEN // timedelta(microseconds=1)
     if _results(asked).filter(context__instant_us__gte=since).exists():
         return {"status": "elsewhere", "reason": ELSEWHERE}
+    lately = now - ANSWERS_AGAIN
+    here = Q(context__session_id=asked.session_id, context__closed_at__gt=lately)
+    made_again = Q(context__used_by=f"{asked.session_id} {asked.call_id}", context__used_at__gt=lately)
     requests = PermissionRequest.objects.with_context().filter(
-        plugin_id=asked.program,
-        context__session_id=asked.session_id,
-        status__in=rules.DECIDED,
-        context__closed_at__gt=now - ANSWERS_AGAIN,
+        here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
-        named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
-        if named and _judged(row, asked):
+        if _is_about(row, asked) and _judged(row, asked) and take(row.request_id, asked, by=by, now=now):
             return _answer(row, now)
     return None
+
+
+def _is_about(row: PermissionRequest, asked: AskedCall) -> bool:
+    """Say whether the row was asked about the call of this id, or answered it when it was made again."""
+    named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+    return named or row.context.used_by == f"{asked.session_id} {asked.call_id}"
 
 
 def _judged(row: PermissionRequest, asked: AskedCall) -> bool:
@@ -107,12 +113,15 @@ def ask(
     *,
     by: Actor,
     deadline: datetime,
-    now: datetime,
+    outlasts: bool = False,
     sent_as: str | None = None,
+    now: datetime,
 ) -> PermissionRequest:
     """Put the call before people and return the request that stands for it, with its context.
 
-    Asked again under the same `sent_as`, it is the same request, whatever has become of it.
+    The hook waits until `deadline`. Where the request `outlasts` it, people may decide for longer, and it may be one
+    that was asked before, about this call, and is decided by now. Asked again under the same `sent_as`, it is the
+    same request, whatever has become of it.
     """
     found = approvals.request(
         NewRequest(
@@ -130,10 +139,12 @@ def ask(
             session_id=asked.session_id,
             agent_id=asked.agent_id,
             event_id=asked.event_id,
-            deadline=deadline,
+            deadline=max(deadline, now + held_for()) if outlasts else deadline,
             idempotency_key=sent_as,
             folder=asked.folder,
             host=asked.host,
+            outlasts=outlasts,
+            waits_until=deadline if outlasts else None,
         ),
         by=by,
         now=now,
@@ -188,10 +199,39 @@ def _settled_elsewhere(asked: AskedCall) -> bool:
     return later.filter(over).exists()
 
 
-def withdraw(request_id: str, *, by: Actor, reason: str, now: datetime) -> None:
+def take(request_id: str, asked: AskedCall, *, by: Actor, now: datetime) -> bool:
+    """Take the verdict for this call; False where another call has it, or nobody may have it any more."""
+    return approvals.take(
+        request_id,
+        by=by,
+        call=_subject(asked).key,
+        session_id=asked.session_id,
+        call_id=asked.call_id,
+        now=now,
+    )
+
+
+def hold(request_id: str, *, by: Actor, why: str, now: datetime) -> Settled | None:
+    """Have it on record that the agent is told to wait; None where no person can decide the request any more.
+
+    `until` is when asking ends, `link` where a person decides.
+    """
+    row = approvals.hold(request_id, by=by, reason=why, now=now)
+    if row is None:
+        return None
+    return {
+        "status": HELD,
+        "why": why,
+        "request_id": row.request_id,
+        "link": outbox.link(row),
+        "until": row.expires_at,
+    }
+
+
+def withdraw(request_id: str, *, by: Actor, reason: str, unless_held: bool, now: datetime) -> None:
     """Close the card of a question that nobody asks any more; harmless where it is closed already."""
     try:
-        approvals.withdraw(request_id, by=by, reason=reason, now=now)
+        approvals.withdraw(request_id, by=by, unless_held=unless_held, reason=reason, now=now)
     except (Conflict, NotFound):
         return
 

@@ -146,6 +146,19 @@ class Dialect:
         words = f"Nobody answered in Signalbox within {seconds:.0f} s."
         return self.say(hook.name, DENY if deny else ASK, words, {})
 
+    def told_to_wait(self, hook: Hook, held: Settled) -> Reply | None:
+        """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.
+
+        The model reads it, so it says what to do, and gives no reason to look for a way around.
+        """
+        until = held["until"]
+        words = (
+            f"{held['why']} So this call did not run. A person can still approve it"
+            f"{f', until {until:%Y-%m-%d %H:%M} UTC' if until else ''}: request {held['request_id']}, {held['link']}"
+            " Ask for that, and then make exactly the same call again: it runs once. Do not try another way."
+        )
+        return self.say(hook.name, DENY, words, {})
+
     def unasked(self, name: str, ruling: Ruling, why: str) -> Reply | None:
         """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
 

@@ -42,13 +42,16 @@ TERMINAL: Settled = {"status": "elsewhere"}
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
-    """Whose hook waits, until when, whether its key still holds, and whether it has left.
+    """Whose hook waits, for how long, whether its key still holds, and whether it has left.
 
+    Where its silence is a denial, its request `outlasts` it: the call can still be approved, and made again.
     `sent_as` is the id under which it comes again where it hears nothing; None where it does not.
     """
 
     by: Actor
+    wait: float
     deadline: datetime
+    outlasts: bool
     still_allowed: Callable[[], Awaitable[object]]
     gone: Disconnect
     sent_as: str | None = None
@@ -72,13 +75,15 @@ class Asker:
         *,
         by: Actor,
         wait: float,
+        outlasts: bool,
         still_allowed: Callable[[], Awaitable[object]],
         receive: Receive,
         sent_as: str | None = None,
     ) -> tuple[AskedCall, Settled]:
         """Put the call before people and return it, with its id where it was found, and how it was settled.
 
-        `status` is approved, denied, expired (nobody answered) or elsewhere (the session went on meanwhile).
+        `status` is approved, denied, expired (nobody answered), elsewhere (the session went on meanwhile) or, where
+        the request `outlasts` the hook, held (tool_calls.hold): nobody answered yet.
         Raises Gone where the hook's connection has dropped, what `still_allowed` does, and why the call could not
         be put before people: too large, too many, a restart. After a restart the question stands for whoever comes
         again as `sent_as`.
@@ -89,15 +94,14 @@ class Asker:
             if asked.call_id:
                 self._calls[asked.call_id] += 1
             try:
-                return asked, await self._asked(
-                    asked, ruling, _Waiter(by, deadline, still_allowed, gone, sent_as)
-                )
+                waiter = _Waiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
+                return asked, await self._asked(asked, ruling, waiter)
             finally:
                 if asked.call_id:
                     self._calls -= Counter([asked.call_id])
 
     async def _asked(self, asked: AskedCall, ruling: Ruling, waiter: _Waiter) -> Settled:
-        known = await self._threads.run(tool_calls.answered_before, asked, timezone.now())
+        known = await self._threads.run(tool_calls.answered_before, asked, timezone.now(), by=waiter.by)
         if known is not None:
             return known
         for attempt in range(MOST_TRIES):
@@ -112,16 +116,28 @@ class Asker:
                 ruling,
                 by=waiter.by,
                 deadline=waiter.deadline,
+                outlasts=waiter.outlasts,
                 now=now,
                 # A question that was closed because its asker seemed gone is put anew.
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
             )
             settled = await self._wait(row, asked, waiter)
-            if settled["status"] != "withdrawn":
+            if settled["status"] == "withdrawn":
+                if settled["reason"] not in ANOTHER_LEFT:
+                    return TERMINAL
+            elif await self._is_ours(settled, asked, waiter):
                 return settled
-            if settled["reason"] not in ANOTHER_LEFT:
-                return TERMINAL
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
+
+    async def _is_ours(self, settled: Settled, asked: AskedCall, waiter: _Waiter) -> bool:
+        """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
+        if "allowed" not in settled:  # no person's verdict
+            return True
+        if waiter.gone.happened:  # nobody would hear of it; the call can be made again
+            raise Gone
+        now = timezone.now()
+        taken = await self._threads.run(tool_calls.take, settled["request_id"], asked, by=waiter.by, now=now)
+        return taken or not settled["allowed"]
 
     async def _wait(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled:
         try:
@@ -145,7 +161,13 @@ class Asker:
             await self._threads.run(tool_calls.expire, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
             found = await self._threads.run(tool_calls.settled, row.request_id, asked, timezone.now())
-            return found or SILENCE
+            return found or await self._held(
+                row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
+            )
+        if settled is None and not gone and waiter.outlasts:
+            held = await self._held(row, waiter, RESTART)
+            if held is not SILENCE:
+                return held
         leaving = self._leave(row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED)
         await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
         if gone:
@@ -153,6 +175,16 @@ class Asker:
         if settled is None:
             raise Restarting(RESTART)
         return TERMINAL
+
+    async def _held(self, row: PermissionRequest, waiter: _Waiter, why: str) -> Settled:
+        """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
+        if not waiter.outlasts:
+            return SILENCE
+        now = timezone.now()
+        return (
+            await self._threads.run(tool_calls.hold, row.request_id, by=waiter.by, why=why, now=now)
+            or SILENCE
+        )
 
     async def _shared(self, row: PermissionRequest, asked: AskedCall, waiter: _Waiter) -> Settled | None:
         """Wait by the card, and be counted among those who do."""
@@ -181,7 +213,14 @@ class Asker:
             return
         now = timezone.now()
         try:
-            await self._threads.run(tool_calls.withdraw, row.request_id, by=waiter.by, reason=why, now=now)
+            await self._threads.run(
+                tool_calls.withdraw,
+                row.request_id,
+                by=waiter.by,
+                reason=why,
+                unless_held=waiter.outlasts,
+                now=now,
+            )
         except DatabaseError:
             log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
 

@@ -148,17 +148,21 @@ class HookDoor:
         self, hook: Hook, call: AskedCall, ruling: Ruling, asks: _HookRequest
     ) -> tuple[AskedCall, Reply | None]:
         wait = min(asks.wait, ruling.wait_seconds or asks.wait)
+        silence = self.dialect.by_silence(hook, wait, deny=ruling.deny_at_deadline)
         call, settled = await self._asker.ask(
             call,
             ruling,
             by=asks.caller.actor,
             wait=wait,
+            outlasts=silence is not None and silence.denial is not None,
             still_allowed=asks.admission.still_allowed,
             receive=asks.receive,
             sent_as=asks.sent_as if ruling.deny_at_deadline else None,
         )
         if settled["status"] == "expired":
-            return call, self.dialect.by_silence(hook, wait, deny=ruling.deny_at_deadline)
+            return call, silence
+        if settled["status"] == tool_calls.HELD:
+            return call, self.dialect.told_to_wait(hook, settled)
         if settled["status"] == "elsewhere":
             return call, None
         unmasked = tool_calls.unmasked(settled, call)

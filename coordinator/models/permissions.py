@@ -95,6 +95,10 @@ class PermissionContext(models.Model):
     call alone until a person says more; NULL in rows from before scopes. `cover_key` finds a lasting approval
     (policy.coverage). `deadline` keeps what `expires_at` was before a decision. Rows of other programs have no
     context until they are decided.
+
+    A request with a `repeat_key` outlives the hook that asked (actions.approvals.holding): the hook, or that of the
+    same call made again, waits until `waits_until`; at `held_at` the agent was first told to wait. Its verdict answers
+    one call, `used_by` ("session call"), at `used_at`.
     """
 
     request = models.OneToOneField(
@@ -131,6 +135,11 @@ class PermissionContext(models.Model):
     revoke_reason = models.TextField(null=True, blank=True)
     # What the person added to their verdict: `updated_input`, `suggestions` (actions/tool_calls.py).
     answer = JsonTextField(null=True, blank=True)
+    repeat_key = models.TextField(null=True, blank=True)
+    waits_until = IsoTextField(null=True, blank=True)
+    held_at = IsoTextField(null=True, blank=True)
+    used_at = IsoTextField(null=True, blank=True)
+    used_by = models.TextField(null=True, blank=True)
     seen_at = IsoTextField(null=True, blank=True)
     seen_by = models.TextField(null=True, blank=True)
 

@@ -268,7 +268,22 @@ def can_revoke(request: PermissionRequest, now: datetime) -> bool:
     """Say whether there is something to take back: an approval in force, or a permission it granted."""
     context = context_of(request)
     granted = context is not None and context.granted and context.revoked_at is None
-    return standing(request, now).in_force or (request.status in APPROVED and granted)
+    return (
+        standing(request, now).in_force
+        or (request.status in APPROVED and granted)
+        or usable_until(request, now) is not None
+    )
+
+
+def usable_until(request: PermissionRequest, now: datetime) -> datetime | None:
+    """Return until when the call that was told to wait may still run by this approval; None where none may."""
+    context = context_of(request)
+    if request.status != Status.APPROVED or context is None or context.repeat_key is None:
+        return None
+    if context.validity != Validity.ONCE or context.used_at is not None or context.revoked_at is not None:
+        return None
+    end = context.closed_at + timedelta(seconds=settings.HELD_FOR)
+    return end if end > now else None
 
 
 def story(request: PermissionRequest, now: datetime) -> str:

@@ -50,8 +50,10 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Notification": {NAMES: "request_id state", OURS: "outcome"},
     "NotificationTarget": {NAMES: "person kind", CREDENTIAL: "address secret"},
     "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
-                          NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by",
-                          OURS: "subject_key pending_key idempotency_key cover_key", PEOPLE: "revoke_reason seen_by"},
+                          NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by "
+                                 "used_by",
+                          OURS: "subject_key pending_key idempotency_key cover_key repeat_key",
+                          PEOPLE: "revoke_reason seen_by"},
     "PermissionRequest": {MASKED: "plugin_id permission_type target_resource justification metadata",
                           NAMES: "request_id status approved_by"},
     "PermissionVote": {NAMES: "voter validity scope", OURS: "judged", PEOPLE: "reason"},

@@ -106,6 +106,25 @@ class CardMember:
         return None if deadline == self.row.expires_at else deadline
 
     @property
+    def agent_waits_until(self) -> datetime | None:
+        """Return until when the agent itself waits, where its request may outlast that; None where it does not."""
+        context = approvals.context_of(self.row)
+        until = context.waits_until if context else None
+        return until if isinstance(until, datetime) and until > self.now else None
+
+    @property
+    def told_to_wait(self) -> bool:
+        """Say whether the request still waits, though its agent was denied for now and may ask again."""
+        context = approvals.context_of(self.row)
+        outlasts = context is not None and context.repeat_key is not None
+        return outlasts and self.standing.waiting and self.agent_waits_until is None
+
+    @property
+    def runs_once_until(self) -> datetime | None:
+        """Return until when the same call may run by this approval, where nobody waits who would run it now."""
+        return None if self.agent_waits_until else approvals.usable_until(self.row, self.now)
+
+    @property
     def waited(self) -> timedelta | None:
         return approvals.waited(self.row)
 

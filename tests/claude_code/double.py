@@ -235,6 +235,11 @@ def yield_until_waiting(served: Served, claude: Claude) -> None:
     import time
 
     deadline = time.monotonic() + 60
-    while not served.sql("SELECT 1 FROM permission_requests WHERE status = 'pending'"):
+    while not served.sql(
+        "SELECT 1 FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
+        " JOIN sessions s ON s.session_id = c.session_id"
+        " WHERE r.status = 'pending' AND s.executor_session_id = ?",
+        (claude.session,),
+    ):
         assert time.monotonic() < deadline, "no request came"
         time.sleep(0.02)

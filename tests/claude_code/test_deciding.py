@@ -284,11 +284,12 @@ def test_silence_leaves_the_prompt_in_charge_or_denies_where_a_rule_says_so(
     assert claude.asked(claude.new_call("Bash", {"command": "later on"})) == {}  # its prompt stands already
     assert claude.asked(claude.new_call("Bash", {"command": "never again"}))["behavior"] == "deny"
     rows = served.sql(
-        "SELECT DISTINCT r.status FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
-        " JOIN sessions s ON s.session_id = c.session_id WHERE s.executor_session_id = ?",
+        "SELECT r.status FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
+        " JOIN sessions s ON s.session_id = c.session_id WHERE s.executor_session_id = ? ORDER BY r.id",
         (claude.session,),
     )
-    assert rows == [("expired",)]
+    # What was denied can still be approved (test_told_to_wait); what its prompt decides cannot.
+    assert [status for (status,) in rows] == ["expired", "pending", "expired", "expired", "pending"]
 
 
 def test_a_call_that_no_card_could_show_whole_is_left_to_the_terminal(served: Served, claude: Claude) -> None:

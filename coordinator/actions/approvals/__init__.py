@@ -16,6 +16,7 @@ from coordinator.actions.approvals.ending import (
     revoke,
     withdraw,
 )
+from coordinator.actions.approvals.holding import hold, take
 from coordinator.policy.approvals import verdict
 from coordinator.policy.coverage import is_approved
 
@@ -24,11 +25,13 @@ __all__ = [
     "NewRequest",
     "decide",
     "expire_due",
+    "hold",
     "is_approved",
     "keep_to_their_requests",
     "mark_seen",
     "request",
     "revoke",
+    "take",
     "verdict",
     "withdraw",
 ]

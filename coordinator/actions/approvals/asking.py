@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from coordinator.actions import notifications
-from coordinator.actions.approvals import ending, rows
+from coordinator.actions.approvals import ending, holding, rows
 from coordinator.errors import Conflict, Invalid, TooLarge, TooMany
 from coordinator.identity.actors import Actor, system
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
@@ -32,7 +32,11 @@ RETRY_AFTER = 30  # seconds; people decide, so nobody knows
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """What an agent asks for, before there is a row for it."""
+    """What an agent asks for, before there is a row for it.
+
+    Where it `outlasts` its hook, which waits until `waits_until`, its verdict is for one call: that hook's, or the
+    same call's made again (actions.approvals.holding).
+    """
 
     subject: Subject
     justification: str
@@ -44,6 +48,8 @@ class NewRequest:
     idempotency_key: str | None = None
     folder: str | None = None
     host: str | None = None
+    outlasts: bool = False
+    waits_until: datetime | None = None
 
     def requester(self, by: Actor) -> Requester:
         return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
@@ -71,6 +77,7 @@ class _Question:
     call: str
     pending_key: str
     idempotency_key: str | None
+    repeat_key: str | None
 
 
 def request(ask: NewRequest, *, by: Actor, now: datetime | None = None) -> AskResult:
@@ -118,6 +125,7 @@ def _question(ask: NewRequest, by: Actor) -> _Question:
         call,
         pending_key=keyed_digest("pending", str(by), *astuple(requester), call, offered),
         idempotency_key=rules.digest(str(by), known) if known is not None else None,
+        repeat_key=holding.repeat_key(by, requester, call) if ask.outlasts else None,
     )
 
 
@@ -171,6 +179,12 @@ def _standing_answer(question: _Question, now: datetime) -> PermissionRequest | 
             if not _asks_the_same(earlier, question):
                 raise Conflict("This idempotency_key was already used for a different request.")
             return earlier
+    if question.repeat_key is not None:
+        known = holding.for_call(question.repeat_key, question.requester, now)
+        if known is not None:
+            if known.status == PermissionRequest.Status.PENDING:
+                holding.join(known, question.shown.waits_until)
+            return known
     twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
         if rules.standing(twin, now).waiting:
@@ -232,6 +246,8 @@ def _create(question: _Question, now: datetime) -> PermissionRequest:
         scope=Scope.CALL,
         pending_key=None if auto else question.pending_key,
         idempotency_key=question.idempotency_key,
+        repeat_key=None if auto else question.repeat_key,
+        waits_until=ask.waits_until,
         deadline=ask.deadline,
         needed=2 if subject.permission_type in settings.TWO_PERSON_TYPES else 1,
         validity=Validity.ONCE if auto else None,

@@ -25,21 +25,25 @@ def withdraw(
     *,
     by: Actor,
     may_all: bool = False,
+    unless_held: bool = False,
     reason: str | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Take back a waiting request: its asker went away or was answered elsewhere.
 
-    Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless. Raises NotFound,
-    Forbidden, and Conflict for a request that was decided or has expired.
+    Only who asked may, or, with `may_all`, an operator. Withdrawing twice is harmless, and so is it, with
+    `unless_held`, for a request whose asker was told to wait: it stays open. Raises NotFound, Forbidden, and
+    Conflict for a request that was decided or has expired.
     """
     now = now or timezone.now()
     reason = without_secrets(reason)
-    return rows.keeping_refusals(lambda: _withdraw(request_id, by, may_all, reason, now))
+    return rows.keeping_refusals(
+        lambda: _withdraw(request_id, by, may_all, reason, now, unless_held=unless_held)
+    )
 
 
 def _withdraw(
-    request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime
+    request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
 ) -> PermissionRequest | SignalboxError:
     row = rows.locked(request_id)
     context = rules.context_of(row)
@@ -48,7 +52,7 @@ def _withdraw(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
         return rows.refused(row, by, "withdrawn", refusal, now)
-    if row.status == "withdrawn":
+    if row.status == "withdrawn" or (unless_held and context is not None and context.held_at is not None):
         return row
     if (conflict := rows.cannot_be_decided(row, now)) is not None:
         return rows.refused(row, by, "withdrawn", conflict, now)

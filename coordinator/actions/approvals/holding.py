@@ -1,0 +1,140 @@
+"""Calls that were told to wait: denied for now, decided later, and run once when exactly the same call comes again.
+
+An agent's hook waits for minutes, a person may need a day. So such a request outlives the hook that asked it, and its
+verdict answers one call: whoever takes it first (a compare-and-swap), the hook that still waits or the same call
+made again. Everything is in the database: neither a restart nor another worker changes who may take it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from coordinator.actions.approvals import rows
+from coordinator.identity.actors import Actor
+from coordinator.models import PermissionContext, PermissionRequest, Session
+from coordinator.policy import approvals as rules
+from coordinator.policy.approvals import Validity
+from coordinator.policy.coverage import Requester
+from coordinator.secrets.digests import keyed_digest
+
+# For so long the verdict that a call was told also answers what else its agent asks about that very call, by its id.
+ANSWERS_AGAIN = timedelta(minutes=2)
+MOST = 20  # requests looked at for one call
+
+
+def repeat_key(by: Actor, requester: Requester, call: str) -> str:
+    """Return the digest that a call shares with itself made again: the same key, agent, call, folder and host."""
+    return keyed_digest("repeat", str(by), requester.agent_id, requester.folder, requester.host, call)
+
+
+def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest | None:
+    """Return the request that answers a call with this `repeat_key`: the newest untold verdict, else one that waits.
+
+    It is one of the same session or, where the folder and the host are known, of a session that is over: the agent
+    was started anew.
+    """
+    place = Q(context__session_id=requester.session_id)
+    if requester.folder and requester.host:
+        over = Session.objects.filter(status=Session.Status.FINISHED)
+        place |= Q(context__session_id__in=over.values("session_id"))
+    found = PermissionRequest.objects.with_context().filter(
+        place,
+        Q(status="pending", expires_at__gt=now)
+        | Q(status__in=rules.DECIDED, context__closed_at__gt=now - held_for()),
+        context__repeat_key=key,
+        context__used_at__isnull=True,
+        context__revoked_at__isnull=True,
+    )
+    candidates = list(found.order_by("-id")[:MOST])
+    decided = [row for row in candidates if row.status != "pending" and _answers_once(row)]
+    if decided:
+        return max(decided, key=lambda row: row.context.closed_at)
+    return next((row for row in candidates if row.status == "pending"), None)
+
+
+def held_for() -> timedelta:
+    """Return for how long a request stays open beyond its hook, and then its approval."""
+    return timedelta(seconds=settings.HELD_FOR)
+
+
+def _answers_once(row: PermissionRequest) -> bool:
+    """Say whether its verdict is for one call; an approval that lasts is found by what it covers."""
+    return row.status == "denied" or row.context.validity == Validity.ONCE
+
+
+def join(row: PermissionRequest, waits_until: datetime | None) -> None:
+    """Note that a hook waits by the request until then, and have its cards say so."""
+    PermissionContext.objects.filter(request=row).update(waits_until=waits_until)
+    _touch(row)
+
+
+def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> PermissionRequest | None:
+    """Note that the asker was told to wait; return the request, or None where no person can decide it any more."""
+    with transaction.atomic():
+        row = rows.locked(request_id)
+        context = rules.context_of(row)
+        if context is None or context.repeat_key is None or not rules.standing(row, now).waiting:
+            return None
+        if context.held_at is None:
+            context.held_at = now
+            context.save(update_fields=["held_at"])
+            rows.record("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
+        _touch(row)
+    return row
+
+
+def take(
+    request_id: str, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
+) -> bool:
+    """Take a request's verdict for one call, `call` being its digest; say whether this call may have it.
+
+    Of all who try, one gets it, and the audit log says which call did, unless it is the one that asked. Verdicts of
+    requests that were never meant to outlive their hook are everybody's who waits.
+    """
+    with transaction.atomic():
+        row = rows.locked(request_id)
+        context = rules.context_of(row)
+        if context is None or context.repeat_key is None:
+            return True
+        if row.status not in rules.DECIDED or not _answers_once(row):
+            return rules.standing(row, now).in_force
+        user = f"{session_id} {call_id or ''}".strip()
+        if context.used_at is not None:
+            return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN
+        if context.subject_key != call or _is_over(context, now):
+            return False
+        free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
+        if free.update(used_at=now, used_by=user) == 0:
+            return False
+        asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+        if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
+            _record_use(row, by, session_id, call_id, now)
+        _touch(row)
+    return True
+
+
+def _is_over(context: PermissionContext, now: datetime) -> bool:
+    return not isinstance(context.closed_at, datetime) or context.closed_at <= now - held_for()
+
+
+def _record_use(
+    row: PermissionRequest, by: Actor, session_id: str, call_id: str | None, now: datetime
+) -> None:
+    used = {
+        "agent_id": row.context.agent_id,
+        "session_id": session_id,
+        "tool_use_id": call_id,
+        "tool": row.context.tool_name,
+    }
+    approved = row.status in rules.APPROVED
+    event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
+    rows.record(event, row, by, "allowed" if approved else "denied", now, metadata=used)
+
+
+def _touch(row: PermissionRequest) -> None:
+    """Write the row as it stands, so that every open card is told."""
+    PermissionRequest.objects.filter(pk=row.pk).update(status=row.status)

@@ -1,0 +1,296 @@
+"""A call that was told to wait: approved or denied later, and then it runs once, exactly as it was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+
+from coordinator.actions import approvals, tool_calls
+from coordinator.identity.actors import Actor, key
+from coordinator.models import PermissionRequest, Session
+from coordinator.policy.approvals import Scope, Validity, usable_until
+from coordinator.policy.tool_calls import AskedCall, Settled
+from coordinator.policy.tool_rules import ASK, Ruling
+from coordinator.sessions import silence
+from tests.approvals.factories import AGENT, MINUTE, NOW, fresh, person, trail
+from tests.runs.test_races import at_once
+
+pytestmark = pytest.mark.django_db
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+RULE = Ruling(ASK, "Ask about pushes.", "rule 1", None, deny_at_deadline=True)
+
+
+def call(call_id: str | None = "toolu_1", command: str = "git push", **changes: Any) -> AskedCall:
+    """Return a call of Bash as Claude Code's dialect hands it over."""
+    given = AskedCall(
+        asks="PreToolUse",
+        session_id="ses_1",
+        agent_id="coder",
+        since_us=0,
+        tool="Bash",
+        tool_input={"command": command},
+        about=command,
+        program="claude-code",
+        is_editable=True,
+        call_id=call_id,
+        folder="/home/dev/shop",
+        host="laptop",
+    )
+    return replace(given, **changes)
+
+
+def asks(asked: AskedCall, now: Any = NOW, by: Actor = AGENT) -> PermissionRequest:
+    """Have the call's hook ask, for a minute, and return the request that stands for it."""
+    return tool_calls.ask(asked, RULE, by=by, deadline=now + MINUTE, outlasts=True, now=now)
+
+
+def told_to_wait(asked: AskedCall | None = None, now: Any = NOW) -> PermissionRequest:
+    """Have the call ask, and be told to wait a minute later."""
+    row = asks(asked or call(), now)
+    assert tool_calls.hold(row.request_id, by=AGENT, why="Nobody answered.", now=now + MINUTE) is not None
+    return fresh(row)
+
+
+def decide(row: PermissionRequest, verdict: Any = "approved", after: timedelta = HOUR, **more: Any) -> None:
+    approvals.decide(row.request_id, by=person(), verdict=verdict, now=NOW + after, **more)
+
+
+def settled(asked: AskedCall, after: timedelta = 2 * HOUR) -> Settled | None:
+    """Return what the call is answered at once when it is made again; None where it has to wait for a person."""
+    now = NOW + after
+    row = asks(asked, now)
+    found = tool_calls.settled(row.request_id, asked, now)
+    if found is None:
+        return None
+    taken = tool_calls.take(row.request_id, asked, by=AGENT, now=now)
+    return found if taken or not found["allowed"] else None
+
+
+def test_a_request_outlives_the_hook_that_asked() -> None:
+    row = told_to_wait()
+    assert (row.status, row.expires_at) == ("pending", NOW + DAY)
+    assert row.context.held_at == NOW + MINUTE
+    assert trail(row) == ["PERMISSION_REQUEST_CREATED", "PERMISSION_REQUEST_HELD"]
+    assert approvals.expire_due(NOW + HOUR) == 0
+    assert approvals.expire_due(NOW + DAY) == 1
+
+
+def test_an_approval_lets_the_same_call_run_once() -> None:
+    row = told_to_wait()
+    decide(row, reason="Release day.")
+    again = settled(call("toolu_2"))
+    assert again is not None
+    assert (again["allowed"], again["reason"], again["request_id"]) == (True, "Release day.", row.request_id)
+    assert trail(row)[-1] == "PERMISSION_APPROVAL_USED"
+    third = asks(call("toolu_3"), NOW + 3 * HOUR)
+    assert third != row
+    assert third.status == "pending"
+
+
+def test_a_denial_answers_the_next_call_at_once_and_the_one_after_asks_anew() -> None:
+    row = told_to_wait()
+    decide(row, "denied", reason="Not on a Friday.")
+    again = settled(call("toolu_2"))
+    assert again is not None
+    assert (again["status"], again["allowed"], again["reason"]) == ("denied", False, "Not on a Friday.")
+    assert trail(row)[-1] == "PERMISSION_DENIAL_TOLD"
+    assert settled(call("toolu_3")) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"command": "git push --force"},
+        {"tool_input": {"command": "git push", "description": "Push"}},
+        {"tool": "Shell"},
+        {"program": "codex"},
+        {"folder": "/home/dev/other"},
+        {"host": "server"},
+        {"host": None},
+        {"agent_id": "other"},
+        {"agent_id": None},
+        {"session_id": "ses_2"},
+    ],
+    ids=str,
+)
+def test_an_approval_is_for_nothing_but_the_very_call(changes: dict[str, Any]) -> None:
+    Session.objects.create(session_id="ses_1", status="running", created_at=NOW)
+    row = told_to_wait()
+    decide(row)
+    other = call("toolu_2", **changes)
+    assert settled(other) is None
+    assert not tool_calls.take(
+        row.request_id, call("toolu_2", "git push --force"), by=AGENT, now=NOW + 2 * HOUR
+    )
+    assert settled(call("toolu_3")) is not None
+
+
+def test_another_key_of_the_same_agent_asks_for_itself() -> None:
+    decide(told_to_wait())
+    assert asks(call("toolu_2"), NOW + 2 * HOUR, key("another")).status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("status", "place", "joins"),
+    [
+        ("finished", {}, True),
+        ("running", {}, False),
+        ("finished", {"host": None}, False),
+        ("finished", {"folder": None}, False),
+    ],
+)
+def test_an_agent_that_was_started_anew_goes_on_where_it_was_told_to_wait(
+    status: str, place: dict[str, None], joins: bool
+) -> None:
+    Session.objects.create(session_id="ses_1", status=status, created_at=NOW)
+    row = told_to_wait(call(**place))
+    waiting = asks(call("toolu_2", session_id="ses_2", **place), NOW + 10 * MINUTE)
+    assert (waiting == row) is joins
+    decide(row)
+    assert (settled(call("toolu_3", session_id="ses_3", **place)) is not None) is joins
+
+
+def test_a_call_made_again_while_the_request_waits_joins_it() -> None:
+    row = told_to_wait()
+    again = call("toolu_2")
+    assert asks(again, NOW + HOUR) == row
+    assert fresh(row).context.waits_until == NOW + HOUR + MINUTE
+    assert tool_calls.settled(row.request_id, again, NOW + HOUR) is None
+    assert tool_calls.hold(row.request_id, by=AGENT, why="Nobody answered.", now=NOW + HOUR) is not None
+    assert trail(row).count("PERMISSION_REQUEST_HELD") == 1
+
+
+def test_the_hook_that_still_waits_uses_the_approval_up() -> None:
+    row = asks(call())
+    decide(row, after=timedelta(seconds=30))
+    assert tool_calls.take(row.request_id, call(), by=AGENT, now=NOW + MINUTE)
+    assert trail(row)[-1] == "PERMISSION_REQUEST_APPROVED"
+    assert settled(call("toolu_2"), MINUTE) is None
+
+
+def test_the_same_call_may_be_told_its_own_verdict_again() -> None:
+    """Its program may ask twice about one call, by two hooks; that is one run."""
+    row = told_to_wait()
+    decide(row)
+    prompted = call("toolu_2", asks="PermissionRequest", is_prompted=True)
+    assert settled(call("toolu_2")) is not None
+    shown = tool_calls.answered_before(prompted, NOW + 2 * HOUR + MINUTE, by=AGENT)
+    assert shown is not None
+    assert shown["allowed"]
+    assert tool_calls.answered_before(prompted, NOW + 2 * HOUR + 3 * MINUTE, by=AGENT) is None
+    other = replace(prompted, tool_input={"command": "git push --force"})
+    assert tool_calls.answered_before(other, NOW + 2 * HOUR + MINUTE, by=AGENT) is None
+    assert tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR + MINUTE)
+    assert not tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR + 3 * MINUTE)
+    assert not tool_calls.take(row.request_id, call("toolu_3"), by=AGENT, now=NOW + 2 * HOUR + MINUTE)
+    nameless = call(None)
+    assert not tool_calls.take(row.request_id, nameless, by=AGENT, now=NOW + 2 * HOUR + MINUTE)
+
+
+def test_an_approval_that_nobody_used_ends() -> None:
+    row = told_to_wait()
+    decide(row)
+    last, over = NOW + HOUR + DAY - MINUTE, NOW + HOUR + DAY
+    assert (usable_until(fresh(row), last), usable_until(fresh(row), over)) == (over, None)
+    assert not tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=over)
+    assert asks(call("toolu_2"), over) != row
+
+
+def test_an_approval_that_nobody_used_can_be_taken_back() -> None:
+    row = told_to_wait()
+    decide(row)
+    approvals.revoke(row.request_id, by=person("bob"), now=NOW + 2 * HOUR)
+    assert settled(call("toolu_2")) is None
+    assert not tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR)
+
+
+def test_a_wider_approval_goes_on_as_it_says_and_ends_as_it_says() -> None:
+    row = told_to_wait()
+    decide(row, validity=Validity.HOUR, scope=Scope.SESSION)
+    for number in (2, 3):
+        again = settled(call(f"toolu_{number}"), HOUR + number * MINUTE)
+        assert again is not None
+        assert again["allowed"]
+    assert settled(call("toolu_4"), 3 * HOUR) is None
+
+
+def test_an_edited_call_runs_as_it_was_edited() -> None:
+    row = told_to_wait()
+    additions = tool_calls.Additions(edited="git push --dry-run", edited_field="command")
+    tool_calls.decide(row.request_id, verdict="approved", additions=additions, by=person(), now=NOW + HOUR)
+    again = settled(call("toolu_2"))
+    assert again is not None
+    assert again["answer"] == {"updated_input": {"command": "git push --dry-run"}}
+
+
+def test_an_agent_that_leaves_again_does_not_close_what_it_was_told_to_wait_for() -> None:
+    row = told_to_wait()
+    tool_calls.withdraw(row.request_id, by=AGENT, reason="gone", unless_held=True, now=NOW + HOUR)
+    assert fresh(row).status == "pending"
+    first = asks(call(command="ls"))
+    tool_calls.withdraw(first.request_id, by=AGENT, reason="gone", unless_held=True, now=NOW)
+    assert fresh(first).status == "withdrawn"
+    assert tool_calls.hold(first.request_id, by=AGENT, why="too late", now=NOW) is None
+
+
+def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
+    long = timedelta(seconds=settings.SESSION_SILENT_AFTER + 1)
+    Session.objects.create(
+        session_id="ses_1", status="running", created_at=NOW - long, executor_session_id="x",
+        executor_profile="claude-code",
+    )  # fmt: skip
+    row = asks(call())
+    assert silence.due(NOW + MINUTE) == []
+    tool_calls.hold(row.request_id, by=AGENT, why="Nobody answered.", now=NOW)
+    assert silence.due(NOW + MINUTE) == ["ses_1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_who_make_the_call_again_one_runs_it(transactional_db: None) -> None:
+    row = told_to_wait()
+    decide(row)
+    here = [call(f"toolu_{number}") for number in range(2, 8)]
+    tasks: list[Callable[[], bool]] = [
+        lambda one=one: tool_calls.take(row.request_id, one, by=AGENT, now=NOW + 2 * HOUR) for one in here
+    ]
+    assert sorted(at_once(tasks)) == [False] * 5 + [True]
+    assert trail(row).count("PERMISSION_APPROVAL_USED") == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_call_that_runs_and_a_person_who_takes_it_back_cannot_both_win(transactional_db: None) -> None:
+    row = told_to_wait()
+    decide(row)
+    bob = person("bob")
+    tasks: list[Callable[[], Any]] = [
+        lambda: tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR),
+        lambda: approvals.revoke(row.request_id, by=bob, now=NOW + 2 * HOUR),
+    ]
+    ran, _ = at_once(tasks)
+    assert ran is (fresh(row).context.revoked_at is None)
+
+
+def test_the_card_says_what_approving_does(signed_in: Any) -> None:
+    client = signed_in("bob")
+    row = told_to_wait()
+    page = f"/ui/approvals/{row.request_id}/"
+    with time_machine.travel(NOW + HOUR, tick=False):
+        told = "The agent was told to wait. Approving lets the same call run once."
+        assert told in words(client.get(page))
+        assert told in words(client.get("/ui/approvals/"))
+        decide(row)
+        assert "It has not run yet." in words(client.get(page))
+        assert "Revoke approval" in words(client.get(page))
+        tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + HOUR)
+        assert "It has not run yet." not in words(client.get(page))
+        assert "Revoke approval" not in words(client.get(page))
+        assert "Told to the agent" in words(client.get(page))
+
+
+def words(answer: Any) -> str:
+    return " ".join(answer.content.decode().split())
