@@ -5,6 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django.db import OperationalError
+
+# A server works on while it has to wait (serve), and who asks whether all is well wants to know it now (doctor).
+IMPATIENT = {"serve", "doctor"}
+PATIENCE_MS = 60_000  # how long any other command waits for a lock
 
 
 def main() -> None:
@@ -29,13 +37,34 @@ def run() -> None:
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
+        from django.db import OperationalError
     except ImportError as missing:
         sys.exit(f"Signalbox is not installed here ({missing}). Run: pip install -e .")
     try:
+        if not IMPATIENT & set(sys.argv[1:2]):
+            from coordinator.engine import locks
+
+            locks.let_connections_wait(PATIENCE_MS)
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as problem:
         # A setting that cannot be used is the operator's to mend: a sentence helps, a traceback does not.
         sys.exit(f"Signalbox cannot start: {problem}")
+    except OperationalError as problem:
+        if "--traceback" in sys.argv:
+            raise
+        sys.exit(in_a_sentence(problem))
+
+
+def in_a_sentence(problem: OperationalError) -> str:
+    """Return what stopped a command in the database, and what to do."""
+    from coordinator.engine import locks
+
+    if locks.may_come_free(problem):
+        return (
+            "The database is busy: other programs wrote to it all the time. The step that waited was not done. "
+            "Run the command again, or when there is less to do."
+        )
+    return f"The database cannot be used: {str(problem).strip()}"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 from django.db import OperationalError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from coordinator.engine import is_sqlite
 
@@ -67,6 +69,20 @@ def wait_for_other_writers(milliseconds: int) -> None:
     if is_sqlite():
         connection.ensure_connection()
         connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+
+def let_connections_wait(milliseconds: int) -> None:
+    """Have every connection that this process opens from now on wait so long for a lock, on both engines.
+
+    For commands that people run by hand: a server that writes without a pause goes first.
+    """
+
+    def set_up(connection: BaseDatabaseWrapper, **_: object) -> None:
+        with connection.cursor() as cursor:
+            name = "PRAGMA busy_timeout" if is_sqlite() else "SET lock_timeout"
+            cursor.execute(f"{name} = {milliseconds}")
+
+    connection_created.connect(set_up, weak=False, dispatch_uid="let_connections_wait")
 
 
 @contextlib.contextmanager

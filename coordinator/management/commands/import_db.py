@@ -17,7 +17,6 @@ from django.utils import timezone
 
 from coordinator.actions.importing import Imported, TableOutcome, import_database, record_refusal
 from coordinator.actions.importing.outcomes import Lines
-from coordinator.engine.locks import wait_for_other_writers
 from coordinator.errors import SignalboxError
 from coordinator.importing.foreign import Foreign
 from coordinator.importing.keeping import MOST_BYTES
@@ -25,7 +24,6 @@ from coordinator.operations import startup
 
 BAR = 24
 MOST_LISTED = 20
-PATIENCE_MS = 60_000
 NUMBERS = ("rows", "added", "known", "replaced", "conflicts", "left out", "kept aside")
 
 
@@ -52,7 +50,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         startup.require_migrated_database()
-        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
         write, now = not options["dry_run"], timezone.now()
         try:
             source = self._opened(options["path"], write=write, now=now)
