@@ -61,14 +61,31 @@ def test_consistency_proofs(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("rfc8785/texts.ndjson"))
 def test_canonical_json(case: dict[str, Any]) -> None:
-    assert rfc8785.dumps(json.loads(case["input"])) == case["output"].encode()
+    value = json.loads(case["input"])
+    assert entries.canonical(value) == rfc8785.dumps(value) == case["output"].encode()
 
 
 @pytest.mark.parametrize("line", (DATA / "rfc8785/numbers.txt").read_text().splitlines())
 def test_canonical_numbers(line: str) -> None:
     bits, written = line.split()
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
-    assert rfc8785.dumps(number) == written.encode()
+    assert entries.canonical(number) == written.encode()
+
+
+def test_what_is_written_the_quick_way_is_written_as_the_library_would() -> None:
+    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F600, 0x1F610)]))
+    for value in (
+        every,
+        {
+            "b": [1, -1, 0, 2**53 - 1, -(2**53) + 1, True, False, None, "", {}, []],
+            "a": {"~": every, "\x00": "", "Z": 1},
+        },
+        {"\U0001f600": 1, "\ufb33": 2, "a": 3},
+    ):
+        assert entries.canonical(value) == rfc8785.dumps(value)
+    for refused in (2**53, "\ud800", {"a": "\udfff"}, float("nan")):
+        with pytest.raises(rfc8785.CanonicalizationError):
+            entries.canonical(refused)
 
 
 def test_the_metadata_of_an_entry_stands_in_canonical_form() -> None:
