@@ -23,6 +23,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
 from coordinator.notifications import outbox
 from coordinator.policy import approvals as rules
+from coordinator.policy import in_force
 from coordinator.policy.approvals import Subject
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import Ruling
@@ -357,6 +358,7 @@ def note_ruling(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -
             "agent_id": asked.agent_id,
             "tool_use_id": asked.call_id,
             "about": without_secrets(asked.about[:2_000], judged=True),
+            **in_force.that_decided(ruling),
         },
         now=now,
     )

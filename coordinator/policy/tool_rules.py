@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ from coordinator.errors import Invalid
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed
-from coordinator.policy.access import UNKNOWN_SERVER, Policy, Verdict
+from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.managed import ManagedServers
 
 ALLOW, DENY, ASK, OBSERVE = (word.value for word in RuleVerdict)
@@ -76,13 +76,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing."""
+    """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing.
+
+    `ground` is that rule or grant itself.
+    """
 
     decision: str
     reason: str = ""
     by: str = ""
     wait_seconds: int | None = None
     deny_at_deadline: bool = False
+    ground: Rule | GrantRow | None = field(default=None, compare=False, repr=False)
 
 
 NO_OPINION = Ruling(OBSERVE)
@@ -180,14 +184,14 @@ def by_rules(rules: Sequence[Rule], tool: str, text: str, agent_id: str | None) 
 
 def _unreadable(rule: Rule) -> Ruling:
     """What another program wrote so that it cannot be read is asked."""
-    return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}")
+    return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}", ground=rule)
 
 
 def _ruling_of(rule: Rule) -> Ruling:
     if rule.verdict not in RuleVerdict.values:
         return _unreadable(rule)
     words = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
-    return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline)
+    return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
 
 
 def strictest_possible(rules: Sequence[Rule], call: PartialCall) -> Ruling:
@@ -211,8 +215,8 @@ def by_access(verdict: Verdict) -> Ruling:
         return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
     by = f"grant {verdict.grant.id}" if verdict.grant else f"default policy of {verdict.server_id}"
     if not verdict.allowed:
-        return Ruling(DENY, verdict.reason, by)
-    return Ruling(ALLOW, verdict.reason, by) if verdict.grant else NO_OPINION
+        return Ruling(DENY, verdict.reason, by, ground=verdict.grant)
+    return Ruling(ALLOW, verdict.reason, by, ground=verdict.grant) if verdict.grant else NO_OPINION
 
 
 def stricter(one: Ruling, other: Ruling) -> Ruling:

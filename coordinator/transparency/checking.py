@@ -14,14 +14,14 @@ from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier
 
 STEP = 2_000  # leaves read at a time
 KEPT = timedelta(days=90)  # by the audit log's own trigger
-MOST_TOLD = 100  # findings of one kind
+MOST_LISTED = 100  # problems
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: `entry` is the leaf's number where it is one entry's."""
+    """One thing that is wrong, in words. `entry` is the leaf's number where it is about one entry."""
 
-    says: str
+    text: str
     entry: int | None = None
 
 
@@ -34,13 +34,13 @@ class Report:
     checkpoints: int = 0
     root: bytes = EMPTY_ROOT
     problems: list[Problem] = field(default_factory=list)
-    untold: int = 0
+    unlisted: int = 0  # problems beyond MOST_LISTED
 
-    def add(self, says: str, entry: int | None = None) -> None:
-        if len(self.problems) < MOST_TOLD:
-            self.problems.append(Problem(says, entry))
+    def add(self, text: str, entry: int | None = None) -> None:
+        if len(self.problems) < MOST_LISTED:
+            self.problems.append(Problem(text, entry))
         else:
-            self.untold += 1
+            self.unlisted += 1
 
 
 class Compact:

@@ -4,7 +4,7 @@
      "result": "…", "reason": …, "metadata": {…} | null, "trace_id": …, "written_by": "signalbox" | "other program"}
 
 `metadata` is the column's JSON where it stands in the compact form that we write and RFC 8785 has a form for it;
-otherwise its text is told as `metadata_text`. Bytes that are no text are told as {"base64": "…"}.
+otherwise its text stands in `metadata_text`. Bytes that are no text stand as {"base64": "…"}.
 """
 
 from __future__ import annotations

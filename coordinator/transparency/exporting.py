@@ -24,10 +24,10 @@ def lines(checkpoint: AuditCheckpoint, known: Sequence[Verifier]) -> Iterator[di
     for low in range(0, checkpoint.tree_size, STEP):
         high = min(low + STEP, checkpoint.tree_size)
         leaves = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=high).order_by("leaf_index")
-        yield from _told(list(leaves))
+        yield from _lines_of(list(leaves))
 
 
-def _told(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
+def _lines_of(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
     stored = entries.stored_columns(leaf.audit_id for leaf in leaves)
     for leaf in leaves:
         found, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)

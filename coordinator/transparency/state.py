@@ -57,7 +57,7 @@ def _stands_still(newest: AuditCheckpoint | None, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A configured place and how far it was told."""
+    """A configured place, and what is known of the deliveries to it (None: nothing was sent yet)."""
 
     place: str
     known: AuditDelivery | None

@@ -128,7 +128,7 @@ def safe(text: str) -> str:
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
-def told(value: object) -> str:
+def as_lines(value: object) -> str:
     lines = json.dumps(value, ensure_ascii=False, indent=2).split("\n")
     return "\n".join(safe(line) for line in lines)
 
@@ -148,7 +148,7 @@ def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
     print(f"The proof holds. Entry {index} of {size:,}:\n")
     for name, value in json.loads(entry).items():
         if value is not None:
-            print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else told(value)}")
+            print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else as_lines(value)}")
     print("\nSigned by " + ", ".join(signers) + ".")
 
 
@@ -158,13 +158,13 @@ def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
         raise Wrong("This is not an export of an audit log.")
     size, root, signers = read_checkpoint(first["checkpoint"], log_key, witnesses)
     peaks: list[bytes] = []
-    told = 0
+    with_text = 0
     for number, line in enumerate(lines[1:]):
         leaf = json.loads(line)
         if leaf.get("index") != number:
             raise Wrong(f"Entry {number} is missing in the export.")
         if "entry" in leaf:
-            told += 1
+            with_text += 1
             peaks.append(sha256(b"\x00" + leaf["entry"].encode()))
         else:
             peaks.append(bytes.fromhex(leaf["hash"]))
@@ -180,7 +180,7 @@ def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
             "The entries are not those that were signed: something was changed, added, removed or moved."
         )
     print(
-        f"The export holds: {size:,} entries, {told:,} of them with their text. Signed by {', '.join(signers)}."
+        f"The export holds: {size:,} entries, {with_text:,} of them with their text. Signed by {', '.join(signers)}."
     )
 
 

@@ -22,6 +22,7 @@ from coordinator.policy import tool_rules
 from coordinator.policy.approvals import moment, told_in_audit
 from coordinator.sessions.timeline.walking import walk_events
 from coordinator.transparency import entries, keys, proofs
+from dashboard.sessions.in_force import InForce, in_force_of, rules_by_version
 from dashboard.timeline.as_markdown import markdown_of
 from dashboard.views.session_events import as_json
 
@@ -35,10 +36,11 @@ Evidence for the session {session}
 timeline.md        what the agent did and said, to read
 events.ndjson      the same as it was recorded, one JSON object a line
 requests.json      what people were asked, and what came of it
+decisions.json     each decided call: who or what decided, and which rules and grants were in force then
 audit.ndjson       the audit entries of this session, in the form that was signed
 proofs/            for each sealed entry, the proof that it is in the signed log
-policy.json        rules and grants as they were when this file was made
 policy.ndjson      every audited change to rules and grants up to the session's last decision
+policy.json        rules and grants as they were when this file was made
 verify_audit.py    checks a proof: python verify_audit.py proofs/audit-N.tlog-proof --key 'KEY'
 keys.txt           the public keys of the log, newest first, as this server says
 
@@ -48,11 +50,16 @@ Compare the key with one that you got elsewhere: whoever could forge this file c
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SessionEntry:
     """One audit entry of the session and how it stands in the log."""
 
     row: AuditLog
     entry: proofs.Entry
+
+    @property
+    def in_force(self) -> InForce | None:
+        """What the entry says was in force for the decided call; None where it is of no decision."""
+        return in_force_of(self.row) if self.row.event_type in VERDICTS else None
 
 
 def requests_of(session: Session) -> QuerySet[PermissionRequest]:
@@ -60,7 +67,7 @@ def requests_of(session: Session) -> QuerySet[PermissionRequest]:
     return PermissionRequest.objects.filter(context__session_id=session.pk).order_by("created_at", "pk")
 
 
-def entries_of(session: Session) -> list[Told]:
+def entries_of(session: Session) -> list[SessionEntry]:
     """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
     asked = requests_of(session).values("request_id")
     about = Q(target_id=session.pk) | Q(target_id__in=asked)
@@ -69,34 +76,35 @@ def entries_of(session: Session) -> list[Told]:
     decided = list(found.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
     others = found.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
     rows = sorted([*decided, *others], key=lambda row: row.pk)
-    return [Told(row, entry) for row, entry in zip(rows, proofs.look_up_all(rows), strict=True)]
+    return [SessionEntry(row, entry) for row, entry in zip(rows, proofs.look_up_all(rows), strict=True)]
 
 
 def evidence_of(session: Session) -> IO[bytes]:
     """Return the ZIP file, to be read from its beginning and closed."""
-    told = entries_of(session)
+    found = entries_of(session)
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the caller closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
-        _fill(made, session, told)
+        _fill(made, session, found)
     file.seek(0)
     return file
 
 
-def _fill(made: zipfile.ZipFile, session: Session, told: list[Told]) -> None:
-    made.writestr("README.txt", README.format(session=session.pk, problems=_problems(told)))
+def _fill(made: zipfile.ZipFile, session: Session, found: list[SessionEntry]) -> None:
+    made.writestr("README.txt", README.format(session=session.pk, problems=_problems(found)))
     _write_lines(made, "timeline.md", markdown_of(session))
     _write_lines(made, "events.ndjson", (_line(as_json(event)) for event in walk_events(session)))
     made.writestr(
         "requests.json", _json([_request(row) for row in requests_of(session).select_related("context")])
     )
+    made.writestr("decisions.json", _json(decisions_of(found)))
     _write_lines(
-        made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in told if one.entry.canonical)
+        made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in found if one.entry.canonical)
     )
-    for one in told:
+    for one in found:
         if one.entry.standing is proofs.Standing.SEALED:
             made.writestr(f"proofs/audit-{one.row.pk}.tlog-proof", proofs.proof_of_entry(one.entry).text)
     made.writestr("policy.json", _json(_policy_now()))
-    _write_lines(made, "policy.ndjson", _policy_changes(told))
+    _write_lines(made, "policy.ndjson", _policy_changes(found))
     made.writestr("keys.txt", "".join(f"{key.text}\n" for key in reversed(keys.known())))
     made.write(Path(transparency.__file__).parent / "verify_audit.py", "verify_audit.py")
 
@@ -115,19 +123,19 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
-def _problems(told: list[Told]) -> str:
+def _problems(found: list[SessionEntry]) -> str:
     wrong = [
         f"Entry {one.entry.index} (audit row {one.row.pk}): {one.entry.problem}"
-        for one in told
+        for one in found
         if one.entry.problem
     ]
-    waiting = sum(one.entry.standing is proofs.Standing.WAITING for one in told)
-    said = ["\nDO NOT TRUST:", *wrong] if wrong else []
-    if len(told) == MOST_ENTRIES:
-        said.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")
+    waiting = sum(one.entry.standing is proofs.Standing.WAITING for one in found)
+    lines = ["\nDO NOT TRUST:", *wrong] if wrong else []
+    if len(found) == MOST_ENTRIES:
+        lines.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")
     if waiting:
-        said.append(f"\nEntries without a proof, because the log was not sealed yet: {waiting}")
-    return "\n".join(said)
+        lines.append(f"\nEntries without a proof, because the log was not sealed yet: {waiting}")
+    return "\n".join(lines)
 
 
 def _request(row: PermissionRequest) -> dict[str, Any]:
@@ -140,6 +148,25 @@ def _request(row: PermissionRequest) -> dict[str, Any]:
     return asked | decided | told_in_audit(row)
 
 
+def decisions_of(found: list[SessionEntry]) -> list[dict[str, Any]]:
+    """Return each decision with the rules and grants that were in force, as its own audit entry says."""
+    known = rules_by_version()
+    return [
+        {
+            "audit_row": one.row.pk,
+            "entry": one.entry.index,
+            "at": moment(one.row.timestamp),
+            "decision": VERDICTS[one.row.event_type],
+            "decided_by": one.row.actor_id,
+            "request_id": one.row.target_id,
+            "reason": one.row.reason,
+            "in_force": one.in_force.as_json(known),
+        }
+        for one in found
+        if one.in_force is not None
+    ]
+
+
 def _policy_now() -> dict[str, Any]:
     saved = tool_rules.saved()
     rules = [{name: getattr(rule, name) for name in tool_rules.Rule.__slots__} for rule in saved]
@@ -147,14 +174,14 @@ def _policy_now() -> dict[str, Any]:
     return {"rules_version": tool_rules.version(saved), "rules": rules, "grants": grants}
 
 
-def _policy_changes(told: list[Told]) -> Iterator[str]:
+def _policy_changes(found: list[SessionEntry]) -> Iterator[str]:
     """Yield the canonical entries of changes to rules and grants until the session's last entry."""
-    if not told:
+    if not found:
         return
     about_policy = Q()
     for begin in POLICY:
         about_policy |= Q(event_type__startswith=begin)
-    rows = AuditLog.objects.filter(about_policy, pk__lte=told[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
+    rows = AuditLog.objects.filter(about_policy, pk__lte=found[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
     ids = [row.pk for row in rows]
     stored = entries.stored_columns(ids)
     ours = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))

@@ -51,12 +51,12 @@ def markdown(request: HtmxHttpRequest, session_id: str) -> StreamingHttpResponse
 def evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show the session's requests and decisions, and how each stands in the audit log's tree."""
     session = get_object_or_404(Session, pk=session_id)
-    told = entries_of(session)
+    found = entries_of(session)
     context = header_context(session, Query.of(request.GET)) | {
-        "told": told,
-        "cut": len(told) == MOST_ENTRIES,
-        "altered": [one for one in told if one.entry.problem],
-        "waiting": sum(one.entry.standing is Standing.WAITING for one in told),
+        "entries": found,
+        "cut": len(found) == MOST_ENTRIES,
+        "altered": [one for one in found if one.entry.problem],
+        "waiting": sum(one.entry.standing is Standing.WAITING for one in found),
     }
     return render(request, "sessions/evidence.html", context)
 

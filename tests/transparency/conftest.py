@@ -50,4 +50,4 @@ def seal(later: timedelta = timedelta()) -> AuditCheckpoint | None:
 
 def findings(*kept: str, now: datetime | None = None) -> list[str]:
     """Return what a check of the whole log finds, in words."""
-    return [one.says for one in checking.check(kept, keys.known(), now or datetime.now(UTC)).problems]
+    return [one.text for one in checking.check(kept, keys.known(), now or datetime.now(UTC)).problems]

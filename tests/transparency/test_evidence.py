@@ -17,9 +17,15 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions import approvals
-from coordinator.models import AuditLog, Session
+from coordinator.actions import approvals, grants
+from coordinator.actions.tool_calls import note_ruling
+from coordinator.actions.tool_rules import save as save_rules
+from coordinator.identity.actors import person, system
+from coordinator.models import Agent, AuditLog, McpServer, Session
+from coordinator.policy import tool_rules
 from coordinator.policy.approvals import canonical
+from coordinator.policy.edits import Edit
+from coordinator.policy.tool_calls import AskedCall
 from coordinator.transparency import keys
 from tests.approvals import factories
 from tests.guards import callers
@@ -98,3 +104,67 @@ def test_a_session_in_which_nobody_was_asked(people: dict[str, User]) -> None:
     )
     with downloaded(client) as made:
         assert made.read("requests.json") == b"[]"
+
+
+def saved_rule(tool: str, verdict: str, **more: Any) -> None:
+    before = tool_rules.version(tool_rules.saved())
+    wanted = [tool_rules.Rule(1, tool, verdict, **more)]
+    save_rules(wanted, seen=before, by=system("tests"), now=timezone.now())
+
+
+def test_each_decision_says_which_rules_and_grants_were_in_force_then(people: dict[str, User]) -> None:
+    session_id, now = "ses_evidence", timezone.now()
+    Session.objects.create(session_id=session_id, status="running", created_at=now)
+    McpServer.objects.create(name="files", command="x", args=[], default_policy="opt-in", created_at=now)
+    Agent.objects.create(
+        id="agent.a", name="A", description="", default_engine_id="x", required_capabilities=[], metadata={}
+    )
+    asked = {"tool_name": "mcp__files__write", "session_id": session_id, "agent_id": "agent.a", "now": now}
+    saved_rule("mcp__*", "ask")
+    first = factories.asked(tool_input={"path": "a"}, **asked)
+    approvals.decide(first.request_id, by=people["approver"], verdict="approved", now=now)
+    saved_rule("mcp__*", "ask", reason="Look twice.")
+    edit = Edit("agent.a", "files", "write", "allow", None, "For the release.")
+    grants.apply([edit], by=person(people["admin"]), now=now)
+    second = factories.asked(tool_input={"path": "b"}, **asked)
+    approvals.decide(second.request_id, by=people["approver"], verdict="denied", now=now)
+    seal()
+    client = callers.browser(people["viewer"])
+    with downloaded(client) as made:
+        before, after = json.loads(made.read("decisions.json"))
+    assert (before["decision"], after["decision"]) == ("approved", "denied")
+    assert [one["in_force"]["rules"][0]["reason"] for one in (before, after)] == ["", "Look twice."]
+    assert before["in_force"]["grants"] == []
+    (grant,) = after["in_force"]["grants"]
+    assert (grant["permission"], grant["tool_name"], grant["justification"]) == (
+        "allow",
+        "write",
+        "For the release.",
+    )
+    assert after["in_force"]["defaults"] == {"files": "opt-in"}
+    shown = client.get(reverse("sessions:evidence", args=[session_id])).content.decode()
+    assert f"grant {grant['id']}: allow files.write" in shown
+
+
+def test_rules_that_are_not_those_of_the_decision_are_not_told(decided: str, people: dict[str, User]) -> None:
+    saved_rule("Bash", "deny")
+    entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
+    metadata: Any = entry.metadata
+    metadata["rules_version"] = "0" * 16
+    AuditLog.objects.filter(pk=entry.pk).update(metadata=metadata)
+    with downloaded(callers.browser(people["viewer"])) as made:
+        (told,) = json.loads(made.read("decisions.json"))
+    assert told["in_force"]["rules"] is None
+    assert "not in the audit log" in told["in_force"]["rules_unknown"]
+
+
+def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
+    Session.objects.create(session_id="ses_evidence", status="running", created_at=timezone.now())
+    rule = tool_rules.Rule(1, "Bash", "deny", "rm -rf", reason="Never.")
+    ruling = tool_rules.by_rules([rule], "Bash", "rm -rf /", None)
+    asked = AskedCall("PreToolUse", "ses_evidence", None, 0, "Bash", {}, "rm -rf /", "claude-code")
+    note_ruling(asked, ruling, by=system("tests"), now=timezone.now())
+    with downloaded(callers.browser(people["viewer"])) as made:
+        (told,) = json.loads(made.read("decisions.json"))
+    assert told["decision"] == "denied"
+    assert (told["in_force"]["rule"]["pattern"], told["in_force"]["rule"]["reason"]) == ("rm -rf", "Never.")

@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, Signalb
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals as rules
-from coordinator.policy import coverage, tool_rules
+from coordinator.policy import coverage, in_force
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.secrets.masking import masks_in
@@ -150,7 +150,7 @@ def _vote_to_approve(
             "allowed",
             now,
             reason=vote.reason,
-            metadata=_evidence(row),
+            metadata=_evidence(row, now),
         )
         return row
     return _close(row, by, _joint(vote, earlier), (*(other.voter for other in earlier), vote.voter), now)
@@ -222,16 +222,18 @@ def _close(
         now,
         reason=vote.reason,
         metadata={"before": before, "after": rows.snapshot(row), "decided_by": list(names)}
-        | _evidence(row)
+        | _evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
         | ({"answer": added} if added else {}),
     )
     return row
 
 
-def _evidence(row: PermissionRequest) -> dict[str, Any]:
-    """Return what the decision's audit entry says of its grounds: what was judged, and the rules at that time."""
-    return rules.told_in_audit(row) | {"rules_version": tool_rules.version(tool_rules.saved())}
+def _evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
+    """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
+    context = rules.context_of(row)
+    agent_id = context.agent_id if context else None
+    return rules.told_in_audit(row) | in_force.at_decision(rules.subject_of(row).tool_name, agent_id, now)
 
 
 def _cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:

@@ -82,8 +82,8 @@ class Command(BaseCommand):
             self.stdout.write("Nothing was changed.")
             return
         for found in report.problems:
-            self.stderr.write(found.says)
-        more = f" (and {report.untold:,} more)" if report.untold else ""
+            self.stderr.write(found.text)
+        more = f" (and {report.unlisted:,} more)" if report.unlisted else ""
         raise CommandError(f"The audit log is not what it was. Findings: {len(report.problems):,}{more}.")
 
     def _proof(self, options: dict[str, Any]) -> None:
@@ -124,9 +124,9 @@ class Command(BaseCommand):
             new = keys.rotate().verifier.text
         except (keys.KeyUnusable, sealing.Inconsistent, OSError) as problem:
             raise CommandError(str(problem)) from None
-        told = {"before": {"key": old}, "after": {"key": new}}
+        change = {"before": {"key": old}, "after": {"key": new}}
         audit.record(
-            "AUDIT_KEY_ROTATED", actor=system("cli"), target=None, result="success", metadata=told, now=now
+            "AUDIT_KEY_ROTATED", actor=system("cli"), target=None, result="success", metadata=change, now=now
         )
         sealing.seal(now)
         self.stdout.write(f"The new public key, to be noted outside of this machine:\n{new}")

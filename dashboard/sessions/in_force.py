@@ -1,0 +1,107 @@
+"""Which rules and grants were in force for a decided call: from the decision's own audit entry, so signed with it.
+
+An entry names the version of the whole list of rules; the list itself is found among the audited saves and what is
+saved now. It counts only where its digest is that version, so nobody can put other rules in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from coordinator.models import AuditLog
+from coordinator.policy import tool_rules
+from coordinator.policy.tool_rules import Rule
+
+MOST_SAVES = 1_000  # audited saves of the rules that are looked through, newest first
+
+RulesByVersion = Mapping[str, Sequence[Rule]]
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a decision's entry says. None means that the entry does not say it: not each kind of decision needs all.
+
+    `rule` and `grant` are the one that decided alone; `grants` all live ones of the agent on the tool and its server;
+    `defaults` the default policy of each server that was meant.
+    """
+
+    rules_version: str | None
+    rule: Mapping[str, Any] | None
+    grant: Mapping[str, Any] | None
+    grants: Sequence[Mapping[str, Any]] | None
+    defaults: Mapping[str, Any] | None
+
+    @property
+    def words(self) -> str:
+        """What was in force, in a few words for a table."""
+        parts = []
+        if self.rule:
+            parts.append(
+                f"rule {self.rule.get('number')}: {self.rule.get('verdict')} {self.rule.get('tool')}"
+            )
+        if self.grant:
+            parts.append(_grant_words(self.grant))
+        if self.rules_version:
+            parts.append(f"rules {self.rules_version[:8]}")
+        if self.grants is not None:
+            parts += [_grant_words(one) for one in self.grants] or ["no grant"]
+        return " · ".join(parts) or "not recorded"
+
+    def as_json(self, known: RulesByVersion) -> dict[str, Any]:
+        """Return it all, with the rules themselves where they are still known."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.rules_version is None:
+            return values
+        found = known.get(self.rules_version)
+        if found is None:
+            return values | {
+                "rules": None,
+                "rules_unknown": "The list of this version is not in the audit log any more.",
+            }
+        return values | {"rules": [asdict(rule) for rule in found]}
+
+
+def _grant_words(grant: Mapping[str, Any]) -> str:
+    place = ".".join(str(grant[name]) for name in ("server_id", "tool_name") if grant.get(name))
+    return f"grant {grant.get('id')}: {grant.get('permission')} {place}"
+
+
+def in_force_of(row: AuditLog) -> InForce:
+    """Return what a decision's entry says was in force. What stands there in another form counts as not recorded."""
+    metadata = row.metadata if isinstance(row.metadata, dict) else {}
+    version, grants = metadata.get("rules_version"), metadata.get("grants_in_force")
+    return InForce(
+        version if isinstance(version, str) else None,
+        _mapping(metadata.get("rule")),
+        _mapping(metadata.get("grant")),
+        [one for one in grants if isinstance(one, dict)] if isinstance(grants, list) else None,
+        _mapping(metadata.get("default_policies")),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    return value if isinstance(value, dict) else None
+
+
+def rules_by_version() -> RulesByVersion:
+    """Return every list of rules that is known, by its digest: the saved one, and those in the audit log."""
+    now = tool_rules.saved()
+    return {tool_rules.version(rules): rules for rules in (*_audited(), now, ())}
+
+
+def _audited() -> Iterator[Sequence[Rule]]:
+    saves = AuditLog.objects.filter(event_type="TOOL_RULES_SAVED").order_by("-pk")[:MOST_SAVES]
+    for metadata in saves.values_list("metadata", flat=True):
+        for name in ("before", "after"):
+            rules = _rules_in(metadata.get(name) if isinstance(metadata, dict) else None)
+            if rules is not None:
+                yield rules
+
+
+def _rules_in(stored: Any) -> Sequence[Rule] | None:
+    names = {field.name for field in fields(Rule)}
+    if not isinstance(stored, list) or not all(isinstance(one, dict) and set(one) == names for one in stored):
+        return None
+    return [Rule(**one) for one in stored]
