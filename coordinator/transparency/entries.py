@@ -61,7 +61,7 @@ def _is_plainly_written(value: Any) -> bool:
     if kind is str or value is None or kind is bool:
         return True
     if kind is int:
-        return -MOST_SAFE <= value <= MOST_SAFE
+        return bool(-MOST_SAFE <= value <= MOST_SAFE)
     if kind is dict:
         return all(
             type(name) is str and name.isascii() and _is_plainly_written(one) for name, one in value.items()
