@@ -15,6 +15,7 @@ import argparse
 import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,8 +61,8 @@ def fill(wanted: int) -> None:
         first = AuditLog.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
         write_many(first + 1, some)
         missing -= some
-        print(f"\r{wanted - missing:,} entries", end="", flush=True)
-    print()
+        if sys.stderr.isatty():
+            print(f"\r{wanted - missing:,} entries", end="", file=sys.stderr, flush=True)
 
 
 def write_many(first: int, number: int) -> None:

@@ -17,7 +17,6 @@ from django.utils import timezone
 from coordinator.actions.transcripts import Import
 from coordinator.dialects.transcript_formats import TranscriptFormat
 from coordinator.dialects.transcripts import TRANSCRIPTS
-from coordinator.engine.locks import wait_for_other_writers
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system
 from coordinator.importing import transcripts
@@ -27,7 +26,6 @@ from coordinator.importing.transcripts import Line, Transcript
 BAR = 24
 SHOWN_EVERY = 0.1  # seconds
 MOST_LISTED = 20
-PATIENCE_MS = 60_000
 
 
 class Command(BaseCommand):
@@ -71,7 +69,6 @@ class Command(BaseCommand):
         if not any(found.values()):
             where = options["path"] or ", ".join(str(place) for one in programs for place in _places(one))
             raise CommandError(f"There are no transcripts below {where}.")
-        wait_for_other_writers(PATIENCE_MS)  # a server that is writing goes first, however busy it is
         for program in programs:
             if found[program.name]:
                 self._import(program, found[program.name], options, with_name=named is None)
