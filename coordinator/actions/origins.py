@@ -24,11 +24,14 @@ class HasOrigin(Protocol):
     origin: str
     origin_for: int | None
     claims: tuple[str, ...]
+    unless: tuple[str, ...]
     everywhere: bool
 
 
 def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
-    """Claim the events' origins; return the `id()` of those whose origin is taken. Their sessions must exist.
+    """Claim the events' origins; return the `id()` of those whose origin is taken, or one of `unless` is.
+
+    Their sessions must exist.
 
     Of two with the same origin the first is new. On PostgreSQL a twin in another transaction is waited for.
     """
@@ -37,7 +40,11 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     at = instants.to_us(now) // 1000
     wanted: dict[str, list[object]] = {}
     firsts: dict[str, int] = {}
+    unless = {(event.session_id, key) for event in events for key in event.unless}
+    taken = known(unless, now) if unless else set()
     for event in events:
+        if not taken.isdisjoint(event.unless):
+            continue
         until = None if event.origin_for is None else at + event.origin_for
         key = event.origin if event.everywhere else _within(event.session_id, event.origin)
         if key not in wanted:

@@ -17,8 +17,9 @@ from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.models import EventContext, MessagePart, Session
+from coordinator.models import EventContext, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
+from coordinator.runs.statuses import ACTIVE
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.events import DedupedEvent, NewEvent
@@ -27,6 +28,8 @@ from coordinator.sessions.reports import KnownSession, MessagePiece, SessionLoca
 # Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
 UNFINISHED_FOR = timedelta(minutes=15)
 UNFINISHED = "Its end was never reported."
+# So long before it is first heard of may a session have begun; what is dated earlier is odd.
+LONGEST_BEFORE = timedelta(days=1)
 
 
 def session_for(
@@ -50,6 +53,40 @@ def active_session_for(executor_id: str, where: SessionLocation, now: datetime) 
     known = session_for(executor_id, where, now)
     silence.reopen(known.session_id, now)
     return known
+
+
+def observed_session_for(
+    executor_id: str, where: SessionLocation, first: datetime, last: datetime, now: datetime
+) -> KnownSession:
+    """Return the session of which telemetry tells what happened from `first` to `last`, as `session_for`.
+
+    One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
+    happened after that. What is told late of the time before does not make it run.
+    """
+    began = min(first, now) if first > now - LONGEST_BEFORE else now
+    known = session_for(executor_id, where, began)
+    silence.reopen(known.session_id, now)
+    if _ended_by_telemetry(known.session_id, before=last):
+        take_up(known.session_id, now)
+    return known
+
+
+def _ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
+    if not Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists():
+        return False
+    ends = EventContext.objects.filter(session_id=session_id, event__event_type="session_stop")
+    found = ends.order_by("-event_id").values_list("source", "instant_us").first()
+    return found is not None and found[0] == "telemetry" and found[1] < instants.to_us(before)
+
+
+def goes_on(session_id: str, at_us: int) -> bool:
+    """Say whether a session that ends with its telemetry at `at_us` goes on all the same.
+
+    Something happened in it later, or a run of it is at work: then its runner tells of its end.
+    """
+    if Run.objects.filter(session=session_id, status__in=ACTIVE).exists():
+        return True
+    return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
 
 
 def session_id_of(executor_id: str) -> str | None:

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
-from coordinator.dialects.hooks import as_object, decoded, in_words, origin, said
+from coordinator.dialects.hooks import as_object, decoded, in_words, opened, origin, said
 from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
 from coordinator.errors import Invalid
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
 from coordinator.importing.transcripts import Transcript
-from coordinator.lib import instants, json_bounds
+from coordinator.lib import instants
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
 # What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
@@ -47,7 +47,6 @@ NOT_DONE = (
     "exec_command failed",
     "failed to parse function arguments",
 )
-MOST_OPENED = 10  # bytes of memory a character of arguments may take
 _FILE = re.compile(r"rollout-.+\.jsonl")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _EXITED = re.compile(
@@ -199,10 +198,8 @@ def _reasoning(_reader: Reader, payload: dict[str, Any], record: Record) -> Even
 def _call(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
     call_id = text_in(payload, "call_id") or text_in(payload, "id")
     name = _name(payload)
-    given = payload.get("input") if "input" in payload else _opened(payload.get("arguments"))
-    if name == "apply_patch" and isinstance(given, str):
-        given = {"command": given}
-    begun = _Begun(*_named(name, as_object(given)))
+    given = payload.get("input") if "input" in payload else opened(payload.get("arguments"))
+    begun = _Begun(*named_as_by_hooks(name, given))
     if call_id is None:
         yield record.event("pre_tool", "call", tool_name=begun.tool, tool_input=begun.given)
         return
@@ -217,8 +214,9 @@ def _name(payload: dict[str, Any]) -> str:
     return f"{space.rstrip('_')}__{name}"
 
 
-def _named(name: str, given: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-    """Return a call as hooks name it."""
+def named_as_by_hooks(name: str, came: Any) -> tuple[str, dict[str, Any] | None]:
+    """Return a call's tool and input as hooks name them."""
+    given = {"command": came} if name == "apply_patch" and isinstance(came, str) else as_object(came)
     if name not in COMMANDS or given is None:
         return name, given
     command = given.get("cmd", given.get("command"))
@@ -227,15 +225,6 @@ def _named(name: str, given: dict[str, Any] | None) -> tuple[str, dict[str, Any]
         through_a_shell = len(command) == 3 and command[1] in {"-lc", "-c"}
         command = command[2] if through_a_shell else shlex.join(command)
     return "Bash", {"command": command, **rest}
-
-
-def _opened(arguments: Any) -> Any:
-    if not isinstance(arguments, str) or not arguments.strip():
-        return arguments or None
-    try:
-        return json_bounds.loads(arguments, most=MOST_OPENED * len(arguments) + 16_384)
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _shell_call(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
@@ -273,6 +262,12 @@ def _output(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
     yield record.result(call_id, begun.tool, begun.given, **values)
 
 
+def without_frame(text: str) -> tuple[str, int | None]:
+    """Return what a command put out, without what Codex tells the model around it, and its exit code, if that says."""
+    match = _EXITED.match(text)
+    return (text[match.end() :], int(match[1])) if match else (text, None)
+
+
 def _ran(came: Any, begun: _Begun) -> tuple[str, int | None]:
     """Return what a call put out, without what Codex writes around it, and its exit code where it has one."""
     if begun.output is not None:
@@ -280,8 +275,9 @@ def _ran(came: Any, begun: _Begun) -> tuple[str, int | None]:
     text = came if isinstance(came, str) else in_words(came)
     if begun.tool != "Bash":
         return text, None
-    if match := _EXITED.match(text):
-        return text[match.end() :], int(match[1])
+    text, code = without_frame(text)
+    if code is not None:
+        return text, code
     try:
         wrapped = json.loads(text) if text.startswith('{"output"') else None
     except (ValueError, RecursionError):

@@ -19,7 +19,7 @@ import msgspec
 from coordinator.errors import Invalid
 from coordinator.lib import json_bounds
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import SUBAGENT_END, TURN_END
+from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
 
 ASKED = "permission_request"
 # The same words within this time are the same hook posted twice; later they may be said anew.
@@ -85,6 +85,7 @@ class Hook:
 
 
 H = TypeVar("H", bound=Hook)
+OPENED_PER_CHARACTER = 10  # bytes of memory
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -163,6 +164,14 @@ def told_results(session: str, call_id: str) -> tuple[str, ...]:
     return (result_origin(session, call_id), *(origin(session, name, call_id) for name in hooks))
 
 
+def heard(session: str, what: str) -> str:
+    """Return the origin that says that hooks tell a session's `prompts` or `calls`.
+
+    Telemetry that has no ids in common with the agent's hooks tells these only where none does.
+    """
+    return origin(session, "hooks tell", what)
+
+
 def words_origin(hook: Hook, text: str) -> str:
     """Return the origin of what the assistant said in a turn, however its blanks were broken."""
     return words_origin_of(hook.session, hook.subagent, hook.turn, text)
@@ -223,6 +232,8 @@ class HookEvents:
             values["origin"] = origin(hook.session, hook.name, hook.call_id)
             ends = event_type == "post_tool"
             values["claims"] = (result_origin(hook.session, hook.call_id),) if ends else ()
+        if not hook.call_id or hook.call_id.startswith(MADE_CALL):
+            values["claims"] = (*values.get("claims", ()), heard(hook.session, "calls"))
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)
@@ -251,6 +262,16 @@ def as_object(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) or value is None else {"value": value}
 
 
+def opened(value: Any) -> Any:
+    """Return a value that may have been sent as JSON in a text; one that would take far more memory stays a text."""
+    if isinstance(value, str) and value[:1] in {"{", "["}:
+        try:
+            return json_bounds.loads(value, most=OPENED_PER_CHARACTER * len(value) + 16_384)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
 def in_words(value: Any) -> str:
     """Return what went wrong as text, whatever it came as."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -271,7 +292,10 @@ def session_ends(build: HookEvents) -> list[DedupedEvent]:
 def prompted(build: HookEvents) -> list[DedupedEvent]:
     """A person typed."""
     text, turn = build.hook.text("prompt"), build.hook.turn
-    claims = (origin(build.hook.session, "prompt", turn),) if turn else ()
+    claims = (
+        *((origin(build.hook.session, "prompt", turn),) if turn else ()),
+        heard(build.hook.session, "prompts"),
+    )
     return [build.message("user", text, "prompt", claims=claims)] if text else []
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -21,15 +21,18 @@ from coordinator.dialects import otlp, otlp_wire
 from coordinator.dialects.otlp import SessionReport
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
+from coordinator.edge.grpc_refusal import NO_GRPC
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, NotFound, SignalboxError, TooLarge, Unsupported
 from coordinator.identity.keys import KeyIdentity
-from coordinator.lib import json_bounds
+from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
+from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
+from coordinator.sessions.reports import TURN_END
 
 SCOPES = ("agent", "runner", "operator")
 LIMIT = LIMITS["telemetry"][KEY]
@@ -71,14 +74,15 @@ class TelemetryDoor:
     ) -> list[SessionReport]:
         """Read the request. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
-            raise Unsupported("Send application/json or application/x-protobuf.")
+            is_grpc = form.startswith(b"application/grpc")
+            raise Unsupported(NO_GRPC if is_grpc else "Send application/json or application/x-protobuf.")
         weigh = json_bounds.weight if form == JSON else partial(otlp_wire.weight, kind)
         body = await held.read(receive, headers, LIMIT, weigh)
         return await held.decoded(partial(_read, kind, form, now=timezone.now()), body)
 
     async def _written(self, reports: list[SessionReport], caller: KeyIdentity, size: int) -> tuple[int, str]:
         """Write what they say; return how many events were refused, and why the first."""
-        events = await self._threads.run(_placed, reports, caller, timezone.now()) if reports else []
+        events = await self._threads.run(placed, reports, caller, timezone.now()) if reports else []
         if not events:
             return 0, ""
         outcomes = await self._writer.submit(events, deadline=time.monotonic() + ANSWER_WITHIN, size=size)
@@ -117,18 +121,44 @@ def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionRep
     return reports
 
 
-def _placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
+def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
     known: dict[str, str] = {}
     events: list[NewEvent] = []
+    times = _times(reports, now)
     for one in reports:
         if one.session not in known:
+            if one.only_known and sessions.session_id_of(one.session) is None:
+                continue
             where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
-            known[one.session] = sessions.active_session_for(one.session, where, now).session_id
+            first, last = times[one.session]
+            found = sessions.observed_session_for(one.session, where, first, last, now)
+            known[one.session] = found.session_id
         for event in one.events:
             event.session_id = known[one.session]
+            if event.event_type in STOP_EVENTS and _goes_on(event, times[one.session][1], now):
+                event.event_type = TURN_END
             events.append(event)
     return events
+
+
+def _times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:
+    """Return when the first and the last of what is told of each session happened; its end is no happening."""
+    found: dict[str, list[datetime]] = {}
+    for one in reports:
+        moments = found.setdefault(one.session, [])
+        moments += [_at(event, now) for event in one.events if event.event_type not in STOP_EVENTS]
+    ends = datetime.min.replace(tzinfo=UTC)
+    return {session: (min(all_, default=now), max(all_, default=ends)) for session, all_ in found.items()}
+
+
+def _at(event: NewEvent, now: datetime) -> datetime:
+    return instants.parse(event.timestamp) or now
+
+
+def _goes_on(end: NewEvent, last: datetime, now: datetime) -> bool:
+    at = _at(end, now)
+    return last > at or sessions.goes_on(end.session_id, instants.to_us(at))
 
 
 def _partial(kind: str, form: bytes, rejected: int, why: str) -> bytes:

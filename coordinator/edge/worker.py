@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import weakref
 from typing import Any
@@ -16,9 +17,13 @@ from typing import Any
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
+from coordinator.edge import grpc_refusal
 from coordinator.lib import supervisor
 from coordinator.lib.addresses import BACKLOG
 
+log = logging.getLogger(__name__)
+
+LINGERS = 1.0  # seconds
 HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
 
 
@@ -31,11 +36,41 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
         worker.connections.add(self)
+        self.http2: bytearray | None = None  # what a client of HTTP/2 said that is still to be refused
+        self.heard = self.refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and end again where no request comes."""
         super().connection_made(transport)
         self.worker.loop.call_later(HEADERS_WITHIN, self._close_if_no_request_came)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came. A client that begins to speak HTTP/2 is told why it is not served (edge.grpc_refusal)."""
+        if self.http2 is not None:
+            self._refuse_http2(data)
+        elif self.req_count <= 1 and not self.heard and data.startswith(grpc_refusal.PREFACE):
+            self.http2 = bytearray()
+            self.transport.write(grpc_refusal.greeting())
+            self._refuse_http2(data[len(grpc_refusal.PREFACE) :])
+        else:
+            self.heard = True
+            super().data_received(data)
+
+    def _refuse_http2(self, data: bytes) -> None:
+        if self.http2 is None or self.refused:
+            return
+        self.http2 += data
+        answer = grpc_refusal.refusal(bytes(self.http2))
+        if answer is not None:
+            self.refused = True
+            level = (
+                logging.DEBUG if self.worker.has_met_grpc else logging.WARNING
+            )  # exporters try again and again
+            log.log(level, "A program sends gRPC. %s", grpc_refusal.NO_GRPC)
+            self.worker.has_met_grpc = True
+            self.transport.write(answer)
+            # What it sends on its way is still taken: closed at once, it would not read the answer.
+            self.worker.loop.call_later(LINGERS, self.transport.close)
 
     def _close_if_no_request_came(self) -> None:
         if self.req_count <= 1:
@@ -67,7 +102,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.connections: weakref.WeakSet[Protocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
-        self.is_ready = False
+        self.is_ready = self.has_met_grpc = False
 
     def _setup_event_loop(self) -> None:
         self.loop = Loop()

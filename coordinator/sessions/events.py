@@ -46,14 +46,15 @@ class DedupedEvent(NewEvent, kw_only=True):
     """An event that its teller may tell twice: one with the same `origin` is written once.
 
     The origin counts within the session, or `everywhere`, and is free again after `origin_for` milliseconds (None:
-    never). `claims` are origins that are taken with it in its session, by which others are then left out. `extra`
-    is what was said beside all that has a column. One that is told `late` counts as received when it happened, so
-    that what is summed up by day stands on its own day.
+    never). `claims` are origins that are taken with it in its session, by which others are then left out; where one of
+    `unless` is taken there, it is left out itself. `extra` is what was said beside all that has a column. One that is
+    told `late` counts as received when it happened, so that what is summed up by day stands on its own day.
     """
 
     origin: str
     origin_for: int | None = None
     claims: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
     everywhere: bool = False
     extra: dict[str, Any] | None = None
     late: bool = False

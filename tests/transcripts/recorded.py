@@ -10,6 +10,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.dialects import otlp
 from coordinator.dialects.registry import DIALECTS
+from coordinator.edge.otlp import placed
+from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
 from coordinator.models import Event, Session
 from coordinator.sessions.events import NewEvent
@@ -90,17 +93,15 @@ def telemetry(agent: str) -> Iterator[tuple[str, Any]]:
         yield told["kind"], told["body"]
 
 
-def told_by_telemetry(agent: str) -> list[NewEvent]:
-    """Record the session as the door of telemetry does; return the events that it made."""
-    made: list[NewEvent] = []
+def told_by_telemetry(agent: str) -> None:
+    """Record the session as the door of telemetry does."""
     for kind, body in telemetry(agent):
-        reports = (otlp.from_logs if kind == "logs" else otlp.from_traces)(body, timezone.now())
-        for report in reports:
-            session_id = reported_sessions.session_for(
-                report.session, report.where, timezone.now()
-            ).session_id
-            for event in report.events:
-                event.session_id = session_id
-            record_events(report.events, timezone.now())
-            made += report.events
-    return made
+        sent(kind, body, timezone.now())
+
+
+def sent(kind: str, body: Any, now: datetime) -> list[NewEvent]:
+    """Record one export as the door of telemetry does; return the events that it made."""
+    reports = (otlp.from_logs if kind == "logs" else otlp.from_traces)(body, now)
+    events = placed(reports, LOCAL_PROGRAM, now)
+    record_events(events, now)
+    return events

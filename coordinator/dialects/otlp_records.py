@@ -1,0 +1,126 @@
+"""One record of telemetry, a log record or a span, and the events that are made of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from coordinator.lib import instants
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.reports import MODEL_REQUEST
+
+SOURCE = "telemetry"
+MOST = 2**53
+HIDDEN = {"<REDACTED>", "[REDACTED]"}  # what agents say in place of texts that they were not told to send
+
+
+def moment_of(nano: int, now: datetime) -> str:
+    """Return an instant of OTLP's; `now` where it has none."""
+    try:
+        return instants.canonical(datetime.fromtimestamp(nano / 1e9, UTC) if nano else now)
+    except (OverflowError, ValueError, OSError):
+        return instants.canonical(now)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A log record or span: its name, attributes, those of its resource, and its beginning and end (ns)."""
+
+    name: str
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+    begins: int
+    ends: int
+    trace: str = ""
+    span: str = ""
+    failed: str | None = None
+    parent: str = ""
+
+    def text(self, *names: str) -> str | None:
+        """Return the first of the attributes that holds a text."""
+        for name in names:
+            value = self.attributes.get(name)
+            if isinstance(value, str) and value.strip():
+                return value
+        return None
+
+    def number(self, *names: str) -> int | None:
+        """Return the first of the attributes that holds a whole number, sent as a number or as a text."""
+        for name in names:
+            value = self.attributes.get(name)
+            try:
+                number = int(float(value)) if not isinstance(value, bool | None) else None
+            except (TypeError, ValueError, OverflowError):
+                continue
+            if number is not None and 0 <= number < MOST:
+                return number
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes events of one record, all under its time and origin unless told otherwise.
+
+    Beside their columns they keep its attributes, but for those of `left_out`.
+    """
+
+    record: Record
+    session: str
+    origin: str
+    now: datetime
+    left_out: frozenset[str] = frozenset()
+
+    def event(self, event_type: str, *, at: int | None = None, **values: Any) -> DedupedEvent:
+        """Return an event."""
+        record = self.record
+        values.setdefault("origin", self.origin)
+        return DedupedEvent(
+            event_type=event_type,
+            session_id="",
+            timestamp=moment_of(record.begins if at is None else at, self.now),
+            prompt_id=record.text("prompt.id"),
+            source=SOURCE,
+            extra={"record": record.name}
+            | {name: one for name, one in record.attributes.items() if name not in self.left_out},
+            **values,
+        )
+
+    def request(self, **values: Any) -> DedupedEvent:
+        """Return a request to a model with the tokens that are given."""
+        return self.event(MODEL_REQUEST, model=self.record.text("model"), **values)
+
+    def usage(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
+        """Return what a model was asked and took."""
+        record = self.record
+        read = record.number("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
+        written = record.number("cache_creation_tokens", "gen_ai.usage.cache_creation.input_tokens")
+        given = record.number("input_tokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+        if cached_inside and given is not None:
+            given = max(0, given - (read or 0) - (written or 0))
+        return self.event(
+            MODEL_REQUEST,
+            model=record.text("model", "gen_ai.response.model", "gen_ai.request.model"),
+            input_tokens=given,
+            output_tokens=record.number(
+                "output_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
+            ),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            **values,
+        )
+
+
+Meaning = Callable[[Record, Maker], DedupedEvent | None]
+
+
+def ended(record: Record, make: Maker, call_id: str | None, **values: Any) -> DedupedEvent:
+    """Return a call's result."""
+    values.setdefault("tool_name", record.text("tool_name", "function_name", "gen_ai.tool.name") or "tool")
+    return make.event(
+        "post_tool",
+        tool_use_id=call_id,
+        duration_ms=record.number("duration_ms"),
+        **values,
+    )

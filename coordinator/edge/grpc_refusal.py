@@ -1,0 +1,75 @@
+"""What a program hears that sends telemetry by gRPC, which is not served: so, and which setting to change.
+
+gRPC needs HTTP/2, which no part of Signalbox speaks. Its clients begin with a preface of HTTP/2 without asking, and
+show people the status of its answer; so that is what they get, in the few frames that take no knowledge of the request.
+"""
+
+from __future__ import annotations
+
+NO_GRPC = (
+    "Signalbox does not serve gRPC. Send telemetry by HTTP: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    " (or http/json), or the same in your agent's own settings."
+)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+MOST = 64 * 1024  # bytes in which the headers of a first request must have come
+HEAD = 9
+SETTINGS, HEADERS, GOAWAY = 4, 1, 7
+END_OF_ALL = 0x5  # END_STREAM and END_HEADERS
+ACK = 1
+UNIMPLEMENTED = b"12"
+STATUS_200, CONTENT_TYPE = b"\x88", b"\x0f\x10"  # as HPACK's static table has them
+
+
+def greeting() -> bytes:
+    """Return what a server of HTTP/2 says first: no settings of its own, and that it has heard the client's."""
+    return _frame(SETTINGS, 0, 0, b"") + _frame(SETTINGS, ACK, 0, b"")
+
+
+def refusal(received: bytes) -> bytes | None:
+    """Return the answer to the first request in what followed the preface; None while its headers have not come.
+
+    Where they do not come at all (MOST), that the connection ends, and why.
+    """
+    at = 0
+    while at + HEAD <= len(received):
+        size, kind = int.from_bytes(received[at : at + 3]), received[at + 3]
+        stream = int.from_bytes(received[at + 5 : at + HEAD]) & 0x7FFF_FFFF
+        if kind == HEADERS and stream:
+            return _frame(HEADERS, END_OF_ALL, stream, _status()) + _goodbye(stream)
+        at += HEAD + size
+    return _goodbye(0) if len(received) > MOST or at > MOST else None
+
+
+def _status() -> bytes:
+    return (
+        STATUS_200
+        + CONTENT_TYPE
+        + _text(b"application/grpc")
+        + b"\x00"
+        + _text(b"grpc-status")
+        + _text(UNIMPLEMENTED)
+        + b"\x00"
+        + _text(b"grpc-message")
+        + _text(NO_GRPC.encode())
+    )
+
+
+def _goodbye(stream: int) -> bytes:
+    return _frame(GOAWAY, 0, 0, stream.to_bytes(4) + bytes(4) + NO_GRPC.encode())
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + body
+
+
+def _text(text: bytes) -> bytes:
+    """Return a text as HPACK has it, without Huffman's code."""
+    short = 127  # what the length's first seven bits can say
+    if len(text) < short:
+        return bytes([len(text)]) + text
+    rest, size = len(text) - short, bytearray([short])
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    size.append(rest)
+    return bytes(size) + text
