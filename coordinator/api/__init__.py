@@ -14,6 +14,7 @@ from coordinator.api import (
     agents,
     capabilities,
     chat,
+    connecting,
     health,
     mcp,
     permission_requests,
@@ -76,3 +77,4 @@ api.add_router("/api", access.router)
 api.add_router("/api", mcp.router)
 api.add_router("/api", presence.router)
 api.add_router("/api", chat.router)
+api.add_router("/api", connecting.router)

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Each subcommand, its module (`run(arguments) -> exit code`), and what it does in a line.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "connect": ("coordinator.client.connecting.connect", "make the agents on this machine report and ask"),
+    "disconnect": ("coordinator.client.connecting.disconnect", "put their settings back as they were"),
+    "headers": ("coordinator.client.connecting.headers", "print the headers of Claude Code's telemetry"),
+}
 USAGE_ERROR = 2  # which agents also take as "block this call"
 
 

@@ -56,14 +56,6 @@ def _telemetry(url: str) -> dict[str, str]:
     }
 
 
-def exports_for(key: str) -> str:
-    """Return the lines for the shell that starts Claude Code."""
-    return (
-        f"export {KEY_VARIABLE}={key}\n"
-        f'export OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer ${KEY_VARIABLE}"'
-    )
-
-
 def _http(address: str, timeout: int) -> dict[str, Any]:
     return {
         "type": "http",

@@ -67,8 +67,9 @@ PAGE_DOORS: dict[str, str] = {
             accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power
             agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
             approvals:notification-test approvals:revoke approvals:seen chat:clear chat:delete-message chat:read
-            claude_code:accept-suggestion claude_code:calls claude_code:key claude_code:save-prices
-            claude_code:save-rules claude_code:suggestions claude_code:test claude_code:trial keys:list keys:revoke
+            claude_code:accept-suggestion claude_code:calls claude_code:save-prices
+            claude_code:save-rules claude_code:suggestions claude_code:trial connections:code connections:key
+            connections:test keys:list keys:revoke
             mcp:accept mcp:add mcp:ask mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
             mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
             runs:new runs:release runs:stop sessions:delete sessions:rename sessions:resume
@@ -90,6 +91,7 @@ API_DOORS: dict[str, str] = {
             /runners/<runner_id> /runs
             /runs/<run_id>/stop /sessions/<session_id> /sessions/<session_id>/bind
             /sessions/<session_id>/metadata /sessions/<session_id>/stop""",
+        "sign-in": "/api/connect/exchange",
         "api upload": "/api/chat/<path:agent_id>/messages",
         "question": "/api/access/check",
     }.items()

@@ -9,7 +9,7 @@ from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, Rea
 from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
-from coordinator.models.keys import ApiKey, RevokedKey, SetupToken
+from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
 from coordinator.models.mcp import Grant, McpServer, McpServerVariable, McpTool
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
@@ -53,6 +53,7 @@ __all__ = [
     "ChatAttachment",
     "ChatBranch",
     "ChatMessage",
+    "ConnectCode",
     "Event",
     "EventContext",
     "EventOrigin",

@@ -1,4 +1,4 @@
-"""API keys, keys that stay refused for ever, and the one-time token that makes the first administrator."""
+"""API keys, keys that stay refused for ever, and what is good once: the set-up link's token, codes to connect with."""
 
 from __future__ import annotations
 
@@ -67,3 +67,26 @@ class SetupToken(models.Model):
 
     def __str__(self) -> str:
         return self.token_hash
+
+
+class ConnectCode(models.Model):
+    """A code that a machine exchanges for a key, kept as a keyed hash; good for one use, and for minutes.
+
+    The key is called `key_name`, has the scope `agent`, is bound to `agent_id` where there is one, and counts as
+    made by the person `made_by` (their id). `used_from` is the address that the code was used from.
+    """
+
+    code_hash = models.TextField(primary_key=True)
+    key_name = models.TextField()
+    agent_id = models.TextField(null=True, blank=True)
+    made_by = models.BigIntegerField()
+    created_at = IsoTextField()
+    expires_at = IsoTextField()
+    used_at = IsoTextField(null=True, blank=True)
+    used_from = models.TextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "connect_codes"
+
+    def __str__(self) -> str:
+        return self.key_name

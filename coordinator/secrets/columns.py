@@ -33,6 +33,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "ChatAttachment": {NAMES: "id filename mime_type storage_type disk_path"},
     "ChatBranch": {NAMES: "parent_id"},
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
+    "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},

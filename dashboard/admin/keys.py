@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 
-from coordinator.models import ApiKey, RevokedKey, SetupToken
+from coordinator.models import ApiKey, ConnectCode, RevokedKey, SetupToken
 from dashboard.admin import columns
 from dashboard.admin.filters import period, present
 from dashboard.admin.options import ViewOnlyAdmin
@@ -59,4 +59,21 @@ def token_cell(row: SetupToken) -> str:
 class SetupTokenAdmin(ViewOnlyAdmin):
     list_display = (token_cell, columns.moment("created_at"), columns.moment("used_at"))
     list_filter = (present("used_at", "used"),)
+    ordering = ("-created_at",)
+
+
+@admin.register(ConnectCode)
+class ConnectCodeAdmin(ViewOnlyAdmin):
+    list_display = (
+        columns.text("key_name"),
+        columns.reference("agent_id", "coordinator_agent"),
+        "made_by",
+        columns.moment("created_at"),
+        columns.moment("expires_at"),
+        columns.moment("used_at"),
+        columns.text("used_from"),
+    )
+    list_filter = (present("used_at", "use"), period("created_at"))
+    never_read = ("code_hash",)
+    search_fields = ("key_name", "agent_id")
     ordering = ("-created_at",)

@@ -18,6 +18,7 @@ urlpatterns = [
     path("approvals/", include("dashboard.urls.approvals")),
     path("audit/", include("dashboard.urls.audit")),
     path("claude-code/", include("dashboard.urls.claude_code")),
+    path("connections/", include("dashboard.urls.connections")),
     path("mcp/", include("dashboard.urls.mcp")),
     path("chat/", include("dashboard.urls.chat")),
     path("keys/", include("dashboard.urls.keys")),

@@ -1,17 +1,23 @@
-"""Claude Code: connecting it, and the rules for its tools."""
+"""Rules for agents' tools, and costs; the addresses are older than the other agents."""
 
 from __future__ import annotations
 
 from django.urls import path
+from django.views.decorators.http import require_GET
+from django.views.generic import RedirectView
 
-from dashboard.views import claude_code, costs, rule_suggestions, rule_trials, tool_rules
+from dashboard.frame.guards import viewer
+from dashboard.views import costs, rule_suggestions, rule_trials, tool_rules
 
 app_name = "claude_code"
 
 urlpatterns = [
-    path("", claude_code.connect, name="connect"),
-    path("key/", claude_code.make_key, name="key"),
-    path("test/", claude_code.test, name="test"),
+    # Where the page Connections was: people have kept the address.
+    path(
+        "",
+        require_GET(viewer(RedirectView.as_view(pattern_name="connections:home"))),
+        name="connect",
+    ),
     path("rules/", tool_rules.rules, name="rules"),
     path("rules/save/", tool_rules.save, name="save-rules"),
     path("rules/trial/", rule_trials.count, name="trial"),

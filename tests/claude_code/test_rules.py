@@ -153,7 +153,7 @@ def test_viewers_look_and_approvers_edit() -> None:
     viewer = signed_in("viewer")
     assert viewer.get("/ui/claude-code/rules/").status_code == 200
     assert viewer.post("/ui/claude-code/rules/save/", form()).status_code == 403
-    assert viewer.post("/ui/claude-code/key/", {"name": "x"}).status_code == 403
+    assert viewer.post("/ui/connections/key/", {"name": "x", "program": "codex"}).status_code == 403
     assert Client().get("/ui/claude-code/").status_code == 302
 
 

@@ -179,20 +179,24 @@ def look_at_history_and_audit(page: Page) -> None:
         expect(page.locator("tbody").get_by_text(words).first).to_be_visible()
 
 
-def test_connecting_takes_a_key_a_paste_and_a_trial(served: Served, person_at: Callable[..., Any]) -> None:
+def test_connecting_by_hand_takes_a_key_a_paste_and_a_trial(
+    served: Served, person_at: Callable[..., Any]
+) -> None:
     page, _ = person_at(served, "admin")
-    page.goto("/ui/claude-code/")
+    page.goto("/ui/claude-code/")  # where the page was before
+    page.get_by_role("link", name="Claude Code", exact=True).first.click()
     page.get_by_label("Name").fill("ann-laptop")
     page.get_by_role("button", name="Create key").click()
-    line = page.locator("#new-key").inner_text().splitlines()[0]
+    line = page.locator("#new-key").inner_text().splitlines()[-1]
     assert line.startswith("export SIGNALBOX_KEY=sbx_")
     shoot(page, "connect")
+    page.goto("/ui/connections/")
     page.get_by_role("button", name="Send a test hook").click()
     expect(page.locator(".findings .chip.good")).to_have_count(6, timeout=15_000)
     shoot(page, "trial")
     claude = Claude(served, key=line.partition("=")[2])
     claude.prompt("Hello.")
-    page.goto("/ui/claude-code/")
+    page.goto("/ui/connections/")
     expect(page.get_by_text("The latest session from Claude Code")).to_be_visible()
 
 

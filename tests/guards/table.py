@@ -26,7 +26,7 @@ _PAGES: dict[tuple[str, str], str] = {
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
-        claude_code:connect claude_code:rules claude_code:costs""",
+        claude_code:connect claude_code:rules claude_code:costs connections:home connections:agent""",
     # Asking is not having: mcp:ask makes a request that an approver decides. The others count and list recorded calls.
     ("viewer", BOTH): "mcp:ask claude_code:calls claude_code:suggestions",
     # How far they themselves have read; and what rules would decide, which changes nothing.
@@ -43,7 +43,8 @@ _PAGES: dict[tuple[str, str], str] = {
         agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
-        agents:assign agents:withdraw claude_code:key claude_code:test claude_code:save-prices mcp:switch
+        agents:assign agents:withdraw claude_code:save-prices connections:code connections:key
+        connections:test mcp:switch
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -58,7 +59,7 @@ _TO_LOOK_AT = """
     auth_group coordinator_apikey coordinator_auditcheckpoint coordinator_auditdelivery coordinator_auditkey
     coordinator_auditleaf coordinator_auditlog coordinator_auditnode coordinator_blueprint coordinator_callback
     coordinator_capability coordinator_change coordinator_chatattachment coordinator_chatbranch
-    coordinator_chatmessage
+    coordinator_chatmessage coordinator_connectcode
     coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
     coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
@@ -80,6 +81,7 @@ API: dict[str, str] = {
     "GET /health": "anyone",
     "GET /api/docs": "anyone",
     "GET /api/openapi.json": "anyone",
+    "POST /api/connect/exchange": "anyone",  # with a code that an administrator made
     "GET /sessions": EVERYBODY,
     "GET /sessions/<session_id>": EVERYBODY,
     "GET /sessions/<session_id>/status": EVERYBODY,

@@ -57,7 +57,7 @@ PAGES = (
     "/ui/audit/",
     "/ui/plugins/",
     "/ui/search/?q=script",
-    "/ui/claude-code/",
+    "/ui/connections/",
     "/ui/keys/",
     "/admin/",
 )

@@ -266,7 +266,7 @@ def everywhere(session: Session) -> Session:
         "/ui/", "/ui/sessions/?q=bold", "/ui/sessions/ses_a/", "/ui/sessions/ses_a/-/print/",
         "/ui/sessions/ses_a/-/header/", "/ui/sessions/ses_parent/", "/ui/sessions/ses_parent/-/children/",
         "/ui/sessions/ses_a/-/delete/", "/ui/sessions/ses_a/-/resume/", "/ui/runs/", "/ui/runners/",
-        "/ui/search/?session=ses_a", "/ui/approvals/", "/ui/approvals/req-1/", "/ui/claude-code/",
+        "/ui/search/?session=ses_a", "/ui/approvals/", "/ui/approvals/req-1/", "/ui/connections/",
     ],
 )  # fmt: skip
 def test_every_page_that_names_a_session_says_its_title(everywhere: Session, path: str) -> None:

@@ -1,0 +1,51 @@
+"""The door at which a machine becomes a reporter: a code from the page Connections for a key. It asks for no key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Field, Router, Schema
+
+from coordinator.actions import connecting
+from coordinator.api.vocabulary import Text, problems
+from coordinator.errors import Forbidden
+
+router = Router(tags=["Connecting"])
+
+
+class CodeIn(Schema):
+    """A connect code, and what the machine calls itself."""
+
+    code: Annotated[Text, Field(min_length=1, max_length=100)]
+    host: Annotated[Text, Field(max_length=connecting.LONGEST_HOST)] = ""
+
+
+class KeyOut(Schema):
+    """The key, shown this once, and what it is called on the page API keys."""
+
+    key: str
+    name: str
+    agent_id: str | None
+
+
+@router.post(
+    "/connect/exchange",
+    auth=None,
+    response={200: KeyOut, **problems(409)},
+    operation_id="exchange_connect_code",
+    summary="Exchange a connect code for a key",
+)
+def exchange(request: HttpRequest, response: HttpResponse, body: CodeIn) -> dict[str, Any]:
+    """An administrator makes the code on the page Connections; it works once, within ten minutes."""
+    if request.headers.get("Origin") or request.headers.get("Sec-Fetch-Site", "none") != "none":
+        raise Forbidden("Programs exchange codes, browsers do not.")
+    row, raw = connecting.exchange(
+        body.code,
+        source=str(request.META.get("REMOTE_ADDR") or "unknown"),
+        host=body.host,
+        now=timezone.now(),
+    )
+    response["Cache-Control"] = "no-store"
+    return {"key": raw, "name": row.name, "agent_id": row.agent_id}

@@ -1,0 +1,330 @@
+"""The agents that can be connected: how each is found, what its settings must hold, and what people then must do. Pure.
+
+Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33 and Claude Code 2.1.197 were run. What stands here of GitHub
+Copilot CLI (docs.github.com, hooks reference), Cursor (cursor.com, hooks) and Goose (its repository, guides/hooks) was
+only read, in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.client.connecting.merging import Wanted
+
+WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
+QUICK = 10  # seconds for one that only tells
+
+Entries = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFile:
+    """A file that is ours alone: its place below the agent's folder, and what it holds."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How hooks call us: the program (its words), and for which server's telemetry."""
+
+    program: tuple[str, ...]
+    url: str
+
+    def hook(self, agent: str, seconds: float) -> str:
+        """Return the shell command of a hook whose agent waits `seconds` for it."""
+        return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """An agent: it keeps its settings in `home` (below the person's; `variable` may move it).
+
+    `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
+    `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
+    `own` which files are ours alone, and `plugin` where the file that the server makes goes. `trial` makes the hooks
+    of a session that begins and ends, by its id and folder. `afterwards` is what a person must do, `switches` are
+    settings that turn hooks off: (file, path, the value that does).
+    """
+
+    name: str
+    title: str
+    programs: tuple[str, ...]
+    home: str
+    afterwards: str
+    signs: tuple[str, ...] = ()
+    variable: str | None = None
+    file: str | None = None
+    wanted: Callable[[Call], Wanted] | None = None
+    own: Callable[[Call], list[OwnFile]] = lambda _call: []
+    switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
+    plugin: str | None = None
+    trial: Callable[[str, str], list[dict[str, Any]]] | None = None
+    was_run: bool = True
+
+    def folder(self, home: str, environment: Mapping[str, str]) -> str:
+        """Return where the agent keeps its settings."""
+        moved = environment.get(self.variable or "", "")
+        return os.path.expanduser(moved) if moved else os.path.join(home, self.home)
+
+    def is_here(self, home: str, environment: Mapping[str, str]) -> bool:
+        """Say whether the agent seems to be used on this machine."""
+        signs = [os.path.join(home, one) for one in self.signs] or [self.folder(home, environment)]
+        if any(os.path.isdir(one) for one in signs):
+            return True
+        places = environment.get("PATH", "").split(os.pathsep)
+        return any(os.access(os.path.join(p, one), os.X_OK) for p in places if p for one in self.programs)
+
+
+# --- entries ----------------------------------------------------------------------------------------------
+
+
+def _grouped(agent: str, call: Call, events: Mapping[str, int], unit: int = 1, **more: Any) -> Entries:
+    """Return entries in Claude Code's form: `{"hooks": [{type, command, timeout}]}`; `unit` is a second's length."""
+    return {
+        event: {
+            "hooks": [
+                {
+                    "type": "command",
+                    "command": call.hook(agent, seconds),
+                    "timeout": seconds * unit,
+                    **(more if seconds > QUICK else {}),
+                }
+            ]
+        }
+        for event, seconds in events.items()
+    }
+
+
+def _claude_code(call: Call) -> Wanted:
+    return Wanted(
+        "claude-code",
+        _grouped("claude-code", call, CLAUDE_CODE_EVENTS),
+        values={
+            ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
+            ("env", "OTEL_LOGS_EXPORTER"): "otlp",
+            ("env", "OTEL_EXPORTER_OTLP_PROTOCOL"): "http/json",
+            ("env", "OTEL_EXPORTER_OTLP_ENDPOINT"): call.url,
+            ("otelHeadersHelper",): shlex.join([*call.program, "headers"]),
+        },
+        given_way="it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs",
+    )
+
+
+def _codex(call: Call) -> Wanted:
+    return Wanted("codex", _grouped("codex", call, CODEX_EVENTS))
+
+
+def _gemini(call: Call) -> Wanted:
+    return Wanted("gemini", _grouped("gemini", call, GEMINI_EVENTS, unit=1000))
+
+
+def _cursor(call: Call) -> Wanted:
+    hooks = {
+        event: {"command": call.hook("cursor", seconds), "timeout": seconds}
+        for event, seconds in CURSOR_EVENTS.items()
+    }
+    return Wanted("cursor", hooks, basics={("version",): 1})
+
+
+def _copilot(call: Call) -> list[OwnFile]:
+    hooks = {
+        event: [{"type": "command", "bash": call.hook("copilot", seconds), "timeoutSec": seconds}]
+        for event, seconds in COPILOT_EVENTS.items()
+    }
+    return [OwnFile("hooks/signalbox.json", _json({"version": 1, "hooks": hooks}))]
+
+
+def _goose(call: Call) -> list[OwnFile]:
+    # Without a decision from our hook Goose then denies the call, also where the hook was killed.
+    entries = _grouped("goose", call, GOOSE_EVENTS, on_failure="block")
+    manifest = {"name": "signalbox", "version": "1.0.0", "description": "Reports to Signalbox and asks it."}
+    return [
+        OwnFile("plugins/signalbox/plugin.json", _json(manifest)),
+        OwnFile(
+            "plugins/signalbox/hooks/hooks.json",
+            _json({"hooks": {event: [entry] for event, entry in entries.items()}}),
+        ),
+    ]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _trial(
+    session: str, event: str, begins: str, ends: str, **more: Any
+) -> Callable[[str, str], list[dict[str, Any]]]:
+    return lambda mark, folder: [
+        {session: mark, event: name, "cwd": folder, **more} for name in (begins, ends)
+    ]
+
+
+# --- events: how many seconds each agent gives the hook ------------------------------------------------------
+
+CLAUDE_CODE_EVENTS = {
+    "SessionStart": QUICK,
+    "UserPromptSubmit": QUICK,
+    "PreToolUse": WAITING,
+    "PermissionRequest": WAITING,
+    "PostToolUse": QUICK,
+    "PostToolUseFailure": QUICK,
+    "PermissionDenied": QUICK,
+    "Notification": QUICK,
+    "MessageDisplay": QUICK,
+    "SubagentStart": QUICK,
+    "SubagentStop": QUICK,
+    "Stop": QUICK,
+    "StopFailure": QUICK,
+    "PreCompact": QUICK,
+    "PostCompact": QUICK,
+    "SessionEnd": QUICK,
+}
+CODEX_EVENTS = {
+    "SessionStart": QUICK,
+    "UserPromptSubmit": QUICK,
+    "PreToolUse": WAITING,
+    "PermissionRequest": WAITING,
+    "PostToolUse": QUICK,
+    "Stop": QUICK,
+    "SessionEnd": 3,  # more it does not give
+}
+GEMINI_EVENTS = {
+    "SessionStart": QUICK,
+    "BeforeAgent": QUICK,
+    "BeforeTool": WAITING,
+    "AfterTool": QUICK,
+    "AfterAgent": QUICK,
+    "Notification": QUICK,
+    "PreCompress": QUICK,
+    "SessionEnd": QUICK,
+}
+COPILOT_EVENTS = {
+    "SessionStart": QUICK,
+    "UserPromptSubmit": QUICK,
+    "PreToolUse": WAITING,
+    "PermissionRequest": WAITING,
+    "PostToolUse": QUICK,
+    "Stop": QUICK,
+    "SessionEnd": QUICK,
+}
+CURSOR_EVENTS = {
+    "sessionStart": QUICK,
+    "beforeSubmitPrompt": QUICK,
+    "beforeShellExecution": WAITING,
+    "beforeMCPExecution": WAITING,
+    "afterShellExecution": QUICK,
+    "afterMCPExecution": QUICK,
+    "afterFileEdit": QUICK,
+    "afterAgentResponse": QUICK,
+    "stop": QUICK,
+    "sessionEnd": QUICK,
+}
+GOOSE_EVENTS = {
+    "SessionStart": QUICK,
+    "UserPromptSubmit": QUICK,
+    "PreToolUse": WAITING,
+    "PostToolUse": QUICK,
+    "PostToolUseFailure": QUICK,
+    "Stop": QUICK,
+    "SessionEnd": QUICK,
+}
+
+# --- the agents -------------------------------------------------------------------------------------------
+
+_RESTART = "Restart {0}: sessions that run now are not reported."
+
+AGENTS: dict[str, Agent] = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            name="claude-code",
+            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            title="Claude Code",
+            programs=("claude",),
+            home=".claude",
+            variable="CLAUDE_CONFIG_DIR",
+            file="settings.json",
+            wanted=_claude_code,
+            afterwards=_RESTART.format("Claude Code"),
+            switches=(("settings.json", ("disableAllHooks",), True),),
+        ),
+        Agent(
+            name="codex",
+            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            title="Codex",
+            programs=("codex",),
+            home=".codex",
+            variable="CODEX_HOME",
+            file="hooks.json",
+            wanted=_codex,
+            afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",
+            switches=(
+                ("config.toml", ("features", "hooks"), False),
+                ("config.toml", ("features", "codex_hooks"), False),
+            ),
+        ),
+        Agent(
+            name="gemini",
+            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            title="Gemini CLI",
+            programs=("gemini",),
+            home=".gemini",
+            file="settings.json",
+            wanted=_gemini,
+            afterwards=_RESTART.format("Gemini CLI"),
+            switches=(
+                ("settings.json", ("hooksConfig", "enabled"), False),
+                ("settings.json", ("tools", "enableHooks"), False),
+            ),
+        ),
+        Agent(
+            name="opencode",
+            title="OpenCode",
+            programs=("opencode",),
+            home=".config/opencode",
+            variable="OPENCODE_CONFIG_DIR",
+            plugin="plugins/signalbox.js",
+            afterwards=_RESTART.format("OpenCode"),
+        ),
+        Agent(
+            name="copilot",
+            trial=_trial("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            title="GitHub Copilot CLI",
+            programs=("copilot",),
+            home=".copilot",
+            variable="COPILOT_HOME",
+            own=_copilot,
+            afterwards=_RESTART.format("Copilot CLI"),
+            was_run=False,
+        ),
+        Agent(
+            name="cursor",
+            trial=_trial("conversation_id", "hook_event_name", "sessionStart", "sessionEnd"),
+            title="Cursor",
+            programs=("cursor", "cursor-agent"),
+            home=".cursor",
+            file="hooks.json",
+            wanted=_cursor,
+            afterwards="Restart Cursor. Its settings list the hooks under Hooks.",
+            was_run=False,
+        ),
+        Agent(
+            name="goose",
+            trial=_trial("session_id", "event", "SessionStart", "SessionEnd"),
+            title="Goose",
+            programs=(),  # another well-known program is called goose, too
+            home=".agents",
+            signs=(".config/goose",),
+            own=_goose,
+            afterwards=_RESTART.format("Goose"),
+            was_run=False,
+        ),
+    )
+}

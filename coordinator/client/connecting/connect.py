@@ -1,0 +1,247 @@
+"""`signalbox connect`: find the agents here, show what would change, ask, merge it in, try it. And `--check`."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from coordinator.client import settings
+from coordinator.client.connecting import plans, record, talk, trial
+from coordinator.client.connecting.agents import AGENTS, Agent, Call
+from coordinator.client.connecting.files import Refused
+from coordinator.client.connecting.plans import Change, Place
+from coordinator.client.settings import NotConnected, Settings
+
+WRONG, USAGE = 1, 2
+DEFAULT_URL = "http://127.0.0.1:8765"
+KEY_MARK = "sbx_"
+
+
+class Stopped(Exception):
+    """The command ends here; the text says why."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Connect agents, or check what was connected; return the exit code."""
+    asked = _parser().parse_args(list(arguments))
+    place = Place(os.path.expanduser("~"), os.environ)
+    try:
+        return _check(asked, place) if asked.check else _connect(asked, place)
+    except (Stopped, Refused, NotConnected, talk.Failed) as problem:
+        sys.stderr.write(f"{problem}\n")
+    except OSError as problem:
+        sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
+    except (KeyboardInterrupt, EOFError):
+        sys.stderr.write("\nStopped. Nothing else was changed.\n")
+    return WRONG
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="signalbox connect",
+        description="Make the agents on this machine report to Signalbox and ask there. Shows each change first.",
+        epilog=f"Agents: {', '.join(AGENTS)}. Without names: those that are found here.",
+    )
+    parser.add_argument("agents", nargs="*", metavar="AGENT", help="which agents to connect")
+    parser.add_argument(
+        "--url", help=f"Signalbox's address (default: the one used before, else {DEFAULT_URL})"
+    )
+    parser.add_argument("--yes", action="store_true", help="change the settings without asking")
+    parser.add_argument(
+        "--check", action="store_true", help="only say what differs; exit code 1 if anything does"
+    )
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="read the code or key from a file (- for standard input), not from you",
+    )
+    return parser
+
+
+# --- connecting -------------------------------------------------------------------------------------------
+
+
+def _connect(asked: argparse.Namespace, place: Place) -> int:
+    known = settings.read()
+    url = talk.address(
+        asked.url or os.environ.get(settings.URL_VARIABLE) or (known.url if known else DEFAULT_URL)
+    )
+    agents, call = _chosen(asked.agents, place), Call(program(), url)
+    key = _key(url, known, asked.key_file)
+    kept = record.load()
+    changes = [one for agent in agents for one in _changes(agent, call, place, kept, known)]
+    _show(changes, place)
+    if any(change.is_one for change in changes) and not asked.yes:
+        _ask()
+    connected = dict(known.agents) if known else {}
+    for agent in agents:
+        connected[agent.name] = {**connected.get(agent.name, {}), "program": list(call.program)}
+    settings.save(Settings(url, key, connected))
+    plans.carry_out(changes, kept, connects=True)
+    for agent in agents:
+        _tell(agent, call, place)
+    works = [_try(agent, call, url, key) for agent in agents]
+    return 0 if all(works) else WRONG
+
+
+def former(known: Settings | None, agent: str) -> Call | None:
+    """Return how the agent's hooks call us since it was connected, or None where it was not."""
+    remembered = known.agents.get(agent) if known else None
+    words = remembered.get("program") if remembered else None
+    if known is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return None
+    return Call(tuple(words), known.url)
+
+
+def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
+    for name in names:
+        if name not in AGENTS:
+            raise Stopped(f"There is no agent {name!r}. Known are: {', '.join(AGENTS)}.")
+    if names:
+        return [AGENTS[name] for name in dict.fromkeys(names)]
+    found = [agent for agent in AGENTS.values() if agent.is_here(place.home, place.environment)]
+    if not found:
+        raise Stopped(f"None of the known agents was found here. Name those to connect: {', '.join(AGENTS)}.")
+    sys.stdout.write(f"Found here: {', '.join(agent.title for agent in found)}.\n")
+    return found
+
+
+def program() -> tuple[str, ...]:
+    """Return the words that start this program from anywhere: agents have a PATH of their own."""
+    started = sys.argv[0]
+    if os.path.basename(started) in {"signalbox", "signalbox.exe"}:
+        found = started if os.path.dirname(started) else shutil.which(started)
+        if found and os.access(found, os.X_OK):
+            return (os.path.abspath(found),)
+    beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
+    if os.access(beside, os.X_OK):
+        return (beside,)
+    raise Stopped(
+        "The program signalbox is not installed. Install it (pip install), then run `signalbox connect`."
+    )
+
+
+def _changes(
+    agent: Agent, call: Call, place: Place, kept: Mapping[str, record.Kept], known: Settings | None
+) -> list[Change]:
+    plugin = None
+    if agent.plugin:
+        plugin = talk.request(call.url, f"/hooks/{agent.name}/plugin.js").decode("utf-8", "replace")
+    return plans.to_connect(agent, call, place, kept, plugin=plugin, former=former(known, agent.name))
+
+
+def _show(changes: Sequence[Change], place: Place) -> None:
+    for change in changes:
+        if change.is_one:
+            sys.stdout.write(f"\n{visible(change.diff(place))}\n")
+        else:
+            sys.stdout.write(f"{place.shown(change.found.path)} needs no change.\n")
+
+
+def visible(text: str) -> str:
+    """Return text in which nothing can move the terminal's cursor or colour it."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise Stopped("Nothing was changed: pass --yes to change these files without being asked.")
+    sys.stdout.write("\nChange these files? [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise Stopped("Nothing was changed.")
+
+
+def _key(url: str, known: Settings | None, key_file: str | None) -> str:
+    """Return a key that opens the server: the one that is there, none where none is asked for, or a new one."""
+    if key_file is None:
+        for key in (
+            os.environ.get(settings.KEY_VARIABLE, ""),
+            known.key if known and known.url == url else "",
+        ):
+            if _opens(url, key.strip()):
+                return key.strip()
+    if talk.travels_open(url):
+        sys.stderr.write(f"{url} is not encrypted: whoever can listen on the way can use the key.\n")
+    given = _given(url, key_file)
+    key = given if given.startswith(KEY_MARK) else talk.exchange(url, given)
+    talk.opens(url, key)
+    if not given.startswith(
+        KEY_MARK
+    ):  # a code works once: what it brought must not be lost if somebody says no
+        settings.save(Settings(url, key, known.agents if known else {}))
+    return key
+
+
+def _opens(url: str, key: str) -> bool:
+    try:
+        talk.opens(url, key)
+    except talk.Failed as problem:
+        if problem.status not in {401, 403}:
+            raise
+        return False
+    return True
+
+
+def _given(url: str, key_file: str | None) -> str:
+    if key_file == "-" or (key_file is None and not sys.stdin.isatty()):
+        given = sys.stdin.readline()
+    elif key_file:
+        with open(key_file, encoding="utf-8") as file:
+            given = file.readline()
+    else:
+        sys.stdout.write(f"Open {url}/ui/connections/ as an administrator and make a connect code.\n")
+        sys.stdout.flush()
+        given = getpass.getpass("Paste the code (or an API key of scope agent) here; it is not shown: ")
+    if not given.strip():
+        raise Stopped(
+            f"A connect code is needed. Make one at {url}/ui/connections/ and pass it on standard input."
+        )
+    return given.strip()
+
+
+def _tell(agent: Agent, call: Call, place: Place) -> None:
+    sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
+    for note in plans.notes_of(agent, call, place):
+        sys.stdout.write(f"  Note: {note}\n")
+
+
+def _try(agent: Agent, call: Call, url: str, key: str) -> bool:
+    sys.stdout.write(f"\nTest of {agent.title}:\n")
+    works = True
+    for step in trial.run(agent, call, url, key):
+        works = works and step.works
+        mark = "works" if step.works else "FAILS"
+        sys.stdout.write(f"  {mark}  {step.ms:6.0f} ms  {step.what}: {visible(step.words)}\n")
+    return works
+
+
+# --- checking ---------------------------------------------------------------------------------------------
+
+
+def _check(asked: argparse.Namespace, place: Place) -> int:
+    """Say what differs from what connecting would write; the server is asked only for the plugin file."""
+    known = settings.read()
+    if known is None or not known.agents:
+        raise Stopped("Nothing is connected here. Run `signalbox connect`.")
+    kept, call, differs = record.load(), Call(program(), known.url), False
+    names = asked.agents or [name for name in known.agents if name in AGENTS]
+    for agent in _chosen(names, place):
+        changes = _changes(agent, call, place, kept, known)
+        notes = plans.notes_of(agent, call, place)
+        wrong = agent.name not in known.agents or any(change.is_one for change in changes)
+        off = any("switches all hooks off" in note for note in notes)
+        differs = differs or wrong or off
+        sys.stdout.write(f"{agent.title}: {'differs' if wrong or off else 'as it should be'}.\n")
+        for change in changes:
+            if change.is_one:
+                sys.stdout.write(f"{visible(change.diff(place))}\n")
+        for note in notes:
+            sys.stdout.write(f"  Note: {note}\n")
+    if differs:
+        sys.stdout.write("Run `signalbox connect` to put this right.\n")
+    return WRONG if differs else 0

@@ -1,0 +1,121 @@
+"""Files of agents' settings: read with what must be kept of them, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+
+LARGEST = 4 << 20
+WRITABLE = 0o222
+
+
+class Refused(Exception):
+    """A file is left as it is; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file as it was found: `content` is None where there is none. `target` is its path with links followed."""
+
+    path: str
+    target: str
+    content: bytes | None
+    mode: int = 0o600
+
+    @property
+    def text(self) -> str:
+        """The content as text, a byte order mark kept. Raises Refused where it is not UTF-8."""
+        try:
+            return (self.content or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refused(f"{self.path} is not UTF-8. Nothing was changed.") from None
+
+
+def read(path: str) -> Found:
+    """Return the file. Raises Refused where it is something else than a readable file of a settings file's size."""
+    target = os.path.realpath(path)
+    try:
+        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return Found(path, target, None)
+    except OSError as problem:
+        raise Refused(f"{path} cannot be read: {problem.strerror}.") from None
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(descriptor)
+        raise Refused(f"{path} is not a file.")
+    with open(descriptor, "rb") as file:
+        if about.st_size > LARGEST:
+            raise Refused(f"{path} is larger than {LARGEST >> 20} MB.")
+        return Found(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
+
+
+def require_writable(found: Found) -> None:
+    """Raise Refused where the file or its folder may not be written, or is not ours to replace."""
+    if found.content is None:
+        folder = _nearest(os.path.dirname(found.target))
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+            raise Refused(f"{found.path} cannot be made: {folder} may not be written.")
+        return
+    about = os.stat(found.target)
+    if not found.mode & WRITABLE or not os.access(found.target, os.W_OK):
+        raise Refused(f"{found.path} is read-only. Make it writable, then try again.")
+    if about.st_uid != os.geteuid():
+        raise Refused(f"{found.path} belongs to another user. Run this as that user.")
+    if about.st_nlink > 1:
+        raise Refused(f"{found.path} has several hard links, which a safe replacement would part.")
+    if not os.access(os.path.dirname(found.target), os.W_OK | os.X_OK):
+        raise Refused(f"{found.path} cannot be replaced: its folder may not be written.")
+
+
+def write(found: Found, content: bytes | None) -> list[str]:
+    """Write the file, or delete it (None), if it still is as it was found. Return the folders that were made.
+
+    Raises Refused where it has changed meanwhile, and OSError.
+    """
+    if read(found.path).content != found.content:
+        raise Refused(f"{found.path} has changed meanwhile. Try again.")
+    if content is None:
+        with suppress(FileNotFoundError):
+            os.unlink(found.target)
+        return []
+    folder = os.path.dirname(found.target)
+    made = _missing(folder)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    aside = os.path.join(folder, f".{os.path.basename(found.target)}.signalbox-{os.getpid()}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, found.mode)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(aside, found.target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+    return made
+
+
+def remove_folders(folders: list[str]) -> None:
+    """Remove those of these folders that are empty, the innermost first."""
+    for folder in sorted(folders, key=len, reverse=True):
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def _missing(folder: str) -> list[str]:
+    found = []
+    while not os.path.lexists(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
+def _nearest(folder: str) -> str:
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    return folder

@@ -1,0 +1,24 @@
+"""`signalbox headers`: the headers of Claude Code's telemetry, as JSON; its settings name this as `otelHeadersHelper`.
+
+So the key stands in one file alone, and not in Claude Code's settings, which people share.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from coordinator.client import settings
+from coordinator.client.settings import NotConnected
+
+
+def run(_arguments: Sequence[str]) -> int:
+    """Print the headers; return the exit code."""
+    try:
+        key = settings.load().key
+    except NotConnected as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    sys.stdout.write(json.dumps({"Authorization": f"Bearer {key}"} if key else {}))
+    return 0

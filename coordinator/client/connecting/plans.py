@@ -1,0 +1,207 @@
+"""What connecting and disconnecting would change on this machine: found out first, shown, then done as one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coordinator.client.connecting import files, jsonc, merging, record
+from coordinator.client.connecting.agents import Agent, Call
+from coordinator.client.connecting.files import Found, Refused
+from coordinator.client.connecting.jsonc import Unreadable
+from coordinator.client.connecting.merging import Wanted
+from coordinator.client.connecting.record import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where people and agents keep things: the home folder and the environment."""
+
+    home: str
+    environment: Mapping[str, str]
+
+    def shown(self, path: str) -> str:
+        """Return the path as people write it."""
+        inside = path.startswith(self.home + os.sep)
+        return "~" + path[len(self.home) :] if inside else path
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that would change: to `after` (None: deleted). `base` is it without us, what a disconnect brings back."""
+
+    agent: str
+    found: Found
+    after: bytes | None
+    base: bytes | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Say whether anything would change."""
+        return self.after != self.found.content
+
+    def diff(self, place: Place) -> str:
+        """Return the change as a unified diff; how lines end is shown where it is not a plain new line."""
+        name = place.shown(self.found.path)
+        before = "/dev/null" if self.found.content is None else name
+        after = "/dev/null" if self.after is None else name
+        lines = difflib.unified_diff(_lines(self.found.content), _lines(self.after), before, after)
+        return "\n".join(line.rstrip("\n") for line in lines)
+
+
+def _lines(content: bytes | None) -> list[str]:
+    text = (content or b"").decode("utf-8", "replace").replace("\ufeff", "<BOM>")
+    return [one.replace("\r", "␍") for one in text.split("\n")[: -1 if text.endswith("\n") else None]]
+
+
+def to_connect(
+    agent: Agent,
+    call: Call,
+    place: Place,
+    kept: Mapping[str, Kept],
+    *,
+    plugin: str | None = None,
+    former: Call | None = None,
+) -> list[Change]:
+    """Return what would change for the agent's hooks to call us; `former` is how they call us now.
+
+    Raises Refused; nothing is changed.
+    """
+    folder, changes = agent.folder(place.home, place.environment), []
+    if agent.file and agent.wanted:
+        changes.append(
+            _merged(os.path.join(folder, agent.file), agent.wanted(call), agent.wanted(former or call), kept)
+        )
+    for own in agent.own(call):
+        changes.append(_whole(agent, os.path.join(folder, own.path), own.content, kept))
+    if agent.plugin and plugin is not None:
+        changes.append(_whole(agent, os.path.join(folder, agent.plugin), plugin, kept))
+    for change in changes:
+        if change.is_one:
+            files.require_writable(change.found)
+    return changes
+
+
+def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Kept]) -> Change:
+    found, before = files.read(path), kept.get(path)
+    try:
+        after = merging.put_in(found.text, wanted, former).encode()
+        if before is not None and before.is_untouched(found.content):
+            base = before.original
+        elif before is not None and found.content is not None:
+            base = merging.take_out(found.text, former, _text(before.original)).encode()
+        else:
+            base = found.content
+    except Unreadable as problem:
+        raise Refused(
+            f"{path} cannot be merged into: {problem}. Mend it, then try again. Nothing was changed."
+        ) from None
+    return Change(wanted.agent, found, after, base)
+
+
+def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, Kept]) -> Change:
+    found, before = files.read(path), kept.get(path)
+    if found.content is not None and before is None and found.content != content.encode():
+        raise Refused(f"{path} is there already, and not from here. Move it away, then try again.")
+    return Change(agent.name, found, content.encode(), before.original if before else None)
+
+
+def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
+    """Return what stands in the way of the agent's hooks or telemetry, in words."""
+    folder, notes = agent.folder(place.home, place.environment), []
+    for name, path, value in agent.switches:
+        settings = _settings_in(os.path.join(folder, name))
+        for step in path:
+            settings = settings.get(step) if isinstance(settings, dict) else None
+        if settings is not None and settings == value:
+            shown = place.shown(os.path.join(folder, name))
+            notes.append(f"{'.'.join(path)} in {shown} switches all hooks off. Nothing is reported or held.")
+    if agent.file and agent.wanted:
+        wanted = agent.wanted(call)
+        with suppress(Refused, Unreadable):
+            text = files.read(os.path.join(folder, agent.file)).text
+            if text.strip() and merging.gives_way(text, wanted):
+                notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
+    return notes
+
+
+def _settings_in(path: str) -> Any:
+    with suppress(Refused, Unreadable, tomllib.TOMLDecodeError):
+        text = files.read(path).text
+        if text.strip():
+            return tomllib.loads(text) if path.endswith(".toml") else jsonc.loads(text)
+    return None
+
+
+def to_disconnect(path: str, kept: Kept, wanted: Wanted | None) -> tuple[Change, bool]:
+    """Return what would change for a file to be without us, and whether it then is exactly what it was before.
+
+    `wanted` are the settings we merged into; None for a file of our own. Raises Refused.
+    """
+    found = files.read(path)
+    if found.content is None or kept.is_untouched(found.content) or found.content == kept.original:
+        after, exact = (kept.original, True) if found.content is not None else (None, kept.original is None)
+    elif wanted is None:
+        after, exact = None, False
+    else:
+        try:
+            text = merging.take_out(found.text, wanted, _text(kept.original))
+        except Unreadable as problem:
+            raise Refused(f"{path} cannot be read: {problem}. Take our hooks out by hand.") from None
+        empty = kept.original is None and _is_empty(text)
+        after, exact = (None if empty else text.encode()), False
+    change = Change(kept.agent, found, after)
+    if change.is_one:
+        files.require_writable(found)
+    return change, exact
+
+
+def _is_empty(text: str) -> bool:
+    return text.strip("\ufeff \t\r\n") in {"", "{}"}
+
+
+def _text(content: bytes | None) -> str:
+    return (content or b"").decode("utf-8", "replace")
+
+
+def carry_out(changes: Iterable[Change], kept: dict[str, Kept], *, connects: bool) -> None:
+    """Write all changes or none, and the record with them. Raises Refused and OSError."""
+    done: list[tuple[Change, list[str]]] = []
+    before = dict(kept)
+    try:
+        for change in changes:
+            # The record comes first: a file that is changed and not in it could never be put back.
+            if connects and change.after is not None:
+                known = kept.get(change.found.path)
+                folders = known.folders if known else []
+                kept[change.found.path] = Kept(
+                    change.agent, change.base, record.digest(change.after), folders
+                )
+                record.save(kept)
+            made = files.write(change.found, change.after) if change.is_one else []
+            done.append((change, made))
+            if connects and made:
+                kept[change.found.path] = replace(kept[change.found.path], folders=made)
+                record.save(kept)
+    except (OSError, Refused):
+        _undo(done)
+        record.save(before)
+        raise
+    if not connects:
+        gone = [(change, kept.pop(change.found.path)) for change, _ in done]
+        record.save(kept)
+        files.remove_folders([one for change, was in gone if change.after is None for one in was.folders])
+
+
+def _undo(done: list[tuple[Change, list[str]]]) -> None:
+    for change, made in reversed(done):
+        if change.is_one:
+            with suppress(OSError, Refused):
+                now = files.read(change.found.path)
+                files.write(Found(now.path, now.target, now.content, change.found.mode), change.found.content)
+                files.remove_folders(made)

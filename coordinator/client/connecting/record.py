@@ -1,0 +1,76 @@
+"""What stood in agents' settings before: the very bytes, kept where only the owner can read, until they are put back.
+
+One file in the state folder (`connected.json`): settings may hold secrets, so it is as private as the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.client import settings
+from coordinator.client.connecting.files import Refused
+
+
+@dataclass(slots=True)
+class Kept:
+    """A file that was changed: whose, what it was (None: not there), the digest of what we wrote, folders we made."""
+
+    agent: str
+    original: bytes | None
+    written: str
+    folders: list[str] = field(default_factory=list)
+
+    def is_untouched(self, content: bytes | None) -> bool:
+        """Say whether the file is exactly what we wrote."""
+        return content is not None and digest(content) == self.written
+
+
+def digest(content: bytes) -> str:
+    """Return the digest by which content is known again."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def path() -> str:
+    """Return where the record lies."""
+    return os.path.join(settings.state_folder(), "connected.json")
+
+
+def load() -> dict[str, Kept]:
+    """Return what was changed, by path. Raises Refused where the record cannot be read: it must not be lost."""
+    try:
+        with open(path(), "rb") as file:
+            value = json.load(file)
+        return {name: _kept(one) for name, one in value.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise Refused(f"{path()} says what agents' settings were, and cannot be read: {problem}.") from None
+
+
+def save(files: dict[str, Kept]) -> None:
+    """Write the record; without files there is none. Raises OSError."""
+    if not files:
+        if os.path.exists(path()):
+            os.unlink(path())
+        return
+    value = {
+        name: {
+            "agent": kept.agent,
+            "original": None if kept.original is None else base64.b64encode(kept.original).decode(),
+            "written": kept.written,
+            "folders": kept.folders,
+        }
+        for name, kept in files.items()
+    }
+    settings.write_private(path(), json.dumps(value, indent=1).encode())
+
+
+def _kept(value: dict[str, Any]) -> Kept:
+    original = value["original"]
+    content = None if original is None else base64.b64decode(original, validate=True)
+    return Kept(str(value["agent"]), content, str(value["written"]), list(value["folders"]))

@@ -1,0 +1,123 @@
+"""Talking with the server while a machine is connected: few requests, no redirects, every failure in words."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import socket
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import suppress
+from typing import Any
+
+PATIENCE = 10.0  # seconds
+LARGEST = 1 << 20
+
+
+class Failed(Exception):
+    """The server cannot be reached, or refused; the text says why. `status` is its answer's, 0 where none came."""
+
+    def __init__(self, words: str, status: int = 0) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the key to wherever it leads."""
+
+    def redirect_request(self, *_args: Any, **_fields: Any) -> None:
+        return None
+
+
+def request(url: str, path: str, key: str = "", body: Any = None) -> bytes:
+    """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises Failed."""
+    headers = {"Accept": "application/json", "User-Agent": "signalbox-connect"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    data = None
+    if body is not None:
+        data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+    asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
+    try:
+        with _opener(url).open(asked, timeout=PATIENCE) as answer:
+            content: bytes = answer.read(LARGEST)
+            return content
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            raise Failed(_words(refusal), refusal.code) from None
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as problem:
+        why = getattr(problem, "reason", None) or problem
+        raise Failed(f"{url} does not answer: {why}. Is Signalbox running there?") from None
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    proxies: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    return urllib.request.build_opener(_NoRedirects, *proxies)
+
+
+def _words(refusal: urllib.error.HTTPError) -> str:
+    words = refusal.read(10_000).decode("utf-8", "replace")
+    with suppress(ValueError, AttributeError):
+        body = json.loads(words)
+        words = body.get("detail") or body.get("message") or words
+    printable = "".join(sign if sign.isprintable() else " " for sign in str(words))
+    return f"HTTP {refusal.code}: {printable[:500]}"
+
+
+def address(text: str) -> str:
+    """Return a server's address as it is kept. Raises Failed where it is none."""
+    text = text.strip().rstrip("/")
+    parts = urllib.parse.urlsplit(text)
+    with suppress(ValueError):
+        if parts.scheme in {"http", "https"} and parts.hostname and not parts.username and parts.port != 0:
+            return f"{parts.scheme}://{parts.netloc}{parts.path}" if not parts.query else _refuse(text)
+    return _refuse(text)
+
+
+def _refuse(text: str) -> str:
+    raise Failed(
+        f"{text!r} is not an address. It looks like http://127.0.0.1:8765 or https://signalbox.example."
+    )
+
+
+def is_local(url: str) -> bool:
+    """Say whether the address is this machine's own."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def travels_open(url: str) -> bool:
+    """Say whether a key sent there could be read on the way."""
+    return url.startswith("http://") and not is_local(url)
+
+
+def exchange(url: str, code: str) -> str:
+    """Return the key that the code stands for. Raises Failed."""
+    answer = request(url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()})
+    with suppress(ValueError, KeyError, TypeError):
+        key = json.loads(answer)["key"]
+        if isinstance(key, str) and key:
+            return key
+    raise Failed(f"{url} answered something else than a key. Is it Signalbox?")
+
+
+def opens(url: str, key: str) -> None:
+    """Check that the key may report there. Raises Failed."""
+    answer = request(url, "/sessions?limit=1", key)
+    with suppress(ValueError, KeyError, TypeError):
+        if isinstance(json.loads(answer)["sessions"], list):
+            return
+    raise Failed(f"{url} is not Signalbox: it answered something else.")
+
+
+def session_of(url: str, key: str, executor_session_id: str) -> str | None:
+    """Return the id of the newest session that an agent calls by this id. Raises Failed."""
+    answer = json.loads(request(url, "/sessions?limit=100", key))
+    for one in answer.get("sessions", []):
+        if one.get("executor_session_id") == executor_session_id:
+            return str(one.get("session_id"))
+    return None

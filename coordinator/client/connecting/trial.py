@@ -1,0 +1,83 @@
+"""A test through every hop: the very command that stands in an agent's settings, run as the agent would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.client.connecting import talk
+from coordinator.client.connecting.agents import QUICK, Agent, Call
+
+PATIENCE = 10.0  # seconds for a session to appear
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A hop that was tried: what, whether it works, and what came of it."""
+
+    what: str
+    works: bool
+    words: str
+    ms: float
+
+
+def run(agent: Agent, call: Call, url: str, key: str) -> Iterator[Step]:
+    """Try each hop from the agent's hook to a session on the server; stop at the first that fails.
+
+    The session stays and is ended: it is where people see that this machine reports.
+    """
+    mark = f"signalbox-test-{uuid.uuid4()}"
+    step = _try("Reach the server with the key", lambda: _opened(url, key))
+    yield step
+    if step.works and agent.trial is not None:
+        payloads = agent.trial(mark, os.getcwd())
+        step = _try("Run the hook's command", lambda: _hooks(agent, call, payloads))
+        yield step
+        if step.works:
+            yield _try("Find it as a session", lambda: _found(url, key, mark))
+
+
+def _try(what: str, work: Any) -> Step:
+    began = time.perf_counter()
+    try:
+        words, works = work(), True
+    except (talk.Failed, OSError, subprocess.SubprocessError, ValueError) as problem:
+        words, works = str(problem), False
+    return Step(what, works, words, (time.perf_counter() - began) * 1000)
+
+
+def _opened(url: str, key: str) -> str:
+    talk.opens(url, key)
+    return url
+
+
+def _hooks(agent: Agent, call: Call, payloads: list[dict[str, Any]]) -> str:
+    for payload in payloads:
+        ran = subprocess.run(  # noqa: S602 - agents run hooks in a shell, too
+            call.hook(agent.name, QUICK),
+            shell=True,
+            input=json.dumps(payload).encode(),
+            capture_output=True,
+            timeout=2 * QUICK,
+            check=False,
+        )
+        if ran.returncode:
+            said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise ValueError(f"It ended with {ran.returncode}: {said}")
+    return call.hook(agent.name, QUICK)
+
+
+def _found(url: str, key: str, mark: str) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = talk.session_of(url, key, mark)
+        if found is not None:
+            return f"{found}. It stays in the list of sessions, ended."
+        time.sleep(0.1)
+    raise talk.Failed("The hook was accepted, but its session did not appear.")

@@ -1,0 +1,1 @@
+"""The page Connections: addresses, what to paste, which agents were heard, and how deep each one is connected."""

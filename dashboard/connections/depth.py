@@ -1,0 +1,99 @@
+"""How deep each agent is connected: what works, and the test that shows it. The README's table is made of this, too.
+
+`python -m dashboard.connections.depth` prints the table for the README; tests/docs hold both to this and every test's
+name to a test that exists.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from coordinator.client.connecting.agents import AGENTS
+from coordinator.sessions import agent_programs
+
+COLUMNS: dict[str, str] = {
+    "reports": "Its sessions and calls appear while it works.",
+    "messages": "What is said appears, too.",
+    "tokens": "Its tokens are counted.",
+    "holds": "A call waits until a person decides.",
+    "edits the call": "A person may change the call; it runs as changed.",
+    "fails closed": "A call that a rule asks about does not run where Signalbox fails.",
+    "waits for days": "A call that waits longer than a hook may take can be approved afterwards.",
+    "imports": "Sessions from before are read from its own files.",
+}
+NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What an agent does of a column: `word`, and the test that shows it (`path::name`), none for no."""
+
+    word: str
+    test: str | None = None
+
+    @property
+    def test_name(self) -> str:
+        """The test's name, for people."""
+        return (self.test or "").rpartition("::")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An agent, how it is called, whether it was run, and its cells in the order of COLUMNS."""
+
+    name: str
+    title: str
+    was_run: bool
+    cells: list[tuple[str, Cell]]
+
+
+_CLAUDE, _CODEX = "tests/claude_code", "tests/dialects/test_codex.py"
+# By agent and column the test; a column that is missing is a no.
+TESTS: dict[str, dict[str, str]] = {
+    "claude-code": {
+        "reports": f"{_CLAUDE}/test_recording.py::test_a_call_and_its_result_are_paired_whichever_comes_first",
+        "messages": f"{_CLAUDE}/test_recording.py::test_a_message_in_pieces_becomes_one",
+        "tokens": f"{_CLAUDE}/test_telemetry.py::test_logs_join_the_session_of_the_hooks_and_are_counted_once",
+        "holds": "tests/agents/test_real_claude_code.py::test_a_person_decides_whether_it_runs",
+        "edits the call": f"{_CLAUDE}/test_deciding.py::test_an_edited_input_is_what_runs",
+        "imports": f"{_CLAUDE}/test_transcripts.py::test_a_session_reads_as_it_went",
+    },
+    "codex": {
+        "reports": f"{_CODEX}::test_its_hooks_make_one_session_in_any_order_and_posted_twice",
+        "messages": f"{_CODEX}::test_a_session_says_who_and_where_it_is_and_its_turns_hang_together",
+        "holds": f"{_CODEX}::test_what_it_asks_its_person_is_approved_here",
+        "edits the call": f"{_CODEX}::test_a_call_that_a_rule_wants_asked_runs_as_it_was_edited",
+    },
+}
+
+
+def rows() -> list[Row]:
+    """Return a row for each agent that can be connected."""
+    return [found for name in agent_programs.AGENTS if (found := row(name)) is not None]
+
+
+def row(name: str) -> Row | None:
+    """Return an agent's row, or None for one that cannot be connected."""
+    agent = AGENTS.get(name)
+    if agent is None or name not in agent_programs.AGENTS:
+        return None
+    tests = TESTS.get(name, {})
+    cells = [(column, Cell("yes", tests[column]) if column in tests else Cell(NO)) for column in COLUMNS]
+    return Row(name, agent.title, agent.was_run, cells)
+
+
+def markdown() -> str:
+    """Return the table as it stands in the README."""
+    lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
+    for one in rows():
+        title = one.title if one.was_run else f"{one.title} *"
+        cells = (
+            f'[yes]({c.test.partition("::")[0]} "{c.test_name}")' if c.test else c.word for _, c in one.cells
+        )
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown() + "\n")

@@ -1,0 +1,33 @@
+"""Which agents have reported, and their latest session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from coordinator.models import Session
+from coordinator.sessions import titles
+from coordinator.sessions.agent_programs import AGENTS
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The latest session of an agent program."""
+
+    program: str
+    session_id: str
+    title: str
+    hostname: str | None
+    at: datetime
+
+
+def last_heard() -> list[Heard]:
+    """Return the latest session of each agent program that has one."""
+    found = []
+    for name, title in AGENTS.items():
+        latest = Session.objects.filter(executor_profile=name).order_by("-created_at").first()
+        if latest is not None:
+            found.append(
+                Heard(title, latest.pk, titles.of_one(latest.pk), latest.hostname, latest.created_at)
+            )
+    return found

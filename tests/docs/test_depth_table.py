@@ -1,0 +1,51 @@
+"""The table of what works with each agent is one: in the README, on the page, and every cell in a test that exists."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from coordinator.client.connecting.agents import AGENTS
+from coordinator.sessions import agent_programs
+from dashboard.connections import depth
+from tests.people import signed_in
+from tests.served import ROOT
+
+CELLS = [(row.name, column, cell.test) for row in depth.rows() for column, cell in row.cells if cell.test]
+
+
+def names_in(path: str) -> set[str]:
+    """Return the functions of a file of tests."""
+    tree = ast.parse((ROOT / path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize(("agent", "column", "test"), CELLS)
+def test_every_yes_is_shown_by_a_test_that_exists(agent: str, column: str, test: str) -> None:
+    path, _, name = test.partition("::")
+    assert name.startswith("test_")
+    assert name in names_in(path)
+
+
+def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row() -> None:
+    assert set(agent_programs.AGENTS) <= set(AGENTS)
+    assert {name: AGENTS[name].title for name in agent_programs.AGENTS} == agent_programs.AGENTS
+    assert [row.name for row in depth.rows()] == list(agent_programs.AGENTS)
+    assert set(depth.TESTS) <= set(agent_programs.AGENTS)
+    assert {column for tests in depth.TESTS.values() for column in tests} <= set(depth.COLUMNS)
+
+
+def test_the_readme_shows_this_table() -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.partition("<!-- depth -->\n")[2].partition("\n<!-- /depth -->")[0]
+    assert shown == depth.markdown(), "python -m dashboard.connections.depth prints it"
+
+
+@pytest.mark.django_db
+def test_the_page_shows_this_table() -> None:
+    page = signed_in("viewer").get("/ui/connections/").content.decode().partition('id="depth"')[2]
+    for agent, _, test in CELLS:
+        assert f'title="{test.partition("::")[2]}"' in page, agent
+    for row in depth.rows():
+        assert row.title in page
