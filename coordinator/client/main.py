@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "connect": ("coordinator.client.connecting.connect", "make the agents on this machine report and ask"),
     "disconnect": ("coordinator.client.connecting.disconnect", "put their settings back as they were"),
     "headers": ("coordinator.client.connecting.headers", "print the headers of Claude Code's telemetry"),
+    "hook": ("coordinator.client.hook", "what agents' settings call: tell Signalbox, wait, answer the agent"),
 }
 USAGE_ERROR = 2  # which agents also take as "block this call"
 
@@ -31,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"There is no subcommand {name!r}.\n\n{usage()}" if name else usage())
         return USAGE_ERROR
     module = COMMANDS[name][0]
-    __import__(module)
+    try:
+        __import__(module)
+    except ImportError as problem:
+        sys.stderr.write(f"signalbox {name} cannot be loaded: {problem}\n")
+        return USAGE_ERROR
     code: int = sys.modules[module].run(words[1:])
     return code
 

@@ -13,6 +13,7 @@ it is known already.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -43,6 +44,12 @@ class Settings:
         self.key = key
         self.agents = agents or {}
 
+    @property
+    def folder(self) -> str:
+        """Where this server's state is kept; another server, or another key, has another folder."""
+        known_as = hashlib.sha256(f"{self.url}\n{self.key}".encode()).hexdigest()[:16]
+        return os.path.join(state_folder(), known_as)
+
     def holds(self, agent: str) -> bool:
         """Say whether the agent's calls are held for certain where the server never told which are."""
         return self.agents.get(agent, {}).get("hold", True) is not False
@@ -66,11 +73,11 @@ def load() -> Settings:
     if stored is None:
         if not url:
             raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
-        return Settings(_checked(url), key)
+        return Settings(_checked(url), _sendable(key))
     # The file's key is for the file's server: another one must not learn it.
     if not key and (not url or url == stored.url):
         key = stored.key
-    return Settings(_checked(url or stored.url), key, stored.agents)
+    return Settings(_checked(url or stored.url), _sendable(key), stored.agents)
 
 
 def read() -> Settings | None:
@@ -138,6 +145,12 @@ def _checked(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise NotConnected(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
     return url
+
+
+def _sendable(key: str) -> str:
+    if not all("!" <= sign <= "~" for sign in key):
+        raise NotConnected("The API key holds signs that no key has. Run `signalbox connect` again.")
+    return key
 
 
 def _require_private(path: str, found: os.stat_result) -> None:

@@ -19,19 +19,19 @@ from typing import Protocol
 
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook
-from coordinator.edge.deliveries import SignsOfLife, delivery_of
+from coordinator.edge.deliveries import ID, SignsOfLife, delivery_of
 from coordinator.edge.http import Gone, headers_of, send_json
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import Forbidden, Restarting, SignalboxError, TooMany, Unauthorized
 from coordinator.identity.keys import KeyEnded, KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, PartialCall, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, OBSERVE, PartialCall, Ruling
 
 log = logging.getLogger(__name__)
 
 LATE = 5.0  # seconds beyond its wait after which a hook is answered though the door still works on it
 HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
-HOLDS = b"x-signalbox-holds-this"  # whether this very call is, `yes` or `no`
+HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
 MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
 ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
 
@@ -40,11 +40,11 @@ ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
 class GuardedCall:
     """What the door has found out about the hook it answers; each step fills in what it learns.
 
-    `body` and `hook` are None until they are read, `ruling` until policy has spoken. `comes_back`: whoever sends it
-    asks again where it hears nothing, as long as the call is held for certain. `late`: its agent has gone on.
+    `body` and `hook` are None until they are read, `ruling` until policy has spoken. `sent_as` is its id,
+    under which it comes again where nothing is heard and the call is held for certain. `late`: its agent has gone on.
     """
 
-    comes_back: bool = False
+    sent_as: str | None = None
     caller: KeyIdentity | None = None
     reading: bool = False
     body: bytes | None = None
@@ -78,10 +78,10 @@ class CallGuard:
 
     async def hook(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
-        call = GuardedCall(comes_back=_comes_back(scope))
-        if not call.comes_back:
+        call = GuardedCall(sent_as=_sent_as(scope))
+        if call.sent_as is None:
             answer = await self._answer(call, scope, receive)
-            await _send(send, answer, self._held_header(call))
+            await _send(send, answer, self._about(call))
             return
         signs = SignsOfLife(send, functools.partial(self._signs, call))
         try:
@@ -94,7 +94,7 @@ class CallGuard:
         if signs.begun:
             await signs.end(b"" if answer is None else json.dumps(answer).encode())
         else:
-            await _send(send, answer, self._held_header(call))
+            await _send(send, answer, self._about(call))
 
     async def _answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
         """Return the answer, None for no opinion. Raises the problem that is told by its status."""
@@ -110,21 +110,29 @@ class CallGuard:
     def _is_held(self, call: GuardedCall) -> bool:
         """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
         ruling = call.ruling
-        return call.comes_back and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
+        if call.sent_as is None or ruling is None:
+            return False
+        return ruling.decision == ASK and ruling.deny_at_deadline
 
     def _signs(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
         """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
-        if call.ruling is None or call.ruling.decision in {ALLOW, DENY}:
+        if call.ruling is None or call.hook is None or call.late:
             return None
-        holds = b"yes" if self._is_held(call) else b"no"
-        return [*self._held_header(call), (HOLDS, holds)]
+        prompts = call.hook.name in self._dialect.prompts
+        if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
+            return None
+        asks = call.ruling.decision == ASK
+        holds = b"yes" if self._is_held(call) else b"ask" if asks else b"no"
+        return [*self._about(call), (HOLDS, holds)]
 
-    def _held_header(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
-        """Return the header that says which tools are held for this caller; none where that is not known."""
-        if call.caller is None:
-            return []
+    def _about(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
+        """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""
+        named = [(ID, call.sent_as.encode())] if call.sent_as is not None else []
+        return named if call.caller is None else [*named, *self._held(call.caller)]
+
+    def _held(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
         try:
-            known = PartialCall(agent_id=call.caller.agent_id, agent_known=True)
+            known = PartialCall(agent_id=caller.agent_id, agent_known=True)
             held = self._rulings.held_tools(known)
             if held is None:
                 return []
@@ -206,13 +214,13 @@ class CallGuard:
         return not self._dialect.is_call(call.hook)
 
 
-def _comes_back(scope: Scope) -> bool:
-    """Say whether who sends a hook sends it again where it hears nothing."""
+def _sent_as(scope: Scope) -> str | None:
+    """Return the id under which a hook comes again; None where it does not."""
     try:
-        return delivery_of(headers_of(scope)).sent_as is not None
+        return delivery_of(headers_of(scope)).sent_as
     except Exception:
         log.exception("It cannot be told how a hook was delivered")
-        return False
+        return None
 
 
 def _why(problem: Exception | None, ruling: Ruling) -> str:

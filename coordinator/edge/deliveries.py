@@ -21,7 +21,7 @@ ID, AGE, DENIED = b"x-signalbox-hook-id", b"x-signalbox-age", b"x-signalbox-deni
 _ID = re.compile(rb"[A-Za-z0-9_-]{16,64}")
 OLDEST = 30 * 86_400.0  # seconds
 LONGEST_REASON = 2_000  # characters
-SIGN_AFTER = 0.3  # seconds without an answer after which the first sign of life goes out
+SIGN_AFTER = 0.1  # seconds without an answer after which the first sign of life goes out
 SIGN_EVERY = 5.0
 
 

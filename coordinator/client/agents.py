@@ -1,0 +1,129 @@
+"""What the command must know of an agent where it cannot ask the server: its calls, its deadline, how it is told no.
+
+The server's `dialects` say the same and more; a test compares the two for every agent there is.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+WORDS = "…words…"  # stands in a form where the reason goes
+LONGEST_REASON = 9_000  # characters; Claude Code cuts at 10,000
+
+
+def _named_tool(payload: Mapping[str, Any]) -> str | None:
+    found = payload.get("tool_name")
+    return found if isinstance(found, str) and found else None
+
+
+def _gemini_tool(payload: Mapping[str, Any]) -> str | None:
+    place = payload.get("mcp_context")
+    if isinstance(place, dict):
+        server, tool = place.get("server_name"), place.get("tool_name")
+        if isinstance(server, str) and isinstance(tool, str) and server and tool:
+            return f"mcp__{server}__{tool}"
+    return _named_tool(payload)
+
+
+class Forms:
+    """How an agent is answered about a call: to deny it, and to ask in its terminal, None where it asks anyway."""
+
+    __slots__ = ("ask", "deny")
+
+    def __init__(self, deny: Mapping[str, Any], ask: Mapping[str, Any] | None) -> None:
+        self.deny = deny
+        self.ask = ask
+
+
+class Agent:
+    """One agent program.
+
+    Of its hooks, `calls` tell of a call before it runs: by the hook's name, the forms of its answers; a hook that
+    cannot be understood counts as the first of them. The hook's name stands in one of `named_in`. `timeout` is how
+    many seconds the agent waits for a hook where its settings do not say, or the least that is known. `tool` returns
+    the name that rules know the call's tool by, None where it cannot be told.
+    """
+
+    __slots__ = ("calls", "name", "named_in", "timeout", "tool")
+
+    def __init__(
+        self,
+        name: str,
+        timeout: float,
+        calls: Mapping[str, Forms],
+        tool: Callable[[Mapping[str, Any]], str | None] = _named_tool,
+        named_in: tuple[str, ...] = ("hook_event_name",),
+    ) -> None:
+        self.name = name
+        self.timeout = timeout
+        self.calls = calls
+        self.tool = tool
+        self.named_in = named_in
+
+    @property
+    def worst(self) -> str:
+        """The hook that one which cannot be understood counts as."""
+        return next(iter(self.calls))
+
+    def denial(self, event: str, words: str) -> Any:
+        """Return the answer that denies the call of this hook, in the agent's own JSON."""
+        return _filled(self._forms(event).deny, words[:LONGEST_REASON])
+
+    def question(self, event: str, words: str) -> Any:
+        """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
+        return _filled(self._forms(event).ask, words[:LONGEST_REASON])
+
+    def _forms(self, event: str) -> Forms:
+        return self.calls.get(event) or self.calls[self.worst]
+
+
+def _filled(form: Any, words: str) -> Any:
+    if isinstance(form, dict):
+        return {name: _filled(value, words) for name, value in form.items()}
+    return form.replace(WORDS, words) if isinstance(form, str) else form
+
+
+def _pre_tool(decision: str, words: str = WORDS) -> dict[str, Any]:
+    return _hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=words)
+
+
+def _hook_output(event: str, **said: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, **said}}
+
+
+_PROMPT = Forms(_hook_output("PermissionRequest", decision={"behavior": "deny", "message": WORDS}), None)
+_CODEX_CANNOT_ASK = (
+    "Codex cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
+)
+AGENTS = {
+    agent.name: agent
+    for agent in (
+        Agent(
+            "claude-code",
+            600,
+            {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask")), "PermissionRequest": _PROMPT},
+        ),
+        Agent(
+            "codex",
+            600,
+            {
+                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("deny", f"{WORDS} {_CODEX_CANNOT_ASK}")),
+                "PermissionRequest": _PROMPT,
+            },
+        ),
+        Agent(
+            "gemini",
+            60,
+            {
+                "BeforeTool": Forms(
+                    {"decision": "deny", "reason": WORDS},
+                    {"decision": "ask", "reason": WORDS, "systemMessage": WORDS},
+                )
+            },
+            _gemini_tool,
+        ),
+    )
+}

@@ -1,0 +1,79 @@
+"""Which calls are held for certain, as the server last told: kept for the time when it cannot be asked.
+
+The server says it with its answers (`X-Signalbox-Held`, made by its `policy.certain`): a JSON list of pairs of a word,
+`hold` or `free`, and tool names; of those that name a tool the first counts, and a tool that none names is free.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from coordinator.client import settings
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from typing import Any
+
+EVERYTHING = [["hold", "*"]]
+LARGEST = 1 << 16  # bytes of the file that are read
+
+
+def understood(text: str | bytes) -> list[list[str]] | None:
+    """Return the pairs that a header or a file says; None where that is none of ours."""
+    try:
+        lines = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return lines if isinstance(lines, list) and all(map(_is_line, lines)) else None
+
+
+def _is_line(line: Any) -> bool:
+    if not (isinstance(line, list) and len(line) == 2 and line[0] in ("hold", "free")):
+        return False
+    return isinstance(line[1], str)
+
+
+def is_held(lines: list[list[str]], tool: str | None) -> bool:
+    """Say whether a call of this tool is held for certain; None is a tool that cannot be told."""
+    if tool is None:
+        return any(word == "hold" for word, _ in lines)
+    for word, names in lines:
+        if _names(names, tool):
+            return word == "hold"
+    return False
+
+
+def _names(names: str, tool: str) -> bool:
+    from fnmatch import fnmatchcase  # noqa: PLC0415 - only where the server is away
+
+    for name in names.replace("|", ",").split(","):
+        wanted = name.strip()
+        while "**" in wanted:
+            wanted = wanted.replace("**", "*")
+        if wanted and fnmatchcase(tool, wanted):
+            return True
+    return False
+
+
+def load(folder: str, agent: str) -> list[list[str]] | None:
+    """Return what was kept of an agent; None where nothing was. What cannot be read holds everything."""
+    try:
+        with open(_path(folder, agent), "rb") as file:
+            found = understood(file.read(LARGEST))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        found = None
+    return EVERYTHING if found is None else found
+
+
+def keep(folder: str, agent: str, told: str) -> None:
+    """Keep what the server told, where it is new. What is no list of ours is left out. Raises OSError."""
+    lines = understood(told)
+    if lines is not None and load(folder, agent) != lines:
+        settings.write_private(_path(folder, agent), json.dumps(lines).encode())
+
+
+def _path(folder: str, agent: str) -> str:
+    return os.path.join(folder, f"held-{agent}.json")

@@ -1,0 +1,169 @@
+"""What could not be told: kept in files, and told later, in order, each under the id that it was first sent as.
+
+A hook is a file `NUMBER`, written aside and then linked, so that it is whole or not there and two that come at once
+both have a place. One process at a time sends them (`lock`). What the server has taken is removed; where that did not
+come to be, the server knows it again by its id.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import fcntl
+import json
+import os
+import time
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST = 1_000  # hooks
+MOST_BYTES = 16 << 20
+LARGEST = 2 << 20  # bytes of one hook
+KEPT_FOR = 7 * 86_400.0  # seconds
+LOCK_WITHIN = 5.0  # seconds for which a sender waits for the one before it
+
+
+class Kept:
+    """A hook that was not told: whose (`agent`), its id, when (the clock's seconds) and what the agent said.
+
+    `denied` is what the agent was answered where its call was not let run, else "".
+    """
+
+    __slots__ = ("agent", "at", "body", "denied", "id")
+
+    def __init__(self, agent: str, id: str, at: float, body: bytes, denied: str = "") -> None:
+        self.agent = agent
+        self.id = id
+        self.at = at
+        self.body = body
+        self.denied = denied
+
+    def packed(self) -> bytes:
+        """Return it as a file's content."""
+        told = {"agent": self.agent, "id": self.id, "at": self.at, "denied": self.denied}
+        return json.dumps(told).encode() + b"\n" + binascii.b2a_base64(self.body)
+
+
+def _unpacked(content: bytes) -> Kept | None:
+    head, _, body = content.partition(b"\n")
+    try:
+        told = json.loads(head)
+        kept = Kept(told["agent"], told["id"], float(told["at"]), binascii.a2b_base64(body), told["denied"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kept if all(isinstance(one, str) for one in (kept.agent, kept.id, kept.denied)) else None
+
+
+class Spool:
+    """The hooks that one server was not told, in a folder of their own."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers())
+
+    def keep(self, kept: Kept) -> bool:
+        """Keep a hook at the end of the line; of too many, the oldest go. Returns False for one that is too large.
+
+        Raises OSError.
+        """
+        content = kept.packed()
+        if len(content) > LARGEST:
+            return False
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        aside = os.path.join(self._folder, f"new-{os.getpid()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+            numbers = self._numbers()
+            self._make_room(numbers, len(content))
+            number = numbers[-1] + 1 if numbers else 1
+            while not self._link(aside, number):
+                number += 1
+        finally:
+            os.unlink(aside)
+        return True
+
+    def send(self, tell: Callable[[Kept], bool]) -> None:
+        """Tell what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
+
+        Nothing where another process is at it.
+        """
+        with self._locked() as ours:
+            while ours and (numbers := self._numbers()):
+                for number in numbers:
+                    kept = self._read(number)
+                    # A clock that was put back makes an age negative; one that is far off tells nothing.
+                    if kept is not None and abs(time.time() - kept.at) < KEPT_FOR and not tell(kept):
+                        return
+                    self._remove(number)
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"{number:010d}")
+
+    def _numbers(self) -> list[int]:
+        try:
+            return sorted(int(name) for name in os.listdir(self._folder) if name.isdecimal())
+        except FileNotFoundError:
+            return []
+
+    def _link(self, aside: str, number: int) -> bool:
+        try:
+            os.link(aside, self._path(number))
+        except FileExistsError:
+            return False
+        return True
+
+    def _make_room(self, numbers: list[int], size: int) -> None:
+        sizes = {number: self._size(number) for number in numbers}
+        while sizes and (len(sizes) >= MOST or sum(sizes.values()) + size > MOST_BYTES):
+            oldest = min(sizes)
+            self._remove(oldest)
+            del sizes[oldest]
+
+    def _size(self, number: int) -> int:
+        try:
+            return os.stat(self._path(number)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def _read(self, number: int) -> Kept | None:
+        try:
+            with open(self._path(number), "rb") as file:
+                return _unpacked(file.read(2 * LARGEST))
+        except OSError:
+            return None
+
+    def _remove(self, number: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(number))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Be the one that sends; False where another one is, and stays so."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        descriptor = os.open(
+            os.path.join(self._folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            yield _is_ours(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _is_ours(descriptor: int) -> bool:
+    until = time.monotonic() + LOCK_WITHIN
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.1)

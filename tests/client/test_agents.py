@@ -1,0 +1,69 @@
+"""What the command knows of agents by itself is what the server's dialects say of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client.agents import AGENTS, WORDS
+from coordinator.dialects.contract import Reply
+from coordinator.dialects.registry import DIALECTS
+from coordinator.policy.tool_rules import ASK, DENY
+from tests.served import ROOT
+
+# OpenCode runs no command: the plugin file that Signalbox serves speaks for it.
+CALLED = sorted(DIALECTS.keys() - {"opencode"})
+CALLS = [(agent, event) for agent in CALLED for event in sorted(DIALECTS[agent].calls)]
+WHY = "Not today: „no“."
+
+
+def answer_of(reply: Reply | None) -> Any:
+    return reply.answer if reply is not None else None
+
+
+def test_every_agent_whose_hooks_are_commands_is_known() -> None:
+    assert set(CALLED) <= AGENTS.keys()
+    assert all(agent.name == name for name, agent in AGENTS.items())
+
+
+@pytest.mark.parametrize("agent", CALLED)
+def test_the_same_hooks_are_calls(agent: str) -> None:
+    assert set(AGENTS[agent].calls) == set(DIALECTS[agent].calls)
+    assert AGENTS[agent].worst == DIALECTS[agent].call_in(None)
+
+
+@pytest.mark.parametrize(("agent", "event"), CALLS)
+def test_a_denial_and_a_question_read_the_same(agent: str, event: str) -> None:
+    say = DIALECTS[agent].say
+    assert AGENTS[agent].denial(event, WHY) == answer_of(say(event, DENY, WHY, {}))
+    assert AGENTS[agent].question(event, WHY) == answer_of(say(event, ASK, WHY, {}))
+    assert WORDS not in json.dumps(AGENTS[agent].denial(event, WHY), ensure_ascii=False)
+
+
+def recorded(agent: str) -> list[dict[str, Any]]:
+    """Return the hooks of an agent that the tests have, as they came."""
+    files = sorted(Path(ROOT, "tests/data", agent.replace("-", "_")).glob("hooks*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("agent", CALLED)
+def test_recorded_calls_are_of_the_same_tool(agent: str) -> None:
+    dialect, compared = DIALECTS[agent], 0
+    for payload in recorded(agent):
+        hook = dialect.read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
+        if hook.name in dialect.calls:
+            assert AGENTS[agent].tool(payload) == hook.tool
+            compared += 1
+    assert compared or agent == "claude-code"
+
+
+def test_a_tool_of_an_mcp_server_is_known_by_the_name_that_rules_use() -> None:
+    if "gemini" not in DIALECTS:
+        pytest.skip("there is no such agent yet")
+    named = {"tool_name": "shop_drop", "mcp_context": {"server_name": "shop", "tool_name": "drop"}}
+    payload = {"session_id": "s", "hook_event_name": "BeforeTool", **named}
+    hook = DIALECTS["gemini"].read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
+    assert AGENTS["gemini"].tool(payload) == hook.tool == "mcp__shop__drop"

@@ -1,0 +1,181 @@
+"""The command and the served program: what is told, held and answered, and what becomes of it when the server dies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.claude_code.test_deciding import decide, rules
+from tests.client.programs import Home, Said, until
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+
+HOLD = {"tool": "Bash|run_shell_command", "pattern": "push", "verdict": "ask", "deny_at_deadline": True}
+LONG = ("--timeout", "120")
+
+
+class Agent:
+    """One session of an agent whose hooks call the command."""
+
+    def __init__(self, home: Home, served: Served, name: str = "codex") -> None:
+        self.home, self.served, self.name = home, served, name
+        self.session = str(uuid.uuid4())
+        self.numbers = itertools.count(1)
+
+    def payload(self, event: str, **more: Any) -> dict[str, Any]:
+        return {"session_id": self.session, "hook_event_name": event, "cwd": "/home/dev/shop", **more}
+
+    def call(self, command: str = "git push") -> dict[str, Any]:
+        about = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": uuid.uuid4().hex}
+        return self.payload("PreToolUse", **about)
+
+    def tell(self, event: str = "UserPromptSubmit", **more: Any) -> Said:
+        return self.home.hook(self.name, self.payload(event, **more))
+
+    def wait(self, command: str = "git push") -> subprocess.Popen[bytes]:
+        return self.home.start(self.name, self.call(command), *LONG)
+
+    def asked(self, count: int = 1) -> list[str]:
+        """Return the ids of the session's requests that wait, as soon as there are `count`."""
+        with until() as pause:
+            while len(found := self._waiting()) < count:
+                pause()
+        return found
+
+    def _waiting(self) -> list[str]:
+        rows = self.served.sql(
+            "SELECT r.request_id FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
+            " JOIN sessions s ON s.session_id = c.session_id"
+            " WHERE r.status = 'pending' AND s.executor_session_id = ? ORDER BY r.id",
+            (self.session,),
+        )
+        return [row[0] for row in rows]
+
+    def told(self, columns: str = "event_type") -> list[Any]:
+        rows = self.home.told(self.served, self.session, columns)
+        return [row[0] if len(row) == 1 else row for row in rows]
+
+
+@pytest.fixture(scope="module")
+def agents(one_server: Served, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Agent]:
+    """A function that makes a session of an agent, of a home that has heard of the server's rules."""
+
+    def make(name: str = "codex", rule: dict[str, Any] = HOLD) -> Agent:
+        one_server.emptied("permission_requests")
+        rules(one_server, rule)
+        agent = Agent(Home(tmp_path_factory.mktemp("home"), one_server.url), one_server, name)
+        assert agent.tell(prompt="Go.").code == 0
+        return agent
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["codex", "claude-code"])
+def test_a_session_is_told_and_its_calls_are_held_for_a_person(
+    agents: Callable[..., Agent], name: str
+) -> None:
+    agent = agents(name)
+    approver = agent.served.sign_in("approver")
+    waiting = agent.wait()
+    decide(approver, *agent.asked())
+    assert agent.home.end(waiting).decision in {None, "allow"}
+    waiting = agent.wait()
+    decide(approver, *agent.asked(), "denied", reason="Not on a Friday.")
+    said = agent.home.end(waiting)
+    assert (said.code, said.decision) == (0, "deny")
+    assert "Not on a Friday." in said.why
+    assert sorted(agent.told()) == ["message", "post_tool", "pre_tool", "pre_tool"]
+    host = agent.served.sql("SELECT hostname FROM sessions WHERE executor_session_id = ?", (agent.session,))
+    assert host[0][0]
+
+
+def test_nobody_s_answer_is_a_denial_before_the_agent_s_deadline(agents: Callable[..., Agent]) -> None:
+    agent = agents()
+    said = agent.home.hook("codex", agent.call(), "--timeout", "4")
+    assert said.decision == "deny"
+    assert agent.home.hook("codex", agent.call("ls")).out == ""
+
+
+def test_a_worker_that_is_killed_frees_no_held_call(agents: Callable[..., Agent]) -> None:
+    """Each of the two workers is killed under calls that wait; every call finds its question again."""
+    agent = agents()
+    waiting = [agent.wait(f"git push {number}") for number in range(4)]
+    asked = agent.asked(4)
+    for pid in agent.served.worker_pids():
+        with until() as pause:
+            while len(agent.served.worker_pids()) < 2:
+                pause()
+        subprocess.run(["kill", "-9", str(pid)], check=True)
+    assert agent.asked(4) == asked
+    approver = agent.served.sign_in("approver")
+    for number, request_id in enumerate(asked):
+        decide(approver, request_id, "denied" if number % 2 else "approved")
+    decisions = [agent.home.end(one).decision for one in waiting]
+    assert sorted(str(one) for one in decisions) == ["None", "None", "deny", "deny"]
+    assert agent.served.sql("SELECT count(*) FROM permission_requests")[0][0] == 4
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_is_gone_and_back_answers_the_question_that_it_was_asked(
+    agents: Callable[..., Agent], how: signal.Signals
+) -> None:
+    agent = agents("claude-code")
+    waiting = agent.wait()
+    asked = agent.asked()
+    workers = agent.served.worker_pids()
+    agent.served.stop(how)
+    for pid in workers if how is signal.SIGKILL else ():
+        subprocess.run(["kill", "-9", str(pid)], check=False, capture_output=True)
+    with until() as pause:
+        while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+            pause()
+    assert waiting.poll() is None
+    agent.served.start()
+    decide(agent.served.sign_in("approver"), *asked, "approved")
+    assert agent.home.end(waiting).decision == "allow"
+    assert sorted(agent.told()) == ["message", "pre_tool"]
+
+
+def test_what_happens_while_the_server_is_away_is_told_later_in_order_and_once(
+    agents: Callable[..., Agent],
+) -> None:
+    agent = agents()
+    agent.served.stop()
+    for text in ("one", "two"):
+        agent.tell(prompt=text)
+    denied = agent.home.hook("codex", agent.call(), "--timeout", "2")
+    assert denied.decision == "deny"
+    free = agent.payload("PreToolUse", tool_name="Read", tool_input={}, tool_use_id="r1")
+    assert agent.home.hook("codex", free).out == ""
+    assert len(agent.home.kept) == 4
+    agent.served.start()
+    agent.tell(prompt="three")
+    with until() as pause:
+        while agent.home.kept:
+            pause()
+    told = sorted(agent.told("e.timestamp, event_type, content, error"), key=lambda row: row[0])
+    words = [json.loads(content)[0]["text"] for _, kind, content, _ in told if kind == "message"]
+    assert words == ["Go.", "one", "two", "three"]
+    assert [kind for _, kind, *_ in told if kind != "message"] == ["pre_tool", "post_tool", "pre_tool"]
+    assert "Signalbox is away" in next(error for *_, error in told if error)
+    assert agent.served.sql("SELECT count(*) FROM permission_requests")[0][0] == 0
+
+
+def test_an_agent_that_leaves_takes_its_question_with_it(agents: Callable[..., Agent]) -> None:
+    agent = agents()
+    waiting = agent.wait()
+    agent.asked()
+    waiting.kill()
+    agent.home.end(waiting)
+    with until() as pause:
+        while agent._waiting():
+            pause()
