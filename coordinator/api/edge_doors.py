@@ -172,6 +172,22 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                     "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
                 ),
                 _parameter("header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"),
+                _parameter(
+                    "header",
+                    "X-Signalbox-Hook-Id",
+                    TEXT,
+                    "An id of 16 to 64 letters, digits, - or _; sent again under it, it is the same hook, and its "
+                    "question the same question",
+                ),
+                _parameter(
+                    "header",
+                    "X-Signalbox-Age",
+                    {"type": "number"},
+                    "Seconds ago; only written down, never asked",
+                ),
+                _parameter(
+                    "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
+                ),
             ],
             "requestBody": _body({"type": "object", "required": ["session_id"]}),
             "answers": {200: {"type": "object"}, **PROBLEMS},

@@ -28,6 +28,17 @@ def _gemini_tool(payload: Mapping[str, Any]) -> str | None:
     return _named_tool(payload)
 
 
+_CURSOR_TOOLS = {"beforeShellExecution": "Shell", "beforeReadFile": "Read"}
+
+
+def _cursor_tool(payload: Mapping[str, Any]) -> str | None:
+    event, named = payload.get("hook_event_name"), _named_tool(payload)
+    if event == "beforeMCPExecution":
+        server = payload.get("mcp_server_name")
+        return f"mcp__{server}__{named}" if isinstance(server, str) and server and named else named
+    return _CURSOR_TOOLS.get(str(event)) or named
+
+
 class Forms:
     """How an agent is answered about a call: to deny it, and to ask in its terminal, None where it asks anyway."""
 
@@ -95,9 +106,29 @@ def _hook_output(event: str, **said: Any) -> dict[str, Any]:
 
 
 _PROMPT = Forms(_hook_output("PermissionRequest", decision={"behavior": "deny", "message": WORDS}), None)
-_CODEX_CANNOT_ASK = (
-    "Codex cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
-)
+_CANNOT_ASK = "cannot be told to ask for it in {}. Have it approved in Signalbox, then try again."
+
+
+def _cannot_ask(agent: str, where: str = "the terminal") -> str:
+    return f"{WORDS} {agent} {_CANNOT_ASK.format(where)}"
+
+
+def _cursor(decision: str, words: str = WORDS) -> dict[str, Any]:
+    return {"permission": decision, "user_message": words, "agent_message": words}
+
+
+_CURSOR_DENIES = Forms(_cursor("deny"), _cursor("deny", _cannot_ask("Cursor", "its window")))
+_CURSOR_ASKS = Forms(_cursor("deny"), _cursor("ask"))
+
+
+def _copilot(decision: str) -> dict[str, Any]:
+    return {"permissionDecision": decision, "permissionDecisionReason": WORDS}
+
+
+def _goose(words: str) -> dict[str, Any]:
+    return {"decision": "block", "reason": words}
+
+
 AGENTS = {
     agent.name: agent
     for agent in (
@@ -110,7 +141,7 @@ AGENTS = {
             "codex",
             600,
             {
-                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("deny", f"{WORDS} {_CODEX_CANNOT_ASK}")),
+                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("deny", _cannot_ask("Codex"))),
                 "PermissionRequest": _PROMPT,
             },
         ),
@@ -124,6 +155,24 @@ AGENTS = {
                 )
             },
             _gemini_tool,
+        ),
+        Agent("copilot", 30, {"PreToolUse": Forms(_copilot("deny"), _copilot("ask"))}),
+        Agent(
+            "cursor",
+            30,  # no length is documented
+            {
+                "preToolUse": _CURSOR_DENIES,
+                "beforeReadFile": _CURSOR_DENIES,
+                "beforeShellExecution": _CURSOR_ASKS,
+                "beforeMCPExecution": _CURSOR_ASKS,
+            },
+            _cursor_tool,
+        ),
+        Agent(
+            "goose",
+            30,
+            {"PreToolUse": Forms(_goose(WORDS), _goose(_cannot_ask("Goose")))},
+            named_in=("event", "hook_event_name"),
         ),
     )
 }

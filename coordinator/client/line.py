@@ -278,11 +278,11 @@ def proxy_for(address: Address) -> Address | None:
 
 
 def _is_spared(host: str) -> bool:
-    spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    for part in spared.lower().split(","):
-        name = part.strip().lstrip(".")
-        if name == "*" or (name and (host == name or host.endswith(f".{name}"))):
-            return True
+    for variable in ("no_proxy", "NO_PROXY"):
+        for part in os.environ.get(variable, "").lower().split(","):
+            name = part.strip().lstrip(".")
+            if name == "*" or (name and (host == name or host.endswith(f".{name}"))):
+                return True
     return False
 
 

@@ -1,0 +1,46 @@
+"""What the README says of `signalbox hook` is what the command does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.client import hook, settings, spool
+from coordinator.client.agents import AGENTS
+from coordinator.client.main import COMMANDS
+from tests.served import ROOT
+
+SECTION = " ".join(
+    Path(ROOT, "README.md").read_text().split("## When Signalbox is away", 1)[1].split("\n## ", 1)[0].split()
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"at most {spool.MOST:,} hooks, {spool.MOST_BYTES >> 20} MB and a week",
+        f"{AGENTS['claude-code'].timeout} s for Claude Code and Codex",
+        f"{AGENTS['gemini'].timeout} s for Gemini CLI, {AGENTS['goose'].timeout} s for the others",
+        "`signalbox hook AGENT`",
+        "`--timeout SECONDS`",
+        f"`{settings.URL_VARIABLE}` and `{settings.KEY_VARIABLE}`",
+        "tried for a minute",
+        "within a second",
+    ],
+)
+def test_the_numbers_and_names_are_those_of_the_code(said: str) -> None:
+    assert said in SECTION
+
+
+def test_words_stand_for_the_numbers_that_they_name() -> None:
+    assert (spool.KEPT_FOR, hook.UNREACHED_FOR) == (7 * 86_400, 60)
+    assert hook.QUICK_END < 1
+    assert AGENTS["claude-code"].timeout == AGENTS["codex"].timeout
+    assert {AGENTS[name].timeout for name in ("copilot", "cursor", "goose")} == {30}
+    assert "hook" in COMMANDS
+
+
+def test_a_denial_s_advice_names_a_command_that_there_is() -> None:
+    assert "`signalbox connect --check`" in hook.WHAT_TO_DO
+    assert "connect" in COMMANDS
