@@ -19,6 +19,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from coordinator.lib import http_post, instants
+from coordinator.lib.network_words import in_words
 from coordinator.models import AuditDelivery, AuditLeaf, AuditLog
 from coordinator.transparency import tree
 
@@ -65,9 +66,7 @@ def _send_some(known: AuditDelivery, now: datetime) -> bool:
         if records:
             _post(records)
     except (NotTaken, OSError) as problem:
-        words = (
-            str(problem) if isinstance(problem, NotTaken) else f"cannot be reached ({type(problem).__name__})"
-        )
+        words = str(problem) if isinstance(problem, NotTaken) else in_words(problem)
         AuditDelivery.objects.filter(pk=known.pk).update(failed_at=now, error=words)
         log.warning("Decisions were not sent: %s", words)
         return False

@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import send_mail
 
+from coordinator.lib.network_words import in_words
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import webhooks
 from coordinator.policy.approvals import context_of, moment
@@ -89,7 +90,7 @@ def _post(message: Notification, request: PermissionRequest | None, now: datetim
     except webhooks.AddressRefused as refusal:
         raise NotSent(str(refusal)) from None
     except webhooks.Unreachable as problem:
-        raise NotSent(f"could not be reached ({problem})") from None
+        raise NotSent(str(problem)) from None
     if not 200 <= status < 300:
         raise NotSent(f"answered {status}")
     return f"answered {status}"
@@ -102,7 +103,7 @@ def _mail(target: NotificationTarget, request: PermissionRequest | None) -> str:
     try:
         send_mail(subject, text, settings.DEFAULT_FROM_EMAIL, [target.address])
     except (OSError, smtplib.SMTPException) as problem:
-        raise NotSent(f"the mail server refused ({type(problem).__name__})") from None
+        raise NotSent(f"the mail server {in_words(problem)}") from None
     return "handed to the mail server"
 
 

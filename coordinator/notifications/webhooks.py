@@ -18,6 +18,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from coordinator.lib.network_words import in_words
+
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
 # IPv6 addresses that stand for an IPv4 one, which is the one to be checked: translated by a gateway.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -30,7 +32,7 @@ class AddressRefused(Exception):
 
 
 class Unreachable(Exception):
-    """Nobody answered as HTTP wants it; says in a word what went wrong, never in the receiver's."""
+    """Nobody answered as HTTP wants it; says in a few words what went wrong, never in the receiver's."""
 
 
 def parts_of(url: str) -> SplitResult:
@@ -72,7 +74,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
         connection.request("POST", path, body, dict(headers))
         return connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as problem:
-        raise Unreachable("TimeoutError" if connection.aborted else type(problem).__name__) from None
+        raise Unreachable(in_words(TimeoutError() if connection.aborted else problem)) from None
     finally:
         alarm.cancel()
         connection.close()
@@ -83,7 +85,7 @@ def _addresses(host: str, port: int) -> list[tuple[str, int]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as problem:
-        raise Unreachable(type(problem).__name__) from None
+        raise Unreachable(in_words(problem)) from None
     for *_, place in found:
         _check(ipaddress.ip_address(str(place[0]).partition("%")[0]))
     return [(str(place[0]), port) for *_, place in found]

@@ -14,6 +14,7 @@ from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier
 
 STEP = 2_000  # leaves read at a time
 KEPT = timedelta(days=90)  # by the audit log's own trigger
+SLACK = timedelta(days=1)  # entries are not written in the exact order of their times
 MOST_LISTED = 100  # problems
 
 
@@ -34,7 +35,22 @@ class Report:
     checkpoints: int = 0
     root: bytes = EMPTY_ROOT
     problems: list[Problem] = field(default_factory=list)
+    foreign_gone: list[int] = field(
+        default_factory=list
+    )  # entries of other programs whose rows are not there
+    newest_kept: datetime | None = None  # the latest time of one of our rows that was met on the way
     unlisted: int = 0  # problems beyond MOST_LISTED
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is no proof of a change, but worth knowing."""
+        gone = self.foreign_gone
+        if not gone:
+            return []
+        return [
+            f"Entries of other programs whose rows are gone: {len(gone):,}, the first is entry {gone[0]}. Imported "
+            "rows bring their own times and are deleted 90 days after those."
+        ]
 
     def add(self, text: str, entry: int | None = None) -> None:
         if len(self.problems) < MOST_LISTED:
@@ -179,18 +195,43 @@ def _check_row(
         return  # not sealed yet
     name = f"Entry {leaf.leaf_index} (audit row {leaf.audit_id})"
     if columns is None:
-        sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
-        lost = bytes(leaf.leaf_hash) == leaf_hash(entries.lost_entry(leaf.audit_id))
-        if sealed is not None and sealed > now - KEPT and not lost:
-            when = f"{sealed:%Y-%m-%d %H:%M} UTC"
-            report.add(
-                f"{name} was deleted: it was sealed at {when}, and rows are kept for 90 days.",
-                leaf.leaf_index,
-            )
+        _check_gone(report, leaf, name, waiting, now)
         return
     report.rows += 1
+    if leaf.by_signalbox:
+        _note_time(report, columns["timestamp"])
     if leaf_hash(entries.entry_of(columns, by_signalbox=leaf.by_signalbox)) != bytes(leaf.leaf_hash):
         report.add(f"{name} was changed: it no longer fits its leaf.", leaf.leaf_index)
+
+
+def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Known], now: datetime) -> None:
+    """Tell of a row that is not there, unless its 90 days may be over.
+
+    They are not where a checkpoint sealed it since, or where an entry before it is still kept.
+    """
+    if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.lost_entry(leaf.audit_id)):
+        return
+    sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
+    before = report.newest_kept
+    if sealed is not None and sealed > now - KEPT:
+        when = f"it was sealed at {sealed:%Y-%m-%d %H:%M} UTC"
+    elif before is not None and before > now - KEPT + SLACK:
+        when = f"it was written after an entry of {before:%Y-%m-%d %H:%M} UTC that is still there"
+    else:
+        return
+    if leaf.by_signalbox:
+        report.add(f"{name} was deleted: {when}, and rows are kept for 90 days.", leaf.leaf_index)
+    else:
+        report.foreign_gone.append(leaf.leaf_index or 0)
+
+
+def _note_time(report: Report, stored: object) -> None:
+    try:
+        written = datetime.fromisoformat(str(stored))
+    except ValueError:
+        return
+    if written.tzinfo is not None and (report.newest_kept is None or written > report.newest_kept):
+        report.newest_kept = written
 
 
 def _find_unlogged(report: Report) -> None:

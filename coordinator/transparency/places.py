@@ -25,6 +25,7 @@ from django.conf import settings
 from django.core.mail import send_mail
 
 from coordinator.lib import http_post
+from coordinator.lib.network_words import in_words
 from coordinator.notifications import webhooks
 from coordinator.transparency import merkle
 from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier, signatures_in, text_of
@@ -145,7 +146,7 @@ def _mail(address: str, note: str) -> str:
     try:
         send_mail(f"Audit checkpoint of {size:,} entries", text, None, [address])
     except OSError as problem:
-        raise NotDelivered(f"mail: {type(problem).__name__}") from None
+        raise NotDelivered(f"the mail server {in_words(problem)}") from None
     return note
 
 
@@ -187,4 +188,4 @@ def _add_checkpoint(url: str, checkpoint: Checkpoint, note: str, since: int) -> 
     try:
         return http_post.post(f"{url}/add-checkpoint", body.encode(), {}, seconds=TIMEOUT)
     except (OSError, ValueError) as problem:
-        raise NotDelivered(f"cannot be reached: {type(problem).__name__}") from None
+        raise NotDelivered(in_words(problem)) from None

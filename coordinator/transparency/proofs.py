@@ -19,7 +19,10 @@ class Standing(StrEnum):
 
     SEALED = "sealed"  # as it was written, and a signed checkpoint covers it
     WAITING = "waiting"  # as it was written; the next checkpoint will cover it
-    ALTERED = "altered"  # not what was written, or the log around it is not
+    ALTERED = "altered"  # the row is not what was written
+    UNPROVED = (
+        "unproved"  # the row fits its leaf, but no signed checkpoint shows that this leaf was in the log
+    )
     MISSING = "missing"  # it has no leaf: somebody went around the log
 
 
@@ -58,6 +61,22 @@ def look_up_all(rows: Sequence[AuditLog]) -> list[Entry]:
     return [_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
 
 
+def changed_among(rows: Sequence[AuditLog]) -> set[int]:
+    """Return the ids of those rows that no longer fit their leaves, or have none: quick enough for a list of them."""
+    ids = [row.pk for row in rows]
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.stored_columns(ids)
+    return {pk for pk in ids if not _fits(leaves.get(pk), stored.get(pk))}
+
+
+def _fits(leaf: AuditLeaf | None, columns: Mapping[str, Any] | None) -> bool:
+    """Say whether a row is what its leaf says. A leaf without a hash is not sealed yet."""
+    if leaf is None or columns is None:
+        return leaf is not None
+    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.hash_of(
+        columns, by_signalbox=leaf.by_signalbox
+    )
+
+
 def _is_sound(checkpoint: AuditCheckpoint) -> bool:
     """Say whether a known key has signed what the columns beside the note say."""
     try:
@@ -85,14 +104,13 @@ def _entry(
         return entry
     canonical = b"" if columns is None else entries.entry_of(columns, by_signalbox=leaf.by_signalbox)
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
-        return _altered(
-            entry, "The row was changed after it was written: it no longer fits its leaf in the log."
-        )
+        problem = "The row was changed after it was written: it no longer fits its leaf in the log."
+        return replace(entry, standing=Standing.ALTERED, problem=problem)
     entry = replace(entry, canonical=canonical)
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
     if not is_sound:
-        return _altered(
+        return _unproved(
             entry, "The newest checkpoint was changed: no key of this log has signed what it says."
         )
     return _sealed(entry, leaf, newest, tree)
@@ -104,14 +122,15 @@ def _sealed(entry: Entry, leaf: AuditLeaf, newest: AuditCheckpoint, tree: Tree) 
         path = merkle.inclusion_path(tree.subtree, index, size)
         merkle.verify_inclusion(found, index, size, path, bytes(newest.root_hash))
     except (Gap, merkle.ProofError):
-        return _altered(
-            entry, f"The log was changed: this entry is not in its checkpoint of {size:,} entries."
+        return _unproved(
+            entry,
+            f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
     return replace(entry, standing=Standing.SEALED, checkpoint=newest, path=tuple(path))
 
 
-def _altered(entry: Entry, problem: str) -> Entry:
-    return replace(entry, standing=Standing.ALTERED, problem=problem)
+def _unproved(entry: Entry, problem: str) -> Entry:
+    return replace(entry, standing=Standing.UNPROVED, problem=problem)
 
 
 def proof_of(row: AuditLog) -> Proof:

@@ -44,7 +44,8 @@ class InForce:
         if self.grant:
             parts.append(_grant_words(self.grant))
         if self.rules_version:
-            parts.append(f"rules {self.rules_version[:8]}")
+            is_empty = self.rules_version == tool_rules.version(())
+            parts.append("no rules" if is_empty else f"rules, version {self.rules_version[:8]}")
         if self.grants is not None:
             parts += [_grant_words(one) for one in self.grants] or ["no grant"]
         return " · ".join(parts) or "not recorded"

@@ -55,6 +55,7 @@ STATES: dict[str, StatusLook] = {
     "success": StatusLook("good", "st-check", "Success"),
     "sealed": StatusLook("good", "st-check", "Sealed"),
     "altered": StatusLook("bad", "st-cross", "Altered"),
+    "unproved": StatusLook("bad", "st-warning", "Not proved"),
     "missing": StatusLook("bad", "st-cross", "Missing"),
     "failure": StatusLook("bad", "st-cross", "Failure"),
     "inherit": StatusLook("calm", "st-dash", "Inherit"),

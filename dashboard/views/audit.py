@@ -54,9 +54,11 @@ class Difference:
 @viewer
 def log(request: HtmxHttpRequest) -> HttpResponse:
     narrowed = _narrowed(request)
+    page = keyset_page(narrowed.qs, request.GET)
     context = {
         "filter": narrowed,
-        "page": keyset_page(narrowed.qs, request.GET),
+        "page": page,
+        "changed": proofs.changed_among(page.rows),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "events": AuditLog.objects.order_by("event_type").values_list("event_type", flat=True).distinct(),
         "results": AuditLog.objects.order_by("result").values_list("result", flat=True).distinct(),

@@ -23,6 +23,11 @@ from tests.served import PEOPLE, ROOT, Served, Template, manage, running
 SIZES = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 TALLEST = 9_000  # pixels of a page that are taken
 Act = Callable[[Page], object]
+# Where checkpoints are sent: one place takes them, the others cannot.
+PLACES = {
+    "SIGNALBOX_AUDIT_CHECKPOINTS": "file:/dev/null, file:/nowhere/checkpoints, mailto:auditor@example.org, "
+    "https://audit.invalid/checkpoints"
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class State:
     act: Act | None = None
     whole: bool = True  # the whole page rather than one screen of it
     empty: bool = False  # on the server with nothing in it
+    tampered: bool = False  # on the server whose audit log was tampered with
 
 
 def opened(page: Page) -> None:
@@ -120,6 +126,22 @@ STATES = (
     State("overview", "/ui/"),
     State("approvals", "/ui/approvals/"),
     State("approvals-empty", "/ui/approvals/", empty=True),
+    State("audit", "/ui/audit/"),
+    State("audit-none-match", "/ui/audit/?q=nothing-says-so"),
+    State("audit-entry", "/ui/audit/?event=PERMISSION_REQUEST_APPROVED", act=clicked("[data-row] a.strong")),
+    State("audit-verify", "/ui/audit/verify/"),
+    State("audit-verify-new", "/ui/audit/verify/", empty=True),
+    State("audit-tampered", "/ui/audit/", tampered=True),
+    State(
+        "audit-entry-tampered",
+        "/ui/audit/?actor=user:mallory",
+        act=clicked("[data-row] a.strong"),
+        tampered=True,
+    ),
+    State("audit-verify-tampered", "/ui/audit/verify/", tampered=True),
+    State("evidence", "/ui/sessions/ses_looks/-/evidence/"),
+    State("evidence-none", "/ui/sessions/ses_ten/-/evidence/"),
+    State("evidence-tampered", "/ui/sessions/ses_evidence/-/evidence/", tampered=True),
     State("keys", LOOKS, act=pressed("?"), whole=False),
     State("more", "/ui/sessions/", act=clicked("[popovertarget=menu]"), whole=False),
     State("sign-in", "/ui/sign-in/", who=None),
@@ -142,14 +164,17 @@ def main() -> None:
         with (
             running(template, Path(temporary) / "empty", workers=1) as empty,
             running(template, Path(temporary) / "full") as full,
+            running(template, Path(temporary) / "tampered", workers=1, **PLACES) as tampered,
         ):
-            if any(not state.empty for state in wanted):
+            if any(not (state.empty or state.tampered) for state in wanted):
                 fill(full)
+            if any(state.tampered for state in wanted):
+                tamper(tampered)
             browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
             for size in SIZES:
                 for scheme in ("light", "dark"):
                     for state in wanted:
-                        server = empty if state.empty else full
+                        server = tampered if state.tampered else empty if state.empty else full
                         keep_runners(server)
                         context = signed_in(browser, server, state.who, size, scheme)
                         take(context, state, size, Path(folder) / f"{state.name}_{size}_{scheme}.png")
@@ -160,6 +185,12 @@ def fill(server: Served) -> None:
     """Write the demo's week and the states beside it."""
     manage("demo", "--verbosity=0", "--anyway", env=server.env)
     subprocess.run([sys.executable, "-m", "tests.gallery.states"], cwd=ROOT, env=server.env, check=True)
+    manage("audit", "seal", env=server.env)
+
+
+def tamper(server: Served) -> None:
+    """Write decisions, and change the log as the owner of the database could."""
+    subprocess.run([sys.executable, "-m", "tests.gallery.tampering"], cwd=ROOT, env=server.env, check=True)
 
 
 def keep_runners(server: Served) -> None:

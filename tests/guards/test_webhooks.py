@@ -157,7 +157,7 @@ def test_a_receiver_that_never_ends_is_left(
 
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.3)
     began = time.monotonic()
-    with pytest.raises(webhooks.Unreachable, match="TimeoutError"):
+    with pytest.raises(webhooks.Unreachable, match="did not answer in time"):
         webhooks.post(f"http://127.0.0.1:{listen(drip).port}/", b"", {})
     assert time.monotonic() - began < 5
 

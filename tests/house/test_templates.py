@@ -26,6 +26,17 @@ def test_no_line_of_a_template_is_too_long() -> None:
     assert not long, "\n".join(long)
 
 
+def test_every_icon_is_in_the_sprite() -> None:
+    known = set(re.findall(r'id="([a-z0-9-]+)"', Path(ROOT, "static/icons.svg").read_text()))
+    unknown = [
+        f"{template.relative_to(ROOT)}: {name}"
+        for template in TEMPLATES
+        for name in re.findall(r'\{% icon "([a-z0-9-]+)"', template.read_text())
+        if name not in known
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
 # What draws nothing itself, so that white space before it stands before whatever follows.
 SILENT_TAGS = {"if", "elif", "else", "for", "empty", "with", "load", "extends", "csrf_token", "capture"}
 INLINE = {

@@ -51,6 +51,9 @@ def test_an_altered_entry_says_so_loudly(viewer: Client, write: Write) -> None:
     shown = page(viewer, "detail", row.pk)
     assert "<strong>Do not trust this entry.</strong> The row was changed after it was written" in shown
     assert "Download the proof" not in shown
+    listed = page(viewer, "list")
+    assert listed.count("Altered") == 1
+    assert listed.index(f'id="audit-{row.pk}"') < listed.index("Altered")
 
 
 def test_the_list_says_how_far_the_log_is_sealed(viewer: Client, write: Write) -> None:

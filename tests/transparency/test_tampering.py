@@ -10,11 +10,12 @@ from django.db import connection
 
 from coordinator.actions import sealing
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog, AuditNode
-from coordinator.transparency import entries, merkle, proofs
+from coordinator.transparency import checking, entries, keys, merkle, proofs
 from tests.transparency.conftest import findings, seal
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Write = Callable[[int], list[AuditLog]]
+TODAY = datetime.now(UTC).isoformat()
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sea
     leaf_made_to_fit(sealed[14])
     (found,) = findings()
     assert "something among entries 10 to 19 was changed" in found
-    assert proofs.look_up(sealed[14]).standing is proofs.Standing.ALTERED
+    assert proofs.look_up(sealed[14]).standing is proofs.Standing.UNPROVED
 
 
 def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
@@ -72,7 +73,7 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     seal()
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", rows[3].pk)
     leaf_made_to_fit(rows[3])
-    assert proofs.look_up(rows[3]).standing is proofs.Standing.ALTERED
+    assert proofs.look_up(rows[3]).standing is proofs.Standing.UNPROVED
     AuditNode.objects.all().delete()
     sealing.tree.keep_nodes(300)
     write(1)
@@ -88,11 +89,55 @@ def test_a_deleted_row_is_missed_until_its_90_days_are_over(sealed: list[AuditLo
     assert findings(now=datetime.now(UTC) + timedelta(days=91)) == []
 
 
+def test_a_deleted_row_is_missed_although_its_checkpoints_were_dated_back(sealed: list[AuditLog]) -> None:
+    sql("DELETE FROM audit_logs WHERE id = %s", sealed[7].pk)
+    AuditCheckpoint.objects.update(created_at=datetime.now(UTC) - timedelta(days=120))
+    (found,) = findings()
+    assert found.startswith(
+        f"Entry 7 (audit row {sealed[7].pk}) was deleted: it was written after an entry of"
+    )
+
+
+def test_rows_that_were_imported_may_go_before_their_90_days_here(write: Write) -> None:
+    write(2)
+    sql("INSERT INTO audit_logs (timestamp, event_type, result) VALUES (%s, 'THEIRS', 'success')", TODAY)
+    seal()
+    AuditLog.objects.filter(event_type="THEIRS").delete()
+    report = checking.check([], keys.known(), datetime.now(UTC))
+    assert report.problems == []
+    assert report.remarks[0].startswith(
+        "Entries of other programs whose rows are gone: 1, the first is entry 2."
+    )
+
+
+def numbered_anew(rows: list[AuditLog]) -> None:
+    """Give the leaves of these rows the numbers from 0 on, as if nothing else had ever been there."""
+    AuditLeaf.objects.update(leaf_index=None)
+    for number, row in enumerate(rows):
+        AuditLeaf.objects.filter(pk=row.pk).update(leaf_index=number)
+
+
+def test_a_deleted_entry_is_missed_although_the_gap_was_closed(sealed: list[AuditLog]) -> None:
+    sql("DELETE FROM audit_logs WHERE id = %s", sealed[7].pk)
+    sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
+    numbered_anew([*sealed[:7], *sealed[8:]])
+    told = findings()
+    assert "something among entries 0 to 9 was changed, added, removed or moved" in told[0]
+    assert "covers 20 entries, and the log has 19" in told[1]
+
+
+def test_an_entry_that_was_put_in_between_is_found(sealed: list[AuditLog], write: Write) -> None:
+    (forged,) = write(1)  # as Signalbox itself would
+    numbered_anew([*sealed[:13], forged, *sealed[13:]])
+    (found,) = findings()
+    assert "something among entries 10 to 19 was changed, added, removed or moved" in found
+
+
 def test_a_deleted_leaf_is_a_gap(sealed: list[AuditLog]) -> None:
     sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
     assert "Entry 7 is missing: the next in the log is 8." in findings()
     assert proofs.look_up(sealed[7]).standing is proofs.Standing.MISSING
-    assert proofs.look_up(sealed[9]).standing is proofs.Standing.ALTERED
+    assert proofs.look_up(sealed[9]).standing is proofs.Standing.UNPROVED
 
 
 def test_a_row_put_in_beside_the_log_is_named(sealed: list[AuditLog]) -> None:
@@ -170,6 +215,6 @@ def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: lis
     AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
     found = proofs.look_up(sealed[4])
     assert (found.standing, "no key of this log has signed" in found.problem) == (
-        proofs.Standing.ALTERED,
+        proofs.Standing.UNPROVED,
         True,
     )

@@ -78,6 +78,8 @@ class Command(BaseCommand):
             f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
             f"{report.checkpoints:,} checkpoints."
         )
+        for remark in report.remarks:
+            self.stdout.write(remark)
         if not report.problems:
             self.stdout.write("Nothing was changed.")
             return
