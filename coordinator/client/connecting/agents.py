@@ -202,26 +202,28 @@ GEMINI_EVENTS = {
     "AfterTool": QUICK,
     "AfterAgent": QUICK,
     "Notification": QUICK,
-    "PreCompress": QUICK,
     "SessionEnd": QUICK,
 }
+# Not PermissionRequest: it comes for nearly every call that PreToolUse has told already.
 COPILOT_EVENTS = {
     "SessionStart": QUICK,
     "UserPromptSubmit": QUICK,
     "PreToolUse": WAITING,
-    "PermissionRequest": WAITING,
     "PostToolUse": QUICK,
+    "PostToolUseFailure": QUICK,
+    "ErrorOccurred": QUICK,
+    "Notification": QUICK,
     "Stop": QUICK,
+    "SubagentStop": QUICK,
     "SessionEnd": QUICK,
 }
+# Cursor tells each call twice: by these, for every tool, and by hooks of its kind, which edits of files do not have.
 CURSOR_EVENTS = {
     "sessionStart": QUICK,
     "beforeSubmitPrompt": QUICK,
-    "beforeShellExecution": WAITING,
-    "beforeMCPExecution": WAITING,
-    "afterShellExecution": QUICK,
-    "afterMCPExecution": QUICK,
-    "afterFileEdit": QUICK,
+    "preToolUse": WAITING,
+    "postToolUse": QUICK,
+    "postToolUseFailure": QUICK,
     "afterAgentResponse": QUICK,
     "stop": QUICK,
     "sessionEnd": QUICK,
@@ -286,6 +288,7 @@ AGENTS: dict[str, Agent] = {
         ),
         Agent(
             name="opencode",
+            trial=_trial("session_id", "hook_event_name", "session.created", "session.deleted"),
             title="OpenCode",
             programs=("opencode",),
             home=".config/opencode",
