@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,39 +11,11 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.connecting.homes import everything
-from tests.served import ROOT, Served
+from tests.connecting.machines import Machine
+from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.browser]
 AGENTS = ("claude-code", "codex")
-
-
-class Machine:
-    """A home of its own, and the program signalbox as it would be installed there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
-        self.program = folder / "bin" / "signalbox"
-        self.program.parent.mkdir(parents=True)
-        self.home.mkdir()
-        self.program.write_text(
-            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-            "from coordinator.client.main import main\nsys.exit(main())\n"
-        )
-        self.program.chmod(0o755)
-
-    def run(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        """Run signalbox there."""
-        environment = {"HOME": str(self.home), "PATH": os.defpath}
-        return subprocess.run(
-            [self.program, *words],
-            env=environment,
-            cwd=self.home,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
 
 
 def test_a_machine_is_connected_and_disconnected(
