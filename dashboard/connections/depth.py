@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass
 
 from coordinator.client.connecting.agents import AGENTS
-from coordinator.sessions import agent_programs
 
 COLUMNS: dict[str, str] = {
     "reports": "Its sessions and calls appear while it works.",
@@ -48,39 +47,69 @@ class Row:
     cells: list[tuple[str, Cell]]
 
 
-_CLAUDE, _CODEX = "tests/claude_code", "tests/dialects/test_codex.py"
-# By agent and column the test; a column that is missing is a no.
-TESTS: dict[str, dict[str, str]] = {
+_CLAUDE, _CODEX, _GEMINI = (
+    "tests/claude_code",
+    "tests/dialects/test_codex.py",
+    "tests/dialects/test_gemini.py",
+)
+_TRANSCRIPTS = "tests/transcripts/test_other_agents.py"
+_TELEMETRY = "tests/transcripts/test_telemetry.py"
+_ONE_SESSION = "test_its_hooks_make_one_session_in_any_order_and_posted_twice"
+_IMPORTED = f"{_TRANSCRIPTS}::test_a_session_reads_as_it_went"
+_CLOSED = "tests/client/test_away.py::test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there"
+_LATER = f"{_CLAUDE}/test_told_to_wait.py::test_it_is_denied_with_a_number_and_runs_once_after_the_approval"
+
+# By agent and column the test, for a yes that has a limit with the word to show. A column that is missing is a no.
+TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "claude-code": {
         "reports": f"{_CLAUDE}/test_recording.py::test_a_call_and_its_result_are_paired_whichever_comes_first",
         "messages": f"{_CLAUDE}/test_recording.py::test_a_message_in_pieces_becomes_one",
-        "tokens": f"{_CLAUDE}/test_telemetry.py::test_logs_join_the_session_of_the_hooks_and_are_counted_once",
+        "tokens": "tests/connecting/test_real_tokens.py::test_tokens_of_claude_code_arrive_by_its_headers_helper",
         "holds": "tests/agents/test_real_claude_code.py::test_a_person_decides_whether_it_runs",
         "edits the call": f"{_CLAUDE}/test_deciding.py::test_an_edited_input_is_what_runs",
+        "fails closed": _CLOSED,
+        "waits for days": _LATER,
         "imports": f"{_CLAUDE}/test_transcripts.py::test_a_session_reads_as_it_went",
     },
     "codex": {
-        "reports": f"{_CODEX}::test_its_hooks_make_one_session_in_any_order_and_posted_twice",
+        "reports": f"{_CODEX}::{_ONE_SESSION}",
         "messages": f"{_CODEX}::test_a_session_says_who_and_where_it_is_and_its_turns_hang_together",
+        "tokens": (
+            "with telemetry",
+            f"{_TELEMETRY}::test_codex_is_told_by_its_telemetry_alone_up_to_its_end",
+        ),
         "holds": f"{_CODEX}::test_what_it_asks_its_person_is_approved_here",
         "edits the call": f"{_CODEX}::test_a_call_that_a_rule_wants_asked_runs_as_it_was_edited",
+        "fails closed": _CLOSED,
+        "imports": _IMPORTED,
     },
+    "gemini": {
+        "tokens": ("with telemetry", f"{_TELEMETRY}::test_gemini_is_told_by_its_telemetry_alone"),
+        "fails closed": _CLOSED,
+        "imports": _IMPORTED,
+    },
+    "opencode": {"imports": _IMPORTED},
 }
 
 
 def rows() -> list[Row]:
     """Return a row for each agent that can be connected."""
-    return [found for name in agent_programs.AGENTS if (found := row(name)) is not None]
+    return [found for name in AGENTS if (found := row(name)) is not None]
 
 
 def row(name: str) -> Row | None:
     """Return an agent's row, or None for one that cannot be connected."""
     agent = AGENTS.get(name)
-    if agent is None or name not in agent_programs.AGENTS:
+    if agent is None:
         return None
-    tests = TESTS.get(name, {})
-    cells = [(column, Cell("yes", tests[column]) if column in tests else Cell(NO)) for column in COLUMNS]
+    cells = [(column, _cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]
     return Row(name, agent.title, agent.was_run, cells)
+
+
+def _cell(test: str | tuple[str, str] | None) -> Cell:
+    if test is None:
+        return Cell(NO)
+    return Cell("yes", test) if isinstance(test, str) else Cell(*test)
 
 
 def markdown() -> str:
@@ -89,7 +118,8 @@ def markdown() -> str:
     for one in rows():
         title = one.title if one.was_run else f"{one.title} *"
         cells = (
-            f'[yes]({c.test.partition("::")[0]} "{c.test_name}")' if c.test else c.word for _, c in one.cells
+            f'[{c.word}]({c.test.partition("::")[0]} "{c.test_name}")' if c.test else c.word
+            for _, c in one.cells
         )
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from coordinator.client.connecting.agents import AGENTS, Agent, Call
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
-from coordinator.sessions import agent_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,13 @@ class Program:
 
 def tabs() -> list[tuple[str, str]]:
     """Return the names and titles of the agents that can be connected."""
-    return [(name, agent.title) for name, agent in AGENTS.items() if name in agent_programs.AGENTS]
+    return [(name, agent.title) for name, agent in AGENTS.items()]
 
 
 def program(name: str, url: str) -> Program | None:
     """Return what the page of an agent shows for a server at `url`, or None for an agent that there is not."""
     agent = AGENTS.get(name)
-    if agent is None or name not in agent_programs.AGENTS:
+    if agent is None:
         return None
     is_claude = name == "claude-code"
     return Program(

@@ -114,6 +114,15 @@ def test_agents_are_found_by_their_folders_and_programs(
     assert "There is no agent 'emacs'" in capsys.readouterr().err
 
 
+def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(connect.hooks, "AGENTS", {})
+    written(machine, CODEX, "{}")
+    assert connected("codex") == 1
+    assert "Known are: opencode." in capsys.readouterr().err
+
+
 def test_moved_settings_are_found(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODEX_HOME", str(machine / "elsewhere"))
     connected("codex")

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
+from coordinator.client import agents as hooks
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk, trial
 from coordinator.client.connecting.agents import AGENTS, Agent, Call
@@ -98,14 +99,16 @@ def former(known: Settings | None, agent: str) -> Call | None:
 
 
 def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
+    # What `signalbox hook` does not know, it would block.
+    known = {name: agent for name, agent in AGENTS.items() if agent.plugin or name in hooks.AGENTS}
     for name in names:
-        if name not in AGENTS:
-            raise Stopped(f"There is no agent {name!r}. Known are: {', '.join(AGENTS)}.")
+        if name not in known:
+            raise Stopped(f"There is no agent {name!r}. Known are: {', '.join(known)}.")
     if names:
-        return [AGENTS[name] for name in dict.fromkeys(names)]
-    found = [agent for agent in AGENTS.values() if agent.is_here(place.home, place.environment)]
+        return [known[name] for name in dict.fromkeys(names)]
+    found = [agent for agent in known.values() if agent.is_here(place.home, place.environment)]
     if not found:
-        raise Stopped(f"None of the known agents was found here. Name those to connect: {', '.join(AGENTS)}.")
+        raise Stopped(f"None of the known agents was found here. Name those to connect: {', '.join(known)}.")
     sys.stdout.write(f"Found here: {', '.join(agent.title for agent in found)}.\n")
     return found
 
