@@ -23,7 +23,7 @@ from coordinator.actions import reported_sessions as sessions
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
 from coordinator.edge.writer import GroupWriter, not_written
-from coordinator.errors import NotFound, SignalboxError
+from coordinator.errors import Busy, NotFound, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.tool_rules import NO_OPINION, Ruling
@@ -102,7 +102,15 @@ class Recorder:
         task.add_done_callback(self._writing.discard)
         await asyncio.wait([task], timeout=ANSWER_AFTER)
         if task.done() and (refusal := task.result()) is not None:
+            if isinstance(refusal, Busy) and hook.sent_as is not None and hook.name not in self.dialect.calls:
+                self._not_lost(hook)
             raise refusal
+
+    def _not_lost(self, hook: Hook) -> None:
+        """Take back that a hook is lost: whoever is told so sends it again."""
+        left = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
+        if left:
+            self._lost[hook.session] = left
 
     async def _kept(self, hook: Hook, work: Coroutine[Any, Any, None]) -> SignalboxError | None:
         """Do `work`, to the end; return why it failed, for whoever still waits."""

@@ -107,3 +107,16 @@ def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
         {"hooks": {"Notification": 1, "PostToolUse": 2}},
     )
     assert setup.event_type == "Setup"
+
+
+def test_what_comes_again_is_not_called_lost() -> None:
+    async def work() -> list[str]:
+        writer = Writer(failures=2)
+        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        for name, sent_as in (("Notification", "an-id"), ("PostToolUse", None), ("Notification", "an-id")):
+            hook = Hook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00", sent_as)
+            with contextlib.suppress(Busy):
+                await recorder.observe(hook, SessionLocation(), 10)
+        return [str(event.tool_input) for event in writer.written if event.event_type == "hooks_lost"]
+
+    assert asyncio.run(work()) == ["{'hooks': {'PostToolUse': 1}}"]

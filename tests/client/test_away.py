@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -178,6 +179,34 @@ def test_an_answer_that_cannot_be_handed_over_is_a_code_that_blocks(home: Home) 
     process.stdout.close()
     process.stdout = None
     assert process.wait(60) == 2
+
+
+@pytest.mark.parametrize(
+    "how", ["time.sleep(1e6)", "raise MemoryError", "import no_such_module", "sys.exit(0)"]
+)
+def test_a_command_that_hangs_or_breaks_inside_denies_all_the_same(home: Home, how: str) -> None:
+    """The second thread answers where the first one hangs, in a name server or on a disk."""
+    source = (
+        "import sys, time\nfrom coordinator.client import main, settings\n"
+        f"def broken(*_):\n    {how}\nsettings.load = broken\nsys.exit(main.main(sys.argv[1:]))"
+    )
+    command = (sys.executable, "-c", source, "hook", "codex", "--timeout", "2")
+    said = home.end(home.start("codex", call(), command=command))
+    assert (said.code, said.decision) == (0, "deny")
+
+
+def test_a_pipe_that_is_left_open_behind_the_hook_keeps_nobody_waiting(home: Home) -> None:
+    remember(home, ("free", "Bash"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "coordinator.client.main", "hook", "codex"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=home.env,
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(call()).encode())
+    process.stdin.flush()
+    assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("words", [["nobody"], ["codex", "--timeout", "soon"], ["codex", "--timeout"], []])
