@@ -33,7 +33,8 @@ REFUSED = AttemptLimit(
     refusal="Too many codes that are not valid. Try again in a minute.",
 )
 NOT_VALID = (
-    "This connect code is not valid: it was used, is older than ten minutes, or was mistyped. Make a new one."
+    "This connect code is not valid: it was used, is older than ten minutes, or was mistyped. Make a new one. If you"
+    " have not used it, somebody else may have: revoke its key on the page API keys."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -407,3 +408,43 @@ def test_ours_are_known_and_others_are_not() -> None:
 def test_absent_is_no_text_that_a_file_could_hold() -> None:
     with pytest.raises(jsonc.Unreadable):
         jsonc.parse(ABSENT)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("no\n", 1), ("", 1)])
+def test_at_a_terminal_it_asks_for_the_code_unseen_and_then_for_a_yes(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(machine, CODEX, "{}")
+    keyboard = io.StringIO(answer)
+    monkeypatch.setattr(keyboard, "isatty", lambda: True)
+    monkeypatch.setattr(connect.sys, "stdin", keyboard)
+    monkeypatch.setattr(connect.getpass, "getpass", lambda _prompt: "CODE-OF-ONE")
+    assert connect.run(["--url", URL]) == code
+    told = capsys.readouterr()
+    assert f"{URL}/ui/connections/" in told.out
+    assert told.out.index('+    "PreToolUse": [') < told.out.index("Change these files? [y/N]")
+    assert (file.read_text() == "{}") == bool(code)
+    # The code was used up: what it brought is there for the next try.
+    assert settings.load().key == KEY
+    assert set(settings.load().agents) == (set() if code else {"codex"})
+
+
+def test_a_key_goes_to_no_other_place_than_its_server(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(machine, CODEX, "{}")
+    connected()
+    assert connect.run(["--url", "http://signalbox.example", "--yes", "--key-file", os.devnull]) == 1
+    told = capsys.readouterr().err
+    assert "is not encrypted" in told
+    assert "A connect code is needed" in told
+    assert settings.load().url == URL
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "x", "http://", "http://me:secret@x", "http://x:99999", "http://x/?a=1"]
+)
+def test_what_is_no_address_is_refused(machine: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written(machine, CODEX, "{}")
+    assert connect.run(["--url", url, "--yes"]) == 1
+    assert "is not an address" in capsys.readouterr().err
