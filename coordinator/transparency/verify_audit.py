@@ -133,6 +133,27 @@ def as_lines(value: object) -> str:
     return "\n".join(safe(line) for line in lines)
 
 
+def summary(entry: dict) -> list[tuple[str, str]]:
+    """Return who did what when, and what exactly was judged, each as a name and a text. Raises Wrong."""
+    columns = (
+        ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
+        ("About", "target_id"), ("Reason", "reason"),
+    )  # fmt: skip
+    found = [(name, str(entry[column])) for name, column in columns if entry.get(column) is not None]
+    metadata = entry.get("metadata")
+    judged = metadata.get("judged") if isinstance(metadata, dict) else None
+    if isinstance(judged, dict) and "too_long" not in judged:
+        packed = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        if metadata.get("judged_sha256") != sha256(packed.encode()).hex():
+            raise Wrong("The entry is in the log, but judged_sha256 in it is not of what it shows as judged.")
+        found += [("Tool", str(judged[name])) for name in ("tool_name",) if judged.get(name) is not None]
+        if judged.get("tool_input") is not None:
+            found.append(("Input", json.dumps(judged["tool_input"], ensure_ascii=False)))
+    if entry.get("written_by") != "signalbox":
+        found.append(("Note", "Another program wrote this row. The proof shows only that it was there."))
+    return found
+
+
 def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
@@ -145,8 +166,12 @@ def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
     size, root, signers = read_checkpoint(note, log_key, witnesses)
     if root_from_path(sha256(b"\x00" + entry), index, size, path) != root:
         raise Wrong("The entry is not in the log that was signed: one of them was changed.")
+    values = json.loads(entry)
     print(f"The proof holds. Entry {index} of {size:,}:\n")
-    for name, value in json.loads(entry).items():
+    for name, words in summary(values):
+        print(f"  {name + ':':<12}{safe(words)}")
+    print("\nAll that the entry says:\n")
+    for name, value in values.items():
         if value is not None:
             print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else as_lines(value)}")
     print("\nSigned by " + ", ".join(signers) + ".")

@@ -70,6 +70,9 @@ def test_the_file_alone_shows_who_approved_exactly_what(
         cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "Who:        user:approver\n" in done.stdout
+    assert "What:       PERMISSION_REQUEST_APPROVED\n" in done.stdout
+    assert 'Input:      {"command": "make deploy — now"}\n' in done.stdout
     assert "actor_id: user:approver" in done.stdout
     assert '"command": "make deploy — now"' in done.stdout
     assert f"target_id: {decided}" in done.stdout

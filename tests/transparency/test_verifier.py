@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 
 from coordinator import transparency
 from coordinator.actions import audit
@@ -160,3 +163,26 @@ def test_foreign_text_cannot_draw_over_what_the_verifier_says(verify: Callable[.
     assert "target_id: \\u001b[2J\\nSigned by nobody\\u202e" in said
     assert "\x1b" not in said
     assert "\x9b" not in said
+
+
+def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) -> None:
+    judged = {"tool_name": "Bash", "tool_input": {"command": "make"}}
+    packed = json.dumps(judged, sort_keys=True, separators=(",", ":")).encode()
+    for digest, code in ((hashlib.sha256(packed).hexdigest(), 0), ("0" * 64, 1)):
+        metadata = {"judged": judged, "judged_sha256": digest}
+        row = audit.record("X", actor=system("tests"), target=None, result="allowed", metadata=metadata)
+        seal()
+        found, said = verify(proofs.proof_of(row).text, "--key", keys.signer().verifier.text)
+        assert found == code, said
+    assert "judged_sha256 in it is not of what it shows as judged" in said
+
+
+def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write: Write) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO audit_logs (timestamp, event_type, result) VALUES ('2026-11-22T10:00:00+00:00', 'X', 'denied')"
+        )
+    seal()
+    code, said = verify(proofs.proof_of(AuditLog.objects.get()).text, "--key", keys.signer().verifier.text)
+    assert code == 0
+    assert "Another program wrote this row." in said
