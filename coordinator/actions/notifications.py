@@ -26,6 +26,7 @@ from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import outbox, webhooks
+from coordinator.notifications.messages import NotSent
 from coordinator.policy import approvals
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ def deliver(pk: int, now: datetime | None = None) -> bool:
         return True
     try:
         outcome = outbox.send(message, request, now)
-    except outbox.NotSent as problem:
+    except NotSent as problem:
         _failed(message, str(problem), now)
         return False
     _close(message, State.SENT, outcome, sent_at=now)

@@ -21,7 +21,7 @@ from coordinator.actions.approvals.holding import ANSWERS_AGAIN, held_for
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
-from coordinator.notifications import outbox
+from coordinator.notifications import messages
 from coordinator.policy import approvals as rules
 from coordinator.policy import in_force
 from coordinator.policy.approvals import Subject
@@ -224,7 +224,7 @@ def hold(request_id: str, *, by: Actor, why: str, now: datetime) -> Settled | No
         "status": HELD,
         "why": why,
         "request_id": row.request_id,
-        "link": outbox.link(row),
+        "link": messages.link(row),
         "until": row.expires_at,
     }
 

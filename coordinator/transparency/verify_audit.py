@@ -19,6 +19,7 @@ import hashlib
 import json
 import sys
 from datetime import datetime, timezone
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -133,15 +134,15 @@ def as_lines(value: object) -> str:
     return "\n".join(safe(line) for line in lines)
 
 
-def summary(entry: dict) -> list[tuple[str, str]]:
+def summary(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return who did what when, and what exactly was judged, each as a name and a text. Raises Wrong."""
     columns = (
         ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
         ("About", "target_id"), ("Reason", "reason"),
     )  # fmt: skip
     found = [(name, str(entry[column])) for name, column in columns if entry.get(column) is not None]
-    metadata = entry.get("metadata")
-    judged = metadata.get("judged") if isinstance(metadata, dict) else None
+    metadata = entry["metadata"] if isinstance(entry.get("metadata"), dict) else {}
+    judged = metadata.get("judged")
     if isinstance(judged, dict) and "too_long" not in judged:
         packed = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         if metadata.get("judged_sha256") != sha256(packed.encode()).hex():
