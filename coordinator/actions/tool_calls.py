@@ -200,6 +200,24 @@ def _settled_elsewhere(asked: AskedCall) -> bool:
     return later.filter(over).exists()
 
 
+def edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
+    """Return the id of the newest call without a result that a person edited into this one; None where there is none.
+
+    For a result that names no call: its input is not the one with which the call began.
+    """
+    approved = PermissionRequest.objects.with_context().filter(
+        plugin_id=program, context__session_id=session_id, status="approved"
+    )
+    wanted = rules.canonical(without_secrets(tool_input))
+    for row in approved.order_by("-id")[:LIKELY]:
+        call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+        alike = rules.edited_input(row) is not None and rules.canonical(rules.edited_input(row)) == wanted
+        if alike and rules.subject_of(row).tool_name == tool and isinstance(call_id, str):
+            ends = Event.objects.filter(session_id=session_id, event_type="post_tool")
+            return None if ends.filter(context__tool_use_id=call_id).exists() else call_id
+    return None
+
+
 def take(request_id: str, asked: AskedCall, *, by: Actor, now: datetime) -> bool:
     """Take the verdict for this call; False where another call has it, or nobody may have it any more."""
     return approvals.take(

@@ -18,6 +18,7 @@ from coordinator.api import (
     health,
     mcp,
     permission_requests,
+    plugin_files,
     presence,
     runner,
     runners,
@@ -66,6 +67,7 @@ api = SignalboxAPI(
 )
 
 api.add_router("", health.router)
+api.add_router("", plugin_files.router)
 api.add_router("", sessions.router)
 api.add_router("", runs.router)
 api.add_router("", runner.router)

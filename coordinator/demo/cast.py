@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.sessions.agent_programs import AGENTS
-
 
 @dataclass(frozen=True, slots=True)
 class Team:
@@ -207,6 +205,7 @@ PEOPLE = ("maria (demo)", "jonas (demo)", "aiko (demo)", "samir (demo)")
 
 # Whose sessions people start in their terminals, with an agent program each; runners drive the others.
 TERMINAL_TRADES = ("fixer", "tester", "librarian", "upgrader")
+AT_TERMINALS = ("claude-code", "codex")  # the agent programs there, whose words demo.programs knows
 
 PLUGINS = {
     "bridge.github": (
@@ -233,8 +232,8 @@ def blueprint_name(team: Team, trade: Trade) -> str:
 
 
 def program_of(team: Team, trade: Trade) -> str | None:
-    """Return the agent program (agent_programs.AGENTS) that an agent's sessions run in; None: a runner's executor."""
+    """Return the agent program (programs.PROGRAMS) that an agent's sessions run in; None: a runner's executor."""
     if trade.name not in TERMINAL_TRADES:
         return None
     place = TEAMS.index(team) * len(TERMINAL_TRADES) + TERMINAL_TRADES.index(trade.name)
-    return (*AGENTS, None)[place % (len(AGENTS) + 1)]
+    return (*AT_TERMINALS, None)[place % (len(AT_TERMINALS) + 1)]

@@ -25,14 +25,22 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions import keys
-from coordinator.demo.cast import TEAMS, TERMINAL_TRADES, TRADES, Team, Trade, agent_id, blueprint_name
+from coordinator.demo.cast import (
+    AT_TERMINALS,
+    TEAMS,
+    TERMINAL_TRADES,
+    TRADES,
+    Team,
+    Trade,
+    agent_id,
+    blueprint_name,
+)
 from coordinator.demo.people import People
 from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
 from coordinator.demo.terminals import Terminal
 from coordinator.identity.actors import system
 from coordinator.lib import instants
 from coordinator.models import Agent
-from coordinator.sessions.agent_programs import AGENTS
 
 Tell = Callable[[str], object]
 SPEED = 2.5  # calls take this many times less than the story says
@@ -195,7 +203,8 @@ def people_at_terminals() -> list[tuple[str, Team, Trade]]:
     """Return each agent program with the agent that runs in it, at somebody's terminal."""
     trades = [trade for trade in TRADES if trade.name in TERMINAL_TRADES]
     return [
-        (name, TEAMS[place % len(TEAMS)], trades[place % len(trades)]) for place, name in enumerate(AGENTS)
+        (name, TEAMS[place % len(TEAMS)], trades[place % len(trades)])
+        for place, name in enumerate(AT_TERMINALS)
     ]
 
 

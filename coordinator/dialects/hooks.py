@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from coordinator.errors import Invalid
-from coordinator.lib import json_bounds
+from coordinator.lib import instants, json_bounds
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
 
 ASKED = "permission_request"
 # The same words within this time are the same hook posted twice; later they may be said anew.
 SAME_WITHIN = 5_000  # milliseconds
+# How far an agent's clock may be from ours and be believed; hooks that could not be posted come in days later.
+FAST, SLOW = timedelta(minutes=2), timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Hook:
     """
 
     in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "prompt_id"})
+    # For how long a hook with the same fields is the same; None where each tells its own time.
+    same_within: ClassVar[int | None] = SAME_WITHIN
 
     name: str
     session: str
@@ -91,27 +96,56 @@ OPENED_PER_CHARACTER = 10  # bytes of memory
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read(body: bytes, at: str, kind: type[H]) -> H:
-    """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
-    value = decoded(body)
+def read(
+    body: bytes,
+    at: str,
+    kind: type[H],
+    *,
+    named_in: Sequence[str] = ("hook_event_name",),
+    session_in: Sequence[str] = ("session_id",),
+) -> H:
+    """Read a posted hook; `named_in` and `session_in` are the fields of its name and its session, the first that is.
+
+    Raises Invalid where it is no JSON object or names no session.
+    """
+    value = as_hook(decoded(body))
+    session = first_text(value, session_in)
+    if session is None:
+        raise Invalid(f"A hook names its {session_in[0]}.")
+    return kind((first_text(value, named_in) or "hook").strip(), session, value, at)
+
+
+def as_hook(value: Any) -> dict[str, Any]:
+    """Return what was posted. Raises Invalid where it is no object."""
     if not isinstance(value, dict):
         raise Invalid("A hook is a JSON object.")
-    session = value.get("session_id")
-    if not isinstance(session, str) or not session.strip():
-        raise Invalid("A hook names its session_id.")
-    name = value.get("hook_event_name")
-    return kind(name.strip() if isinstance(name, str) and name.strip() else "hook", session, value, at)
+    return value
 
 
-_NAMED = re.compile(rb'"hook_event_name"\s*:\s*"([A-Za-z]+)"')
+def first_text(fields: dict[str, Any], names: Iterable[str]) -> str | None:
+    """Return the first of these fields that is a text with something in it."""
+    found = (fields.get(name) for name in names)
+    return next((text for text in found if isinstance(text, str) and text.strip()), None)
 
 
-def call_in(body: bytes | None, calls: Collection[str], worst: str) -> str | None:
+def when(told: Any, received: str) -> str:
+    """Return when a hook happened (canonical): as its agent tells, unless that cannot be, else when it came in."""
+    moment, ours = instants.parse(told) if isinstance(told, str) else None, instants.parse(received)
+    if moment is None or ours is None or not ours - SLOW <= moment <= ours + FAST:
+        return received
+    return instants.canonical(moment)
+
+
+def call_in(
+    body: bytes | None, calls: Collection[str], worst: str, *, named_in: Sequence[str] = ("hook_event_name",)
+) -> str | None:
     """Return which of `calls` a body that cannot be read as a whole may be, or None where it names another hook.
 
     A body that names none, or several, or that did not arrive, counts as `worst`.
     """
-    names = {name.decode() for name in _NAMED.findall(body)} if body else set()
+    field = "|".join(map(re.escape, named_in)).encode()
+    pattern = rb'"(?:' + field + rb')"\s*:\s*"([A-Za-z._]+)"'
+    names = {name.decode() for name in re.findall(pattern, body)} if body else set()
     if names and not names & set(calls):
         return None
     return names.pop() if len(names) == 1 else worst
@@ -172,6 +206,11 @@ def heard(session: str, what: str) -> str:
     return origin(session, "hooks tell", what)
 
 
+def made_call_id(*parts: object) -> str:
+    """Return an id for a call whose agent gives it none: the same parts give the same."""
+    return MADE_CALL + origin(*parts).removeprefix("cc:")[:24]
+
+
 def words_origin(hook: Hook, text: str) -> str:
     """Return the origin of what the assistant said in a turn, however its blanks were broken."""
     return words_origin_of(hook.session, hook.subagent, hook.turn, text)
@@ -199,7 +238,7 @@ class HookEvents:
         left = hook.in_columns | set(uses)
         extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
         if hook.sent_as is None:
-            values.setdefault("origin_for", None if "origin" in values else SAME_WITHIN)
+            values.setdefault("origin_for", None if "origin" in values else hook.same_within)
             values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.fields))
         else:
             values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.sent_as))
@@ -270,6 +309,12 @@ def opened(value: Any) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
+
+
+def about(tool_input: Any, field: str | None = None) -> str:
+    """Return what a call is about in one text: this field of its input, else the whole input as JSON."""
+    text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
+    return text if isinstance(text, str) else json.dumps(tool_input, sort_keys=True, ensure_ascii=False)
 
 
 def in_words(value: Any) -> str:

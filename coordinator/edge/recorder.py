@@ -20,6 +20,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from coordinator.actions import reported_sessions as sessions
+from coordinator.actions import tool_calls
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
 from coordinator.edge.writer import GroupWriter, not_written
@@ -164,6 +165,11 @@ class Recorder:
             raise problems[0]
         return True
 
+    async def _edited_call(self, result: NewEvent) -> str | None:
+        """Return the id of the call whose input was edited here and whose result this is."""
+        ids = self.dialect.name, result.session_id, result.tool_name or "", result.tool_input
+        return await self.perform(functools.partial(tool_calls.edited_call, *ids))
+
     async def _events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         dialect, pieces = self.dialect, self.dialect.pieces
         piece = pieces.of(hook) if pieces else None
@@ -175,6 +181,9 @@ class Recorder:
             left = await self.perform(functools.partial(sessions.leftovers, session_id))
             events += [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
         events += dialect.events_of(hook, session_id)
+        for event in events:
+            if event.event_type == "post_tool" and event.tool_use_id is None:
+                event.tool_use_id = await self._edited_call(event)
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events

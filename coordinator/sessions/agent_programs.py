@@ -7,6 +7,8 @@ from __future__ import annotations
 AGENTS = {
     "claude-code": "Claude Code",
     "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "opencode": "OpenCode",
 }
 
 # Those whose hooks tell of every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless

@@ -78,6 +78,7 @@ TOOLS = dict.fromkeys(
         "execcommand",
         "runcommand",
         "runterminalcmd",
+        "runshellcommand",
         "terminal",
         "powershell",
         "localshell",

@@ -10,6 +10,7 @@ from django.db import transaction
 from pytest_django import DjangoDbBlocker
 
 from coordinator.demo import fill, programs
+from coordinator.demo.cast import AT_TERMINALS
 from coordinator.models import (
     AuditLog,
     ChatAttachment,
@@ -60,15 +61,15 @@ def test_week_has_some_of_everything(filled: fill.FilledCounts) -> None:
 
 def test_every_event_has_its_context_and_every_session_of_a_runner_its_run(filled: fill.FilledCounts) -> None:
     assert EventContext.objects.count() == Event.objects.count()
-    at_terminals = Session.objects.filter(executor_profile__in=AGENTS)
+    at_terminals = Session.objects.filter(executor_profile__in=programs.PROGRAMS)
     assert Run.objects.count() == Session.objects.count() - at_terminals.count()
 
 
 def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
     filled: fill.FilledCounts,
 ) -> None:
-    assert set(AGENTS) <= set(Session.objects.values_list("executor_profile", flat=True))
-    assert set(AGENTS) == set(programs.PROGRAMS)
+    assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
+    assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENTS)
     trial = Trial.beginning(READER)
     judge = Judge(saved(), NOW)
     trial.go_on(READER, judge, judge, Budget(60))

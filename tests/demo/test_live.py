@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from coordinator.demo import live, terminals
-from coordinator.demo.cast import TEAMS, TRADES
+from coordinator.demo.cast import AT_TERMINALS, TEAMS, TRADES
 from coordinator.demo.live import Api, Fleet
 from coordinator.demo.tasks import Ask, Call
 from coordinator.demo.terminals import Terminal
-from coordinator.sessions.agent_programs import AGENTS
 from tests.served import KEYS, Served
 
 pytestmark = pytest.mark.served
@@ -34,7 +33,7 @@ def at(fleet: Fleet, name: str) -> Terminal:
     return Terminal(fleet, name, TEAMS[0], FIXER, fleet.api)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", AT_TERMINALS)
 def test_a_program_holds_a_whole_session_in_its_terminal(served: Served, fleet: Fleet, name: str) -> None:
     at(fleet, name).hold_session()
     ((session, host, status),) = served.sql(
@@ -49,14 +48,14 @@ def test_a_program_holds_a_whole_session_in_its_terminal(served: Served, fleet: 
 
 
 def test_a_call_that_nobody_allows_is_not_made(served: Served, fleet: Fleet) -> None:
-    for name in AGENTS:
+    for name in AT_TERMINALS:
         terminal = at(fleet, name)
         terminal.session = f"silent-{name}"
         push = Call("Bash", {"command": "git push"}, {"stdout": "pushed"})
         assert terminal.take(Ask("ProcessExecution", "git push", "To share it.", push)) is False
     assert served.sql("SELECT count(*) FROM events WHERE event_type = 'post_tool'") == [(0,)]
     waited = served.sql("SELECT plugin_id FROM permission_requests")
-    assert {plugin for (plugin,) in waited} == set(AGENTS)
+    assert {plugin for (plugin,) in waited} == set(AT_TERMINALS)
 
 
 def test_agents_send_heartbeats_and_those_that_are_switched_off_do_not(served: Served, fleet: Fleet) -> None:

@@ -79,6 +79,7 @@ R, A, O, READ = "runner", "agent", "operator", "read"  # noqa: E741
 EVERYBODY = f"{R} {A} {O} {READ}"
 API: dict[str, str] = {
     "GET /health": "anyone",
+    "GET /hooks/<agent>/plugin.js": "anyone",
     "GET /api/docs": "anyone",
     "GET /api/openapi.json": "anyone",
     "POST /api/connect/exchange": "anyone",  # with a code that an administrator made

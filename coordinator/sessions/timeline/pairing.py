@@ -2,7 +2,8 @@
 
 Calls that carry a tool_use_id are paired by it. Others are paired as brackets are: an end belongs to the nearest
 open beginning of the same tool with the same input. Brackets can be told within any stretch of the timeline that
-holds both, so two windows never disagree about a pair.
+holds both, so two windows never disagree about a pair. A beginning whose id is ours (MADE_CALL) is open for an end
+without one, too, unless an end carries that id: that we denied the call, say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from coordinator.models.fields import dump
+from coordinator.sessions.reports import MADE_CALL
 from coordinator.sessions.timeline.places import EventPlace
 from coordinator.sessions.timeline.reading import CALL_ENDS, CALL_STARTS, Timeline, TimelineEvent, Window
 
@@ -40,11 +42,16 @@ def pair(events: Iterable[TimelineEvent]) -> Pairs:
     named: dict[Hashable, TimelineEvent] = {}
     open_calls: dict[Hashable, list[TimelineEvent]] = defaultdict(list)
     events = list(events)
+    ended = {event.tool_use_id for event in events if event.event_type == CALL_ENDS}
     for event in events:
         if event.event_type == CALL_STARTS and event.tool_use_id:
             named.setdefault(event.tool_use_id, event)
     for event in events:
-        if event.event_type == CALL_STARTS and not event.tool_use_id:
+        if (
+            event.event_type == CALL_STARTS
+            and _is_nameless(event)
+            and event.tool_use_id not in ended - {None}
+        ):
             open_calls[pairing_key(event)].append(event)
         elif event.event_type == CALL_ENDS:
             # A clock that runs behind may date an end before its beginning: an id is believed all the same.
@@ -54,6 +61,11 @@ def pair(events: Iterable[TimelineEvent]) -> Pairs:
             if start:
                 pairs.add(start, event)
     return pairs
+
+
+def _is_nameless(event: TimelineEvent) -> bool:
+    """Say whether the call has no id of its agent's."""
+    return not event.tool_use_id or event.tool_use_id.startswith(MADE_CALL)
 
 
 def pairing_key(event: TimelineEvent) -> Hashable:
@@ -68,7 +80,7 @@ def pair_window(timeline: Timeline, window: Window) -> Pairs:
     pairs = pair(window.events)
     lonely = [event for event in window.events if _is_lonely(event, pairs)]
     ids = {event.tool_use_id for event in lonely if event.tool_use_id}
-    nameless = [event for event in lonely if not event.tool_use_id]
+    nameless = [event for event in lonely if _is_nameless(event)]
     around = timeline.by_tool_use(ids) if ids else []
     around += _neighbours(timeline, window, nameless)
     if not around:

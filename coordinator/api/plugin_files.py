@@ -1,0 +1,37 @@
+"""Files that agents load to be heard: Signalbox's plugins for those that run plugins instead of commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from ninja import Path as InPath
+from ninja import Router
+
+from coordinator.errors import NotFound
+
+router = Router(tags=["Hooks"])
+FOLDER = Path(settings.BASE_DIR) / "static" / "plugins"
+SCRIPT = {"schema": {"type": "string"}}
+ANSWERS: dict[str, Any] = {
+    "responses": {200: {"description": "The plugin", "content": {"text/javascript": SCRIPT}}}
+}
+
+
+@router.get(
+    "/hooks/{agent}/plugin.js",
+    operation_id="plugin_file",
+    summary="Download the plugin that tells an agent's sessions",
+    openapi_extra=ANSWERS,
+    include_in_schema=True,
+)
+def plugin_file(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
+    """For agents that run plugins: OpenCode. It holds no key and no address, so none is asked for."""
+    known = {path.stem: path for path in FOLDER.glob("*.js")}
+    if agent not in known:
+        raise NotFound(f"There is no plugin for {agent[:100]!r}, but one for: {', '.join(sorted(known))}.")
+    answer = HttpResponse(known[agent].read_bytes(), content_type="text/javascript; charset=utf-8")
+    answer["Cache-Control"] = "no-cache"
+    return answer
