@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
-from coordinator.dialects.hooks import Hook, HookEvents, Meaning
+from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
@@ -40,11 +40,10 @@ SUBJECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GeminiHook(Hook):
+class GeminiHook(HookWithoutCallId):
     """A hook of Gemini CLI."""
 
-    in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "timestamp"})
-    same_within: ClassVar[int | None] = None  # each tells its time
+    begins_call: ClassVar[frozenset[str]] = CALLS
 
     @property
     def tool(self) -> str:
@@ -55,14 +54,6 @@ class GeminiHook(Hook):
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
                 return f"mcp__{server}__{tool}"
         return self.text("tool_name") or "tool"
-
-    @property
-    def call_id(self) -> str | None:
-        """An id that follows from what begins the call and when; a result does not tell which call it is of."""
-        told = self.text("timestamp")
-        if self.name != BEFORE or told is None:
-            return None
-        return hooks.made_call_id(self.session, self.tool, self.tool_input, told)
 
 
 def _read(body: bytes, at: str) -> GeminiHook:

@@ -38,9 +38,6 @@ class Hook:
     """
 
     in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "prompt_id"})
-    # For how long a hook with the same fields is the same; None where each tells its own time.
-    same_within: ClassVar[int | None] = SAME_WITHIN
-
     name: str
     session: str
     fields: dict[str, Any]
@@ -51,6 +48,11 @@ class Hook:
         """Return a field that is a text with something in it, else None."""
         value = self.fields.get(name)
         return value if isinstance(value, str) and value.strip() else None
+
+    @property
+    def same_within(self) -> int | None:
+        """For how many milliseconds a hook with the same fields is the same; None where each tells its own time."""
+        return SAME_WITHIN
 
     @property
     def names_tool(self) -> bool:
@@ -87,6 +89,35 @@ class Hook:
         """Which sub-agent speaks; an agent type alone is that of the main conversation."""
         agent_id, kind = self.text("agent_id"), self.text("agent_type")
         return None if agent_id is None else f"{kind} {agent_id}" if kind else agent_id
+
+
+@dataclass(frozen=True, slots=True)
+class HookWithoutCallId(Hook):
+    """A hook of an agent that gives its calls no id: what begins a call gets one from us.
+
+    It follows from what the call is and when the agent told it, else from the id under which the hook was sent.
+    """
+
+    in_columns: ClassVar[frozenset[str]] = frozenset({"session_id", "hook_event_name", "timestamp"})
+    begins_call: ClassVar[frozenset[str]]
+
+    @property
+    def same_within(self) -> int | None:
+        """None where the hook tells the time."""
+        return None if self.text("timestamp") else SAME_WITHIN
+
+    @property
+    def call_id(self) -> str | None:
+        """The id of the call that begins; a result does not tell which call it is of."""
+        return self.made_id
+
+    @property
+    def made_id(self) -> str | None:
+        """The id from us, of a hook that begins a call and tells when."""
+        told = self.text("timestamp") or self.sent_as
+        if self.name not in self.begins_call or told is None:
+            return None
+        return made_call_id(self.session, self.tool, self.tool_input, told)
 
 
 H = TypeVar("H", bound=Hook)

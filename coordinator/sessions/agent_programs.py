@@ -9,6 +9,8 @@ AGENTS = {
     "codex": "Codex",
     "gemini": "Gemini CLI",
     "opencode": "OpenCode",
+    "copilot": "GitHub Copilot CLI",
+    "cursor": "Cursor",
 }
 
 # Those whose hooks tell of every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless

@@ -84,7 +84,9 @@ def test_the_recorded_sessions_are_told_as_the_plugin_is_handed_them(
         elif line["t"] in {"chat.message", "tool.before"}:
             name = line["t"].replace("tool.before", "tool.execute.before")
             steps.append({"call": name, "input": given["i"], "output": given["o"]})
-    drive(tmp_path, [*steps, {"call": "dispose"}], **connected(opencode))
+    drive(
+        tmp_path, [*steps, {"call": "settle"}, {"call": "dispose"}, {"call": "settle"}], **connected(opencode)
+    )
     assert sorted(opencode.told("e.event_type, e.tool_name"), key=str) == [
         *[("message", None)] * 3,
         *[("model_request", None)] * 2,
