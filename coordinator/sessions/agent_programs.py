@@ -11,6 +11,7 @@ AGENTS = {
     "opencode": "OpenCode",
     "copilot": "GitHub Copilot CLI",
     "cursor": "Cursor",
+    "goose": "Goose",
 }
 
 # Those whose hooks tell of every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless
