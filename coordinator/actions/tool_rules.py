@@ -62,6 +62,7 @@ def _row(rule: Rule, by: Actor, now: datetime) -> ToolRule:
         reason=rule.reason,
         wait_seconds=rule.wait_seconds,
         deny_at_deadline=rule.deny_at_deadline,
+        program=rule.program,
         changed_at=now,
         changed_by=str(by),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
@@ -160,7 +160,7 @@ def _result(build: HookEvents) -> list[DedupedEvent]:
     ]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
 
 

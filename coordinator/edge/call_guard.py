@@ -132,7 +132,7 @@ class CallGuard:
 
     def _held(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
         try:
-            known = PartialCall(agent_id=caller.agent_id, agent_known=True)
+            known = PartialCall(agent_id=caller.agent_id, agent_known=True, program=self._dialect.name)
             held = self._rulings.held_tools(known)
             if held is None:
                 return []
@@ -196,13 +196,14 @@ class CallGuard:
     def _known(self, call: GuardedCall) -> PartialCall:
         """Return what is known of the call."""
         agent_id, agent_known = call.caller.agent_id if call.caller else None, call.caller is not None
+        program = self._dialect.name
         if call.hook is None or not call.hook.names_tool:
-            return PartialCall(agent_id=agent_id, agent_known=agent_known)
+            return PartialCall(agent_id=agent_id, agent_known=agent_known, program=program)
         try:
             text = self._dialect.about(call.hook)
         except Exception:  # too deep for JSON, say
             text = None
-        return PartialCall(call.hook.tool, text, agent_id, agent_known)
+        return PartialCall(call.hook.tool, text, agent_id, agent_known, program)
 
     def _is_told(self, call: GuardedCall, problem: Exception) -> bool:
         """Say whether the problem is answered by its status: what a person must fix, or what is lost.

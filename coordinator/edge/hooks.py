@@ -118,7 +118,9 @@ class HookDoor:
         if not self.dialect.is_call(hook):
             await self._recorder.observe(hook, asks.where, asks.size)
             return None
-        call.ruling = await self._rulings.on(hook.tool, self.dialect.about(hook), asks.caller.agent_id)
+        call.ruling = await self._rulings.on(
+            hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name
+        )
         if call.ruling.decision != OBSERVE or hook.name in self.dialect.prompts:
             return await self._decided(hook, call.ruling, asks)
         await self._recorder.observe(hook, asks.where, asks.size, call.ruling)

@@ -66,11 +66,13 @@ class Rulings:
     def _is_certain(self) -> bool:
         return self._snapshot is not None and self._edits == self._edits_read
 
-    async def on(self, tool: str, about: str, agent_id: str | None) -> Ruling:
-        """Return the stricter of what the rules and, for an MCP tool, the grants say."""
+    async def on(self, tool: str, about: str, agent_id: str | None, program: str) -> Ruling:
+        """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call."""
         await self.refresh()
         snapshot = self._snapshot
-        ruling = tool_rules.by_rules(snapshot.rules, tool, about, agent_id) if snapshot else NO_OPINION
+        ruling = NO_OPINION
+        if snapshot:
+            ruling = tool_rules.by_rules(snapshot.rules, tool, about, agent_id, program)
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
         return tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))

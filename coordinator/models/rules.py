@@ -21,7 +21,8 @@ class ToolRule(models.Model):
 
     `tool` names tools (`Bash`, `Edit|Write`, `mcp__github__*`), `pattern` is a regular expression on what the
     call is about (its command, path or address). `agents` NULL means all. `wait_seconds` and `deny_at_deadline`
-    say for how long a person is asked, and whether silence denies.
+    say for how long a person is asked, and whether silence denies. `program` names the agent program whose calls it is
+    for (agent_programs.AGENTS); nothing means every one.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -33,6 +34,7 @@ class ToolRule(models.Model):
     reason = models.TextField(default="", db_default="", blank=True)
     wait_seconds = models.BigIntegerField(null=True, blank=True)
     deny_at_deadline = models.BooleanField(default=False, db_default=False)
+    program = models.TextField(default="", db_default="", blank=True)
     changed_at = IsoTextField()
     changed_by = models.TextField()
 

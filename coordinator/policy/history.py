@@ -18,6 +18,7 @@ from django.db.models import Max, Min, Q
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.policy.approvals import DECIDED, edited_input
+from coordinator.sessions.agent_programs import AGENTS
 
 STRETCH = 2_000  # events
 STEP = 50  # calls between two looks at the clock
@@ -32,6 +33,7 @@ COLUMNS = (
     "session__agent_name",
     "context__source",
     "context__instant_us",
+    "session__executor_profile",
 )
 MADE_UP = "(demo)"  # how the names of the demo's people end; no account can have such a name
 NOBODY = ""  # the agent of a call whose session names none
@@ -42,7 +44,10 @@ Subject = Callable[[str, str, Any], str]
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call as it was recorded. `about` is the text that rules look at, `field` the input's field that it is."""
+    """A call as it was recorded. `about` is the text that rules look at, `field` the input's field that it is.
+
+    `program` is the agent program that made it, nothing where nobody told.
+    """
 
     event_id: int
     session_id: str
@@ -51,6 +56,7 @@ class RecordedCall:
     field: str
     agent: str
     at_us: int
+    program: str = ""
 
     @property
     def week(self) -> str:
@@ -113,7 +119,7 @@ class Reader:
         return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
     def _call(self, row: Sequence[Any]) -> RecordedCall:
-        event_id, session, tool, given, agent, source, at = row
+        event_id, session, tool, given, agent, source, at, profile = row
         name = in_words(tool)
         about = in_words(self.subject(source, name, given))
         return RecordedCall(
@@ -124,6 +130,8 @@ class Reader:
             _field_of(given, about),
             in_words(agent or NOBODY),
             at if isinstance(at, int) else 0,
+            # A transcript is of the program that its session names.
+            next((name for name in (source, profile) if name in AGENTS), ""),
         )
 
     def refused(self, before: int, floor: int) -> list[int]:

@@ -283,7 +283,10 @@ class Search:
         by_default = verdict is not None and not verdict.allowed and verdict.source == DEFAULT_POLICY
         if ruling.decision == DENY:
             self.denied += 1
-            if not by_default or judge.by_rules(call.tool, call.about, call.agent).decision == DENY:
+            if (
+                not by_default
+                or judge.by_rules(call.tool, call.about, call.agent, call.program).decision == DENY
+            ):
                 return
         if was_refused:
             return

@@ -26,6 +26,7 @@ from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.managed import ManagedServers
+from coordinator.sessions.agent_programs import AGENTS
 
 ALLOW, DENY, ASK, OBSERVE = (word.value for word in RuleVerdict)
 STRICTEST_FIRST = (DENY, ASK, ALLOW, OBSERVE)
@@ -37,7 +38,10 @@ _SPEAKS_OF_LINES = re.compile(r"\\n|\(\?[a-zA-Z]*s")  # `\n` or the flag `s`
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1."""
+    """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1.
+
+    `program` is the agent program whose calls it is for (agent_programs.AGENTS), nothing for every one.
+    """
 
     number: int
     tool: str
@@ -47,10 +51,13 @@ class Rule:
     reason: str = ""
     wait_seconds: int | None = None
     deny_at_deadline: bool = False
+    program: str = ""
 
-    def fits(self, tool: str, text: str, agent_id: str | None) -> bool:
-        """Say whether the rule matches this call."""
+    def fits(self, tool: str, text: str, agent_id: str | None, program: str = "") -> bool:
+        """Say whether the rule matches this call of that agent program ("" where nobody knows which)."""
         if self.agents is not None and agent_id not in self.agents:
+            return False
+        if self.program and program != self.program:
             return False
         return self.names(tool) and (not self.pattern or self._matches(text))
 
@@ -61,6 +68,8 @@ class Rule:
     def may_fit(self, call: PartialCall) -> bool:
         """Say whether the rule may match a call of which not everything is known."""
         if self.agents is not None and call.agent_known and call.agent_id not in self.agents:
+            return False
+        if self.program and call.program not in {None, self.program}:
             return False
         if call.tool is not None and not self.names(call.tool):
             return False
@@ -96,23 +105,27 @@ NO_OPINION = Ruling(OBSERVE)
 class PartialCall:
     """A call as far as it could be read: `tool` and `text` are None where they could not.
 
-    `agent_id` counts only where it is known who calls.
+    `agent_id` counts only where it is known who calls. `program` is the agent program, None where it is not known.
     """
 
     tool: str | None = None
     text: str | None = None
     agent_id: str | None = None
     agent_known: bool = False
+    program: str | None = None
 
     @property
     def is_whole(self) -> bool:
-        return self.tool is not None and self.text is not None and self.agent_known
+        known = self.tool, self.text, self.program
+        return None not in known and self.agent_known
 
 
 def check(rule: Rule) -> None:
     """Raise Invalid, in words for the person who wrote it, for a rule that could not be followed."""
     if not rule.tool.strip():
         raise Invalid(f"Rule {rule.number} names no tool. `*` means every tool.")
+    if rule.program and rule.program not in AGENTS:
+        raise Invalid(f"Rule {rule.number}: there is no agent program {rule.program[:100]!r}.")
     if rule.verdict not in RuleVerdict.values:
         raise Invalid(f"Rule {rule.number}: {rule.verdict!r} is not a verdict.")
     if len(rule.pattern) > LONGEST_PATTERN:
@@ -160,7 +173,15 @@ def rule_of(row: ToolRule, number: int) -> Rule:
     if agents is not None:
         agents = tuple(str(one) for one in agents) if isinstance(agents, list) else ()
     return Rule(
-        number, row.tool, row.verdict, row.pattern, agents, row.reason, row.wait_seconds, row.deny_at_deadline
+        number,
+        row.tool,
+        row.verdict,
+        row.pattern,
+        agents,
+        row.reason,
+        row.wait_seconds,
+        row.deny_at_deadline,
+        row.program,
     )
 
 
@@ -170,11 +191,14 @@ def version(rules: Iterable[Rule]) -> str:
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def by_rules(rules: Sequence[Rule], tool: str, text: str, agent_id: str | None) -> Ruling:
-    """Return what the first rule that fits says; no opinion where none does."""
+def by_rules(rules: Sequence[Rule], tool: str, text: str, agent_id: str | None, program: str = "") -> Ruling:
+    """Return what the first rule that fits says; no opinion where none does.
+
+    `program` is the agent program that makes the call; a rule that names one fits no call of which it is not known.
+    """
     for rule in rules:
         try:
-            fits = rule.fits(tool, text, agent_id)
+            fits = rule.fits(tool, text, agent_id, program)
         except re2.error:
             return _unreadable(rule)
         if fits:

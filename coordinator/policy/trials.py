@@ -55,14 +55,16 @@ class Judge:
 
     def ruling(self, call: RecordedCall) -> Ruling:
         """Return what would be decided about the call, which `learn` has seen."""
-        return tool_rules.together(self.by_rules(call.tool, call.about, call.agent), self.verdict(call))
+        return tool_rules.together(
+            self.by_rules(call.tool, call.about, call.agent, call.program), self.verdict(call)
+        )
 
-    def by_rules(self, tool: str, about: str, agent: str) -> Ruling:
+    def by_rules(self, tool: str, about: str, agent: str, program: str = "") -> Ruling:
         """Return what the rules alone say."""
         rules = self._by_tool.get(tool)
         if rules is None:
             rules = self._by_tool[tool] = [rule for rule in self._rules if rule.names(tool)]
-        return tool_rules.by_rules(rules, tool, about, agent or None)
+        return tool_rules.by_rules(rules, tool, about, agent or None, program)
 
     def verdict(self, call: RecordedCall) -> Verdict | None:
         """Return what the grants alone say; None where they say nothing."""

@@ -74,5 +74,5 @@ COLUMNS: dict[str, dict[str, str]] = {
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
-    "ToolRule": {NAMES: "verdict agents changed_by", PEOPLE: "tool pattern reason"},
+    "ToolRule": {NAMES: "verdict agents program changed_by", PEOPLE: "tool pattern reason"},
 }  # fmt: skip

@@ -88,6 +88,7 @@ def _as_values(rule: Rule) -> list[Any]:
         rule.reason,
         rule.wait_seconds,
         rule.deny_at_deadline,
+        rule.program,
     ]
 
 
@@ -114,9 +115,9 @@ def _limit(rules: Sequence[Rule]) -> None:
 
 
 def _rule(number: int, row: Any) -> Rule:
-    tool, verdict, pattern, agents, reason, wait, deny = row
-    texts = [tool, verdict, pattern, reason, *(agents or ())]
+    tool, verdict, pattern, agents, reason, wait, deny, program = row
+    texts = [tool, verdict, pattern, reason, program, *(agents or ())]
     if not all(isinstance(one, str) for one in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     named = None if agents is None else tuple(agents)
-    return Rule(number, tool, verdict, pattern, named, reason, wait, bool(deny))
+    return Rule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program)

@@ -103,6 +103,8 @@ def _audited() -> Iterator[Sequence[Rule]]:
 
 def _rules_in(stored: Any) -> Sequence[Rule] | None:
     names = {field.name for field in fields(Rule)}
-    if not isinstance(stored, list) or not all(isinstance(one, dict) and set(one) == names for one in stored):
+    if not isinstance(stored, list) or not all(isinstance(one, dict) for one in stored):
+        return None
+    if not all(set(one) | {"program"} == names for one in stored):  # which older saves did not name
         return None
     return [Rule(**one) for one in stored]

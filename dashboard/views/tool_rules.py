@@ -26,6 +26,7 @@ from coordinator.models.rules import RuleVerdict
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import Rule, Ruling
+from coordinator.sessions.agent_programs import AGENTS
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.rules import question
@@ -42,6 +43,7 @@ AT_ONCE = (
 class RuleForm(forms.Form):
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
+    program = forms.ChoiceField(choices=[("", "Every program"), *AGENTS.items()], required=False)
     verdict = forms.ChoiceField(choices=RuleVerdict.choices, initial=RuleVerdict.DENY)
     agents = forms.MultipleChoiceField(required=False, widget=forms.SelectMultiple(attrs={"size": 3}))
     reason = forms.CharField(max_length=1000, required=False)
@@ -59,7 +61,7 @@ class RuleForm(forms.Form):
     @property
     def says_more(self) -> bool:
         """Say whether one of the fields that are folded away is filled in."""
-        return any(self[name].value() for name in ("agents", "wait_seconds", "deny_at_deadline"))
+        return any(self[name].value() for name in ("program", "agents", "wait_seconds", "deny_at_deadline"))
 
 
 RuleForms = forms.formset_factory(
@@ -79,6 +81,7 @@ class TestedCall:
     tool: str
     about: str
     agent: str
+    program: str
     rules: Ruling
     place: tuple[str, str] | None
     verdict: Verdict | None
@@ -106,14 +109,15 @@ def rules(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None:
-    tool, about, agent = (request.GET.get(name, "").strip()[:2_000] for name in ("tool", "about", "agent"))
+    named = ("tool", "about", "agent", "program")
+    tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in named)
     if not tool:
         return None
     now = timezone.now()
-    ruling = policy.by_rules(saved, tool, about, agent or None)
+    ruling = policy.by_rules(saved, tool, about, agent or None, program)
     grants = policy.grants_for([(tool, agent)], now)
     verdict, place = grants.verdict(tool, agent, now), grants.managed.place(tool)
-    return TestedCall(tool, about, agent, ruling, place, verdict, policy.together(ruling, verdict))
+    return TestedCall(tool, about, agent, program, ruling, place, verdict, policy.together(ruling, verdict))
 
 
 @require_POST
@@ -161,6 +165,7 @@ def _wanted(forms_: Any) -> list[Rule]:
             said["reason"].strip(),
             said["wait_seconds"],
             said["deny_at_deadline"],
+            said["program"],
         )
         for number, said in enumerate(filled, 1)
     ]
@@ -193,6 +198,7 @@ def _page(
     context = {
         "asked": asked,
         "agents": Agent.objects.order_by("name").values_list("id", "name"),
+        "programs": AGENTS.items(),
         "tools": [*_tools(), *_mcp_tools()],
         "forms": forms_,
         "version": version,

@@ -302,3 +302,18 @@ def test_a_preview_of_grants_leads_to_a_trial_on_every_recorded_call() -> None:
     page = client.post("/ui/claude-code/rules/trial/", {"edits": edits[1].replace("&quot;", '"')})
     assert "2 calls would get a different answer" in " ".join(page.content.decode().split())
     assert not Grant.objects.exists()
+
+
+def test_a_rule_for_a_program_is_tried_on_its_calls_alone() -> None:
+    ran("git push")
+    ran("git push", "git push", by="agent.other", source="codex")
+    trial, _ = walked([Rule(1, "Bash", "deny", "git push", program="codex")])
+    assert trial.tally.then[trials.DECISIONS.index("deny")] == 2
+    assert question.of_form(QueryDict(mutable=True)).rules is None
+
+
+def test_a_question_about_rules_keeps_the_program_that_a_rule_is_for() -> None:
+    asked = question.of_rules([Rule(1, "Bash", "deny", program="codex")])
+    carried = QueryDict(mutable=True)
+    carried["rules"] = asked.packed_rules
+    assert question.of_form(carried).rules == (Rule(1, "Bash", "deny", program="codex"),)

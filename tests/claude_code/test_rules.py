@@ -15,7 +15,7 @@ from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Grant, McpServer, ToolRule
 from coordinator.policy import tool_rules as policy
-from coordinator.policy.tool_rules import Rule
+from coordinator.policy.tool_rules import PartialCall, Rule
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.people import signed_in
@@ -216,3 +216,36 @@ def agent_with_a_grant() -> str:
         granted_by="user:ann", granted_at=NOW, justification="For the report.",
     )  # fmt: skip
     return row.pk
+
+
+def test_a_rule_for_a_program_leaves_the_others_and_unknown_ones_alone() -> None:
+    rules = [Rule(1, "Bash", "deny", program="codex"), Rule(2, "Bash", "allow")]
+    found = [policy.by_rules(rules, "Bash", "x", None, name).decision for name in ("codex", "gemini", "")]
+    assert found == ["deny", "allow", "allow"]
+
+
+def test_of_a_call_that_cannot_be_read_a_rule_for_another_program_says_nothing() -> None:
+    rules = [Rule(1, "*", "deny", program="codex")]
+    found = [
+        policy.strictest_possible(rules, PartialCall(program=name)).decision
+        for name in ("codex", "gemini", None)
+    ]
+    assert found == ["deny", "observe", "deny"]
+
+
+def test_a_rule_for_a_program_that_nobody_knows_is_not_saved() -> None:
+    with pytest.raises(Invalid, match="hal-9000"):
+        tool_rules.save([Rule(1, "*", "deny", program="hal-9000")], seen=policy.version([]), by=ANN, now=NOW)
+
+
+def test_the_page_saves_a_rule_for_a_program_and_tells_what_it_does_to_a_call() -> None:
+    client = signed_in("approver")
+    client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "program": "codex", "ORDER": 1}))
+    assert [rule.program for rule in policy.saved()] == ["codex"]
+    page = client.get("/ui/claude-code/rules/").content.decode()
+    assert '<option value="codex" selected>' in page
+    for program, word in (("codex", "The call does not run."), ("gemini", "The call is only recorded.")):
+        asked = {"tool": "Bash", "about": "ls", "program": program}
+        assert word in client.get("/ui/claude-code/rules/", asked).content.decode()
+    refused = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "program": "hal", "ORDER": 1}))
+    assert refused.status_code == 422

@@ -112,3 +112,10 @@ def test_an_mcp_tool_is_named_as_everywhere_else(gemini: Gemini) -> None:
     hook = gemini.recorded("BeforeTool") | {"tool_name": "mcp_git_hub_create_issue", "mcp_context": place}
     assert gemini.post(hook)["decision"] == "deny"
     assert "mcp__git_hub__create_issue" in str(gemini.told("e.tool_name"))
+
+
+def test_a_rule_for_another_program_lets_its_calls_go(gemini: Gemini) -> None:
+    rules(gemini.served, {"tool": "*", "verdict": "deny", "program": "codex"})
+    assert gemini.post(gemini.recorded("BeforeTool", 2)) == {}
+    rules(gemini.served, {"tool": "*", "verdict": "deny", "program": "gemini"})
+    assert gemini.post(later(gemini.recorded("BeforeTool", 2), 1))["decision"] == "deny"
