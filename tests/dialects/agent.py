@@ -47,6 +47,7 @@ class Agent:
         self.served = served
         self.session = str(uuid.uuid4())
         self.http = served.client("agent")
+        self.http.headers["X-Signalbox-Host"] = "laptop"  # as whoever posts for an agent says
 
     def post(self, hook: dict[str, Any], *, wait: float = 0) -> dict[str, Any]:
         """Post a hook and return its answer, {} for an empty one."""
