@@ -13,7 +13,7 @@ from dashboard.looks.parts import MOST_FACTS, Line, Part, shortened, value_parts
 from dashboard.text import diffs, json_text
 
 COMMANDS = ("command", "cmd", "script")
-PATHS = ("file_path", "path", "notebook_path", "filename", "target_file")
+PATHS = ("file_path", "filePath", "path", "notebook_path", "filename", "target_file")
 CONTENTS = ("content", "contents", "text")
 OLD = ("old_string", "old_str", "old_text", "oldText")
 NEW = ("new_string", "new_str", "new_text", "newText", "new_source")
