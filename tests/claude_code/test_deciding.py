@@ -67,12 +67,12 @@ def claude(served: Served) -> Claude:
 def rules(served: Served, *wanted: dict[str, Any]) -> None:
     """Put these rules in place, as a person's saving would, and wait until every worker knows."""
     served.sql("DELETE FROM tool_rules")
-    columns = ("tool", "pattern", "verdict", "reason", "wait_seconds", "deny_at_deadline")
+    columns = ("tool", "pattern", "verdict", "reason", "wait_seconds", "program", "deny_at_deadline")
     for number, rule in enumerate(wanted, 1):
-        values = tuple(rule.get(name, "" if name in {"pattern", "reason"} else None) for name in columns[:5])
+        values = tuple(rule.get(name, None if name == "wait_seconds" else "") for name in columns[:6])
         served.sql(
             f"INSERT INTO tool_rules (position, {', '.join(columns)}, changed_at, changed_by)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, '2026-02-20T00:00:00.000000+00:00', 'user:admin')",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, '2026-02-20T00:00:00.000000+00:00', 'user:admin')",
             (number, *values, bool(rule.get("deny_at_deadline"))),
         )
     time.sleep(0.4)  # the feed's pace where nobody waits: the workers' memory of the rules is not to be asked
