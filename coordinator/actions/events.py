@@ -146,8 +146,7 @@ def _rows(item: NewEvent, now: datetime) -> Row | Invalid:
         if text is not None and not _storable(text):
             return Invalid([_fault(name, text)])
     try:
-        mask = masker() or _Plain()
-        return _event_row(item, mask), _context_row(item, now, mask)
+        return _masked_rows(item, now, masker() or _Plain())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return Invalid(f"The event cannot be written as JSON: {problem}")
 
@@ -164,37 +163,35 @@ class _Plain:
     count = 0
 
     @staticmethod
-    def encoded(value: Any) -> str | None:
-        return None if value is None else msgspec.json.encode(value).decode()
-
-    @staticmethod
-    def text(text: str | None) -> str | None:
-        return text
+    def all_of(
+        values: Sequence[Any], texts: Sequence[str | None]
+    ) -> tuple[list[str | None], list[str | None]]:
+        return [None if one is None else msgspec.json.encode(one).decode() for one in values], list(texts)
 
 
-def _event_row(item: NewEvent, mask: Masker | _Plain) -> list[Any]:
-    row = list(_event_fields(item))
+def _masked_rows(item: NewEvent, now: datetime, mask: Masker | _Plain) -> Row:
+    event = list(_event_fields(item))
     if item.tool_output is None and (item.result_text is not None or item.result_data is not None):
-        row[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
-    for place in _JSON:
-        row[place] = mask.encoded(row[place])
-    for place in _MASKED:
-        row[place] = mask.text(row[place])
-    return row
+        event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
+    extra = item.extra if isinstance(item, DedupedEvent) else None
+    values, texts = mask.all_of(
+        [*(event[place] for place in _JSON), extra], [event[place] for place in _MASKED]
+    )
+    for place, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
+        event[place] = value
+    return event, _context_row(item, now, values[-1], mask.count)
 
 
-def _context_row(item: NewEvent, now: datetime, mask: Masker | _Plain) -> list[Any]:
-    """Return the context's row, made after the event's: it counts what was masked in both."""
-    extra = mask.encoded(item.extra) if isinstance(item, DedupedEvent) else None
-    if mask.count:
-        meters.MASKED.add(n=mask.count)
+def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) -> list[Any]:
+    if masked:
+        meters.MASKED.add(n=masked)
     received = instants.to_us(now)
     instant = instants.parse(item.timestamp)
     happened = received if instant is None else instants.to_us(instant)
     if isinstance(item, DedupedEvent) and item.late:
         received = min(received, happened)
     return [
-        item.session_id, happened, received // 1000, *_context_fields(item), extra, mask.count,
+        item.session_id, happened, received // 1000, *_context_fields(item), extra, masked,
     ]  # fmt: skip
 
 

@@ -142,8 +142,8 @@ class Import:
             for one in told.events
             for key in (one.event.origin, *one.also)
         }
-        planned = {key for _, key in wanted if _short(key) in self._would_write}
-        return origins.known(wanted, self.now) | planned
+        taken = origins.known(wanted, self.now)
+        return taken if self.write else taken | {key for _, key in wanted if _short(key) in self._would_write}
 
     def _is_known(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
         if one.event.origin in taken:

@@ -49,6 +49,7 @@ ENVELOPE = frozenset({
     "sourceToolAssistantUUID", "sourceToolUseID", "isVisibleInTranscriptOnly", "todos", "permissionMode", "content",
     "subtype", "attachment", "imagePasteIds", "thinkingMetadata",
 })  # fmt: skip
+FACTS = ("version", "gitBranch", "cwd", "permissionMode")
 SYNTHETIC = "<synthetic>"  # the "model" of messages that Claude Code wrote itself
 REJECTED = "User rejected tool use"
 INTERRUPTED = "[Request interrupted by user"
@@ -97,6 +98,9 @@ class Reader:
         default_factory=dict
     )  # by the last line of the conversation that they sum up
     uuids: set[str] = field(default_factory=set)
+    told_facts: tuple[list[Any], dict[str, str]] = field(
+        default_factory=lambda: ([], {})
+    )  # of the line before
 
     def read(self, body: bytes) -> list[ImportedLine]:
         """Return what a line tells; nothing for bookkeeping. Raises NotUnderstood."""
@@ -106,7 +110,7 @@ class Reader:
             raise NotUnderstood(BROKEN) from None
         if not isinstance(fields, dict):
             raise NotUnderstood("no object")
-        line = _Line(fields, self, hashlib.sha256(body.strip()).hexdigest())
+        line = _Line(fields, self, body)
         kind = line.text("type")
         if kind is not None and kind in BOOKKEEPING:
             self._note_title(line, kind)
@@ -179,14 +183,14 @@ class _Line:
 
     fields: dict[str, Any]
     reader: Reader
-    digest: str
+    body: bytes
 
     def text(self, name: str) -> str | None:
         """Return a field that is a text with something in it, else None."""
         value = self.fields.get(name)
         return value if isinstance(value, str) and value.strip() else None
 
-    @property
+    @cached_property
     def message(self) -> dict[str, Any]:
         """The message of the Messages API that the line wraps."""
         found = self.fields.get("message")
@@ -213,7 +217,7 @@ class _Line:
         kind = self.reader.agents.get(agent)
         return f"{kind} {agent}" if kind else agent
 
-    @property
+    @cached_property
     def model(self) -> str | None:
         """The model that wrote the message, if one did."""
         model = self.message.get("model")
@@ -222,24 +226,30 @@ class _Line:
     @cached_property
     def key(self) -> str:
         """The origin of the whole line; a copy of it in another session's file has the same."""
-        return origin("line", self.text("uuid") or self.digest)
+        return origin("line", self.text("uuid") or hashlib.sha256(self.body.strip()).hexdigest())
 
-    def with_events(self, events: list[ImportedEvent]) -> ImportedLine:
-        """Return the line with its events."""
-        facts = {name: self.text(name) for name in ("version", "gitBranch", "cwd", "permissionMode")}
-        return ImportedLine(
-            self.session, self.key, self.at, {name: one for name, one in facts.items() if one}, events
-        )
-
-    def event(
-        self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any
-    ) -> ImportedEvent:
-        """Return the line's event `number`; `also` are the origins under which others tell the same."""
+    @cached_property
+    def left(self) -> dict[str, Any]:
+        """What has no column; all of the line's events keep it."""
         left = {
             name: one
             for name, one in self.fields.items()
             if name not in ENVELOPE and one not in (None, False)
         }
+        return {"uuid": self.text("uuid")} | left
+
+    def with_events(self, events: list[ImportedEvent]) -> ImportedLine:
+        """Return the line with its events."""
+        reader, raw = self.reader, [self.fields.get(name) for name in FACTS]
+        if raw != reader.told_facts[0]:  # seldom: lines of one file say the same
+            facts = {name: self.text(name) for name in FACTS}
+            reader.told_facts = raw, {name: one for name, one in facts.items() if one}
+        return ImportedLine(self.session, self.key, self.at, reader.told_facts[1], events)
+
+    def event(
+        self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any
+    ) -> ImportedEvent:
+        """Return the line's event `number`; `also` are the origins under which others tell the same."""
         values.setdefault("origin", origin(self.key, number))
         values.setdefault("subagent", self.subagent)
         event = DedupedEvent(
@@ -250,7 +260,7 @@ class _Line:
             source=SOURCE,
             late=True,
             everywhere=True,  # a resumed session's file repeats the lines of the one before
-            extra={"uuid": self.text("uuid")} | left,
+            extra=self.left,
             **values,
         )
         return ImportedEvent(event, also)

@@ -193,6 +193,8 @@ def decoded(body: bytes) -> Any:
             value = json.loads(body.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             raise Invalid("This is not JSON.") from None
+    if b"\\u" not in body:
+        return value
     return mended(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
 
 
@@ -212,10 +214,20 @@ def mended(value: Any, depth: int = 0) -> Any:
 # --- origins ----------------------------------------------------------------------------------------------
 
 
+_PACKED: dict[type, Callable[[Any], str]] = {
+    str: json.encoder.encode_basestring_ascii,
+    int: int.__repr__,
+    type(None): lambda _: "null",
+}
+
+
 def origin(*parts: object) -> str:
     """Return the origin of an event: the same parts give the same origin."""
-    packed = json.dumps(parts, sort_keys=True, default=str).encode()
-    return f"cc:{hashlib.sha256(packed).hexdigest()[:40]}"
+    try:  # nearly always texts and numbers: the same JSON, put together four times as fast
+        packed = f"[{', '.join([_PACKED[type(part)](part) for part in parts])}]"
+    except KeyError:
+        packed = json.dumps(parts, sort_keys=True, default=str)
+    return f"cc:{hashlib.sha256(packed.encode()).hexdigest()[:40]}"
 
 
 def result_origin(session: str, call_id: str) -> str:

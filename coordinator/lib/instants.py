@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -47,6 +48,7 @@ $body$
 """
 
 
+@lru_cache(maxsize=4_096)  # an event's time is read several times on its way
 def parse(text: str) -> datetime | None:
     """Return the instant that `text` names, in UTC, or None where it names none."""
     match = _READABLE.fullmatch(text)

@@ -9,7 +9,7 @@ digests of unmasked values all the same (coordinator.secrets.digests). A masked 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import merge
@@ -68,12 +68,28 @@ class Masker:
 
     def encoded(self, value: Any) -> str | None:
         """Return a value as JSON, masked; None for None. Most hold nothing, which one look at the JSON says."""
-        if value is None:
-            return None
-        raw = msgspec.json.encode(value)
+        return None if value is None else self._of_json(msgspec.json.encode(value))
+
+    def _of_json(self, raw: bytes) -> str:
         if shapes.MARKS.search(raw) is None:
             return raw.decode()
         return msgspec.json.encode(self._walked(msgspec.json.decode(raw))).decode()
+
+    def all_of(
+        self, values: Sequence[Any], texts: Sequence[str | None]
+    ) -> tuple[list[str | None], list[str | None]]:
+        """Return values as `encoded` and texts as `text` do it, after one look at all of them: most hold nothing."""
+        raws = [None if value is None else msgspec.json.encode(value) for value in values]
+        spoken = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+        parts = [raw for raw in (*raws, *spoken) if raw is not None]
+        mark = shapes.MARKS.search(b"\n".join(parts))
+        if mark is None:
+            return [None if raw is None else raw.decode() for raw in raws], list(texts)
+        masked, at, first = [], 0, mark.start()  # what stands before the first mark holds none
+        for raw in raws:
+            at += 0 if raw is None else len(raw) + 1
+            masked.append(None if raw is None else raw.decode() if at <= first else self._of_json(raw))
+        return masked, [self.text(text) for text in texts]
 
     def value(self, value: Any) -> Any:
         """Return a JSON value, masked; the one given is not changed."""

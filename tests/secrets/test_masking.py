@@ -196,3 +196,23 @@ def test_structures_as_deep_as_json_can_be_read_are_masked() -> None:
     for _ in range(400):
         value = [value]
     assert SECRETS["word"] not in masked(value)[0]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_one_look_at_several_values_masks_what_a_look_at_each_does(at: int) -> None:
+    """Also where a secret stands in a later one, or where only the two together look like a secret."""
+    values: list[Any] = [
+        {"command": "ls"},
+        None,
+        [{"type": "text", "text": "password"}],
+        {"x": "= hunter2hunter2"},
+    ]
+    values[at] = {"note": "ghp_" + "a1B2" * 9}
+    texts = ["plain", None, "token ghp_" + "c3D4" * 9]
+    one, each = Masker(), Masker()
+    told = one.all_of(values, texts), one.count
+    assert told == (
+        ([each.encoded(value) for value in values], [each.text(text) for text in texts]),
+        each.count,
+    )
+    assert one.all_of([None], ["plain"]) == ([None], ["plain"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
 import time
 from argparse import ArgumentParser
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +72,10 @@ class Command(BaseCommand):
         if not any(found.values()):
             where = options["path"] or ", ".join(str(place) for one in programs for place in _places(one))
             raise CommandError(f"There are no transcripts below {where}.")
-        for program in programs:
-            if found[program.name]:
-                self._import(program, found[program.name], options, with_name=named is None)
+        with _seldom_collected():
+            for program in programs:
+                if found[program.name]:
+                    self._import(program, found[program.name], options, with_name=named is None)
         if options["dry_run"]:
             self.stdout.write("Nothing was changed (--dry-run).")
 
@@ -124,7 +128,7 @@ class Command(BaseCommand):
 
     def _show(self) -> None:
         read = self._read
-        if not sys.stderr.isatty() or time.monotonic() - read.shown < SHOWN_EVERY:
+        if time.monotonic() - read.shown < SHOWN_EVERY or not sys.stderr.isatty():
             return
         read.shown = time.monotonic()
         filled = BAR * read.bytes // max(read.of_bytes, 1)
@@ -174,6 +178,17 @@ class _Read:
     def note(self, kind: str, place: str) -> None:
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, place)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for cycles less often: millions of rows are made and let go, with next to none among them."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _places(program: TranscriptFormat) -> list[Path]:
