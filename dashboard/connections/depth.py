@@ -52,6 +52,12 @@ _CLAUDE, _CODEX, _GEMINI = (
     "tests/dialects/test_codex.py",
     "tests/dialects/test_gemini.py",
 )
+_OPENCODE, _PLUGIN = "tests/dialects/test_opencode.py", "tests/dialects/test_opencode_plugin.py"
+# Sessions made from documentation: of an agent that we have not run.
+_READ = "tests/dialects/test_documented.py"
+_DOCUMENTED = f"{_READ}::test_a_session_is_one_in_any_order_and_posted_twice"
+_DOCUMENTED_HELD = f"{_READ}::test_a_call_that_a_rule_wants_asked_is_approved_and_denied_in_its_form"
+_CURSOR_EDITED = f"{_READ}::test_cursor_runs_an_edited_input_where_its_generic_hook_asks"
 _TRANSCRIPTS = "tests/transcripts/test_other_agents.py"
 _TELEMETRY = "tests/transcripts/test_telemetry.py"
 _ONE_SESSION = "test_its_hooks_make_one_session_in_any_order_and_posted_twice"
@@ -84,11 +90,31 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "imports": _IMPORTED,
     },
     "gemini": {
+        "reports": f"{_GEMINI}::{_ONE_SESSION}",
+        "messages": f"{_GEMINI}::{_ONE_SESSION}",
+        "holds": f"{_GEMINI}::test_a_call_that_a_rule_wants_asked_waits_and_runs_when_approved",
+        "edits the call": f"{_GEMINI}::test_a_call_runs_as_it_was_edited_and_is_one_row",
         "tokens": ("with telemetry", f"{_TELEMETRY}::test_gemini_is_told_by_its_telemetry_alone"),
         "fails closed": _CLOSED,
         "imports": _IMPORTED,
     },
-    "opencode": {"imports": _IMPORTED},
+    "opencode": {
+        "reports": f"{_PLUGIN}::test_the_recorded_sessions_are_told_as_the_plugin_is_handed_them",
+        "messages": f"{_OPENCODE}::test_what_it_tells_makes_one_session_in_any_order_and_posted_twice",
+        "tokens": f"{_OPENCODE}::test_its_tokens_count_once_a_message",
+        "holds": f"{_PLUGIN}::test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved",
+        "edits the call": f"{_PLUGIN}::test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved",
+        "fails closed": f"{_PLUGIN}::test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that",
+        "imports": _IMPORTED,
+    },
+    "copilot": {"reports": _DOCUMENTED, "holds": _DOCUMENTED_HELD},
+    "cursor": {
+        "reports": _DOCUMENTED,
+        "messages": _DOCUMENTED,
+        "holds": _DOCUMENTED_HELD,
+        "edits the call": ("by preToolUse", _CURSOR_EDITED),
+    },
+    "goose": {"reports": _DOCUMENTED, "messages": _DOCUMENTED, "holds": _DOCUMENTED_HELD},
 }
 
 
