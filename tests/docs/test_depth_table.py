@@ -29,7 +29,7 @@ def test_every_yes_is_shown_by_a_test_that_exists(agent: str, column: str, test:
 
 
 def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row() -> None:
-    assert {name: AGENTS[name].title for name in agent_programs.AGENTS} == agent_programs.AGENTS
+    assert {name: agent.title for name, agent in AGENTS.items()} == agent_programs.AGENTS
     assert [row.name for row in depth.rows()] == list(AGENTS)
     assert set(depth.TESTS) <= set(AGENTS)
     assert {column for tests in depth.TESTS.values() for column in tests} <= set(depth.COLUMNS)
