@@ -131,6 +131,15 @@ def test_what_hooks_told_of_a_session_is_not_told_again(tmp_path: Path) -> None:
     assert "came in   0 events" in brought("codex", place)
 
 
+def test_calls_that_hooks_told_without_an_id_are_known_by_what_they_are(tmp_path: Path) -> None:
+    told_by_hooks("gemini")
+    brought("gemini", copied("gemini", tmp_path))
+    told = story(the_session())
+    assert [one for one in told if one[0] in {"user", "calls", "gives", "fails"}] == [
+        one for one in STORIES["gemini"] if one[0] != "assistant"
+    ]
+
+
 def test_hooks_that_come_after_the_import_tell_no_call_and_no_answer_twice(tmp_path: Path) -> None:
     brought("codex", copied("codex", tmp_path))
     before = [one for one in story(the_session()) if one[0] != "user"]
