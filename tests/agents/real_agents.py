@@ -25,7 +25,7 @@ from tests.served import ROOT
 
 PROMPT = "Do as the script says."
 KEY_OF_A_MODEL = "made-up"
-ENDED_WITHIN = 90.0
+ENDED_WITHIN = 180.0
 
 
 def _codex(home: Path, work: Path, address: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
     }
     settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
     _write(home / ".config" / "opencode" / "opencode.json", json.dumps(settings, indent=2))
-    return {}
+    return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
 
 
 def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
@@ -92,30 +92,42 @@ class Program:
     """An agent's program: its words for a headless run, and what it finds in its home and its environment.
 
     `settings` writes its own settings, with the model's address, and returns variables; `tool` is what it calls the
-    tool that runs a command.
+    tool that runs a command. `files` are those of its home that are written when it is connected.
     """
 
     name: str
     words: tuple[str, ...]
     settings: Callable[[Path, Path, str], dict[str, str]]
     tool: str
+    files: tuple[str, ...]
 
 
 AGENTS = {
     one.name: one
     for one in (
         Program(
-            "claude-code", ("-p", PROMPT, "--output-format", "stream-json", "--verbose"), _claude, "Bash"
+            "claude-code",
+            ("-p", PROMPT, "--output-format", "stream-json", "--verbose"),
+            _claude,
+            "Bash",
+            (".claude/settings.json",),
         ),
-        # Hooks that a person has not looked at in its screen run only so.
         Program(
             "codex",
+            # Hooks that no person has looked at in its screen run only so.
             ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", "--json", PROMPT),
             _codex,
             "Bash",
+            (".codex/hooks.json",),
         ),
-        Program("gemini", ("-p", PROMPT, "--yolo", "-m", "scripted"), _gemini, "run_shell_command"),
-        Program("opencode", ("run", PROMPT), _opencode, "bash"),
+        Program(
+            "gemini",
+            ("-p", PROMPT, "--yolo", "-m", "scripted"),
+            _gemini,
+            "run_shell_command",
+            (".gemini/settings.json",),
+        ),
+        Program("opencode", ("run", PROMPT), _opencode, "bash", (".config/opencode/plugins/signalbox.js",)),
     )
 }
 
@@ -140,6 +152,10 @@ class Home:
             "PYTHONPATH": str(ROOT),  # for the hook: this work tree's
             **self.agent.settings(self.path, self.work, self.script.address),
         }
+
+    def settings_files(self) -> list[Path]:
+        """Return the files with the agent's settings that are there."""
+        return [self.path / one for one in self.agent.files if (self.path / one).exists()]
 
     def starts(self, *commands: str, **variables: str) -> Run:
         """Start the agent; its model wants to run these commands."""
