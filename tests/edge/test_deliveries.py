@@ -77,7 +77,7 @@ def test_who_is_known_is_told_which_tools_are_held(served: Served) -> None:
     assert "x-signalbox-held" not in stranger.headers
 
 
-@pytest.mark.parametrize(("rule", "holds"), [(HOLD, "yes"), (ASK, "no")])
+@pytest.mark.parametrize(("rule", "holds"), [(HOLD, "yes"), (ASK, "ask")])
 def test_a_line_that_waits_gives_signs_of_life_before_the_verdict(
     served: Served, rule: dict[str, Any], holds: str
 ) -> None:
