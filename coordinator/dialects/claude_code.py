@@ -173,6 +173,20 @@ def _reply(name: str, denial: str | None, **fields: Any) -> Reply:
     return Reply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
+HEADLESS = "sdk-cli"  # what CLAUDE_CODE_ENTRYPOINT says of `claude -p`
+
+
+def _postpone(hook: Hook, started: str) -> Reply | None:
+    """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
+
+    Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
+    headless run heeds it, and it was not tried with sub-agents.
+    """
+    if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent is not None:
+        return None
+    return _reply(hook.name, None, permissionDecision="defer")
+
+
 def offer_in_words(suggestion: Mapping[str, Any]) -> str:
     """Return what a permission update does, in words; one we do not know as it stands."""
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
@@ -233,6 +247,7 @@ DIALECT = Dialect(
     subject=subject_text,
     call_in=call_in,
     say=_say,
+    postpone=_postpone,
     complete=_complete,
     offer_in_words=offer_in_words,
     pieces=MessagePieces(_piece_of, _message_of),

@@ -47,6 +47,10 @@ class MessagePieces:
     whole: Callable[[Hook, str, str, str], DedupedEvent]
 
 
+def _cannot_postpone(_hook: Hook, _started: str) -> Reply | None:
+    return None
+
+
 def _nothing_to_add(_hook: Hook, call: AskedCall) -> AskedCall:
     return call
 
@@ -67,6 +71,9 @@ class Dialect:
     reason and what a person added ("updated_input", "suggestions"). None where the agent's own prompt, which stands
     already, asks; where the agent cannot be told to ask, ask is a denial.
 
+    `postpone` says, where the agent can, that it shall end now and ask about the call again when it is resumed; the
+    text is how it was started, None where it cannot.
+
     `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
     offers to make stand; `tools` are those to offer where a rule is written.
     """
@@ -82,6 +89,7 @@ class Dialect:
     subject: Callable[[str, Any], str]
     call_in: Callable[[bytes | None], str | None]
     say: Callable[[str, str, str, Mapping[str, Any]], Reply | None]
+    postpone: Callable[[Hook, str], Reply | None] = _cannot_postpone
     complete: Callable[[Hook, AskedCall], AskedCall] = _nothing_to_add
     offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
     pieces: MessagePieces | None = None
@@ -166,7 +174,8 @@ class Dialect:
         """
         if ruling.decision not in {ASK, DENY}:
             return None
-        words = " ".join(filter(None, [f"Signalbox ({ruling.by}): {ruling.reason}", why]))
+        rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ""
+        words = " ".join(filter(None, [rule, why]))
         denies = ruling.decision == DENY or ruling.deny_at_deadline
         return self.say(name, DENY if denies else ASK, words, {})
 

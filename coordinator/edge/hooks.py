@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from django.utils import timezone
 
 from coordinator.actions import tool_calls
-from coordinator.dialects.contract import Reply
+from coordinator.dialects.contract import Dialect, Reply
 from coordinator.dialects.hooks import Hook, mended
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Admission, Authenticator
@@ -27,7 +27,7 @@ from coordinator.edge.deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
 from coordinator.edge.peers import network_of, peer_of
-from coordinator.edge.polls import seconds
+from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import Invalid, SignalboxError
@@ -35,7 +35,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy.tool_calls import AskedCall, Settled
-from coordinator.policy.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling
 from coordinator.sessions.reports import SessionLocation
 
 SCOPES = ("agent",)
@@ -94,7 +94,16 @@ class HookDoor:
             hook, size = await self._read(call, held, scope, receive)
             where = where_of(self.dialect.name, hook, headers, admission.caller)
             delivery = delivery_of(headers)
-            asks = _HookRequest(admission, where, wait, size, receive, delivery.sent_as)
+            asks = _HookRequest(
+                admission,
+                where,
+                wait,
+                size,
+                receive,
+                delivery.sent_as,
+                has_no_prompt=is_on(scope, "hold"),
+                resumes_as=entrypoint_of(headers) if is_on(scope, "defer") else None,
+            )
             if delivery.age is not None:
                 call.late, call.ruling = True, NO_OPINION
                 await self._told_late(hook, asks, delivery.denied)
@@ -121,6 +130,11 @@ class HookDoor:
         call.ruling = await self._rulings.on(
             hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name
         )
+        if asks.has_no_prompt and (
+            call.ruling.decision == ASK or _is_silent(call.ruling, hook, self.dialect)
+        ):
+            # Whoever asks has nobody else to ask, and takes no answer for no.
+            call.ruling = replace(call.ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
         if call.ruling.decision != OBSERVE or hook.name in self.dialect.prompts:
             return await self._decided(hook, call.ruling, asks)
         await self._recorder.observe(hook, asks.where, asks.size, call.ruling)
@@ -164,11 +178,18 @@ class HookDoor:
         if settled["status"] == "expired":
             return call, silence
         if settled["status"] == tool_calls.HELD:
-            return call, self.dialect.told_to_wait(hook, settled)
+            return call, self._held(hook, settled, asks)
         if settled["status"] == "elsewhere":
             return call, None
         unmasked = tool_calls.unmasked(settled, call)
         return call, self.dialect.by_person(hook, call, unmasked or CANNOT_RUN)
+
+    def _held(self, hook: Hook, settled: Settled, asks: _HookRequest) -> Reply | None:
+        """Return the answer to a call that can still be approved: ask again, come back later, or make it again."""
+        if asks.has_no_prompt:
+            return Reply({"signalbox": {"held": settled["request_id"]}})
+        later = self.dialect.postpone(hook, asks.resumes_as) if asks.resumes_as else None
+        return later or self.dialect.told_to_wait(hook, settled)
 
     def _hook_of(self, body: bytes, delivery: Delivery) -> Hook:
         told = timezone.now() - timedelta(seconds=delivery.age or 0.0)
@@ -178,7 +199,11 @@ class HookDoor:
 
 @dataclass(frozen=True, slots=True)
 class _HookRequest:
-    """Whose hook it is, from where, how long it may wait, its length in bytes, its line, and its id if it has one."""
+    """Whose hook it is, from where, how long it may wait, its length in bytes, its line, and its id if it has one.
+
+    One that `has_no_prompt` asks only here, and goes on asking; one of an agent that says how it was started
+    (`resumes_as`) may be ended where nobody answers, and resumed.
+    """
 
     admission: Admission
     where: SessionLocation
@@ -186,11 +211,24 @@ class _HookRequest:
     size: int
     receive: Receive
     sent_as: str | None
+    has_no_prompt: bool = False
+    resumes_as: str | None = None
 
     @property
     def caller(self) -> KeyIdentity:
         """Whose hook it is."""
         return self.admission.caller
+
+
+def _is_silent(ruling: Ruling, hook: Hook, dialect: Dialect) -> bool:
+    """Say whether no rule speaks of a call about which its agent asks."""
+    return ruling.decision == OBSERVE and hook.name in dialect.prompts
+
+
+def entrypoint_of(headers: Headers) -> str | None:
+    """Return how the agent was started, as a header says that settings can add."""
+    told = headers.get(b"x-signalbox-entrypoint", b"").decode("latin-1").strip()
+    return None if told.startswith("$") else told or None
 
 
 def where_of(agent: str, hook: Hook, headers: Headers, caller: KeyIdentity) -> SessionLocation:

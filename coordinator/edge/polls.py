@@ -117,6 +117,12 @@ def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
     return min(length, most)
 
 
+def is_on(scope: Scope, name: str) -> bool:
+    """Say whether a query parameter is `on`."""
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1")).get(name, [""])[-1] == "on"
+
+
 def _poll_runner(runner_id: str, key: KeyIdentity, gone: Disconnect) -> dict[str, Any] | None:
     return None if gone.happened else runners.poll(runner_id, timezone.now(), key=key)
 

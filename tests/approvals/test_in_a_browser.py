@@ -11,6 +11,8 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.approvals.test_wait import asked, held
 from tests.browser import PHONE, Watch
+from tests.claude_code.double import Claude
+from tests.claude_code.test_deciding import rules
 from tests.served import Served
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
@@ -276,3 +278,20 @@ def test_no_page_overflows_or_breaks_the_policy(
     ):
         page.goto(place)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
+
+
+def test_a_card_outlives_the_hook_that_asked_and_lets_the_call_run_once(
+    served: Served, person_at: PersonAt
+) -> None:
+    rules(served, {"tool": "Bash", "verdict": "ask", "wait_seconds": 1, "deny_at_deadline": True})
+    claude, push = Claude(served, wait="20"), {"command": "git push origin main"}
+    claude.prompt("Push it.")
+    page = at_inbox(person_at, served)
+    assert claude.call("Bash", push).outcome == "denied"
+    ask = card(page, "git push origin main")
+    expect(ask).to_contain_text("The agent was told to wait. Approving lets the same call run once.")
+    ask.get_by_role("button", name="Approve").click()
+    expect(ask).to_contain_text("It has not run yet.")
+    assert claude.call("Bash", push).outcome == "ran"
+    assert claude.call("Bash", push).outcome == "denied"
+    rules(served)

@@ -128,3 +128,30 @@ def crash(served: Served) -> None:
         os.kill(pid, signal.SIGKILL)
     served.process.wait()
     served.process = None
+
+
+def test_a_headless_run_ends_and_asks_again_when_it_is_resumed(served: Served) -> None:
+    rules(served, HOLD)
+    claude = Claude(served, wait="20&defer=on")
+    claude.headers["X-Signalbox-Entrypoint"] = "sdk-cli"
+    claude.prompt("Push it.")
+    call = claude.new_call("Bash", PUSH)
+    assert claude.before(call) == {"hookEventName": "PreToolUse", "permissionDecision": "defer"}
+    (request_id,) = pending(served, claude)
+    claude.end()
+    assert claude.before(call)["permissionDecision"] == "defer"
+    decide(served, request_id)
+    assert claude.before(call)["permissionDecision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("started", "more"),
+    [("cli", {}), ("$CLAUDE_CODE_ENTRYPOINT", {}), ("sdk-cli", {"agent_id": "a1"})],
+    ids=["at a screen", "not told", "a sub-agent"],
+)
+def test_what_may_not_heed_it_is_denied(served: Served, started: str, more: dict[str, str]) -> None:
+    rules(served, HOLD)
+    claude = Claude(served, wait="20&defer=on")
+    claude.headers["X-Signalbox-Entrypoint"] = started
+    claude.prompt("Push it.")
+    assert claude.before(claude.new_call("Bash", PUSH), **more)["permissionDecision"] == "deny"

@@ -178,6 +178,8 @@ def _standing_answer(question: _Question, now: datetime) -> PermissionRequest | 
         if earlier is not None:
             if not _asks_the_same(earlier, question):
                 raise Conflict("This idempotency_key was already used for a different request.")
+            if question.repeat_key is not None and earlier.status == PermissionRequest.Status.PENDING:
+                holding.join(earlier, question.shown.waits_until)
             return earlier
     if question.repeat_key is not None:
         known = holding.for_call(question.repeat_key, question.requester, now)

@@ -1,0 +1,300 @@
+"""`signalbox mcp-ask`: an MCP server on stdin and stdout with one tool, `ask`, which asks a person in Signalbox.
+
+Claude Code without a screen has nobody to ask. Started with `--permission-prompt-tool mcp__signalbox__ask` it calls
+this tool instead, and runs the call only where the answer is a person's or a rule's yes. A hook has a time limit; this
+has none: it asks until somebody answers or the request ends (`SIGNALBOX_HELD_FOR`), through restarts of the server,
+and says with progress notifications that it is alive. Whatever cannot be understood is a no.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from urllib.parse import quote
+
+from coordinator.client import settings
+from coordinator.client.line import Address, Away, Broken, Line
+from coordinator.client.settings import NotConnected
+
+TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+USAGE = "usage: signalbox mcp-ask\n  An MCP server on stdin and stdout, for `claude -p --permission-prompt-tool`.\n"
+NAME, TOOL = "signalbox", "ask"
+# Versions of MCP that begin with `initialize`; the newest is offered to whoever asks for another.
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+AGENT = "claude-code"  # the one agent that asks by such a tool
+WAIT = 600.0  # seconds for which the server holds one request; then it is put again, and is the same one
+SILENT_FOR = 20.0  # seconds without a sign of life after which the server counts as gone
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+UNREACHED_FOR = 60.0  # seconds for which a server that never answered is tried
+PROGRESS_EVERY = 10.0
+COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
+NOBODY = "Nobody could be asked in Signalbox, so the call did not run: {}. Do not work around it."
+METHOD_NOT_FOUND, INVALID = -32601, -32602
+INPUT = {
+    "type": "object",
+    "properties": {
+        "tool_name": {"type": "string", "description": "The tool that wants to run"},
+        "input": {"type": "object", "description": "Its input"},
+        "tool_use_id": {"type": "string", "description": "The id of the call"},
+    },
+    "required": ["tool_name", "input"],
+}
+
+
+class Refused(Exception):
+    """There will be no answer; says why."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until stdin ends. Returns 2 where it was called wrongly."""
+    if arguments:
+        wants_help = arguments[0] in {"-h", "--help"}
+        (sys.stdout if wants_help else sys.stderr).write(USAGE)
+        return 0 if wants_help else 2
+    server = Server()
+    for line in sys.stdin.buffer:
+        server.hear(line)
+    # Whoever asked is gone: their lines break off, which closes what nobody was told to wait for.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class Server:
+    """One client on stdin and stdout. Each question is a thread of its own."""
+
+    def __init__(self) -> None:
+        self._writes = threading.Lock()
+        self._asking: dict[str, Question] = {}
+
+    def hear(self, line: bytes) -> None:
+        """Take one message in; what is none is passed over."""
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+            return
+        method, number = message["method"], message.get("id")
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        if number is None:
+            if method == "notifications/cancelled":
+                self._cancel(params.get("requestId"))
+        elif method == "tools/call":
+            self._call(number, params)
+        else:
+            self._answer(number, method, params)
+
+    def _answer(self, number: Any, method: str, params: dict[str, Any]) -> None:
+        if method == "initialize":
+            wanted = params.get("protocolVersion")
+            version = wanted if wanted in VERSIONS else VERSIONS[0]
+            about = {"name": NAME, "title": "Signalbox", "version": "1"}
+            self.send(
+                number, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            )
+        elif method == "tools/list":
+            tool = {
+                "name": TOOL,
+                "title": "Ask a person",
+                "description": "Ask a person in Signalbox whether a call may run; waits for the answer.",
+                "inputSchema": INPUT,
+            }
+            self.send(number, {"tools": [tool]})
+        elif method == "ping":
+            self.send(number, {})
+        else:
+            self._fail(number, METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+
+    def _call(self, number: Any, params: dict[str, Any]) -> None:
+        asked, meta = params.get("arguments"), params.get("_meta")
+        if params.get("name") != TOOL or not isinstance(asked, dict):
+            self._fail(number, INVALID, f"The one tool here is {TOOL}.")
+            return
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        question = Question(self, number, asked, token)
+        self._asking[json.dumps(number)] = question
+        threading.Thread(target=self._ask, args=(number, question), daemon=True).start()
+        if token is not None:
+            threading.Thread(target=question.report, daemon=True).start()
+
+    def _ask(self, number: Any, question: Question) -> None:
+        try:
+            answer = question.answer()
+        except Refused as problem:
+            answer = denial(str(problem))
+        except BaseException as problem:
+            answer = denial(f"signalbox mcp-ask met an error ({type(problem).__name__}: {problem})")
+        question.ended.set()
+        del self._asking[json.dumps(number)]
+        if not question.cancelled.is_set():
+            self.send(number, {"content": [{"type": "text", "text": json.dumps(answer)}]})
+
+    def _cancel(self, number: Any) -> None:
+        question = self._asking.get(json.dumps(number))
+        if question is not None:
+            question.cancel()
+
+    def _fail(self, number: Any, code: int, words: str) -> None:
+        self._write({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}})
+
+    def send(self, number: Any, result: dict[str, Any]) -> None:
+        """Answer one request."""
+        self._write({"jsonrpc": "2.0", "id": number, "result": result})
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification."""
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _write(self, message: dict[str, Any]) -> None:
+        with self._writes:
+            sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
+            sys.stdout.buffer.flush()
+
+
+class Question:
+    """One call about which a person is asked, and where that stands."""
+
+    def __init__(self, server: Server, number: Any, asked: dict[str, Any], token: Any) -> None:
+        self.ended, self.cancelled = threading.Event(), threading.Event()
+        self._server = server
+        self._number = number
+        self._asked = asked
+        self._token = token
+        self._id = os.urandom(16).hex()
+        self._line: Line | None = None
+        self._reached = False
+        self._state = "Asks in Signalbox"
+
+    def cancel(self) -> None:
+        """Ask no more: the client does not want to know."""
+        self.cancelled.set()
+        self.ended.set()
+        line = self._line
+        if line is not None:
+            line.until = 0.0  # it ends at the server's next sign of life
+
+    def report(self) -> None:
+        """Say again and again that the question is alive."""
+        progress = 0
+        while not self.ended.wait(PROGRESS_EVERY if progress else 0.5):
+            progress += 1
+            told = {"progressToken": self._token, "progress": progress, "message": self._state}
+            self._server.tell("notifications/progress", told)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the answer in the words of Claude Code's permission prompt. Raises Refused where there is none."""
+        tool, given = self._asked.get("tool_name"), self._asked.get("input")
+        if not isinstance(tool, str) or not tool.strip() or not isinstance(given, dict):
+            raise Refused("the question names no tool and input")
+        try:
+            found = settings.load()
+            address = Address(found.url)
+        except NotConnected as problem:
+            raise Refused(str(problem)) from None
+        except ValueError:
+            raise Refused("Signalbox's address cannot be understood") from None
+        body = json.dumps(self._hook(tool, given)).encode()
+        headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
+        if found.key:
+            headers["Authorization"] = f"Bearer {found.key}"
+        decision = self._decision(address, headers, body)
+        if decision.get("behavior") == "allow":
+            changed = decision.get("updatedInput", given)
+            allowed = {"behavior": "allow", "updatedInput": changed}
+            if isinstance(changed, dict):
+                return allowed
+            raise Refused("the approved input cannot be understood")
+        if decision.get("behavior") == "deny":
+            return {"behavior": "deny", "message": str(decision.get("message") or "Denied in Signalbox.")}
+        raise Refused("its answer cannot be understood")
+
+    def _hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the hook by which Claude Code asks where it has a screen."""
+        call_id = self._asked.get("tool_use_id")
+        return {
+            "session_id": os.environ.get("CLAUDE_CODE_SESSION_ID") or f"mcp-ask-{os.getpid()}-{os.getppid()}",
+            "cwd": os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd(),
+            "hook_event_name": "PermissionRequest",
+            "tool_name": tool,
+            "tool_input": given,
+            **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
+        }
+
+    def _decision(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any]:
+        """Ask until there is a decision. Raises Refused where none can be hoped for."""
+        began, pause = time.monotonic(), FIRST_PAUSE
+        while not self.cancelled.is_set():
+            try:
+                decision = self._once(address, headers, body)
+                if decision is not None:
+                    return decision
+                pause = FIRST_PAUSE
+                continue
+            except (Away, Broken) as problem:
+                self._state = f"Signalbox is away: {problem}"
+                if not self._reached and time.monotonic() - began > UNREACHED_FOR:
+                    raise Refused(
+                        f"{problem}. Start Signalbox, or mend the connection, and try again"
+                    ) from None
+            self.cancelled.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        raise Refused("the question was cancelled")
+
+    def _once(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any] | None:
+        """Put the question once; None where it still stands. Raises Away, Broken, Refused."""
+        self._line = Line(address, time.monotonic() + WAIT + 60.0)
+        path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
+        answer = self._line.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
+        if answer.status in COMES_AGAIN:
+            raise Away(f"it is not ready ({answer.status})")
+        if answer.status != 200:
+            raise Refused(f"Signalbox refuses ({answer.status}{_detail(answer.body)})")
+        self._reached = True
+        said = _object(answer.body)
+        problem = said.get("signalbox")
+        if isinstance(problem, dict):
+            if "held" in problem:
+                return None
+            status = problem.get("status")
+            if status in COMES_AGAIN:
+                raise Away(f"it is not ready ({status})")
+            raise Refused(f"Signalbox refuses ({status}: {problem.get('detail')})")
+        output = said.get("hookSpecificOutput")
+        decision = output.get("decision") if isinstance(output, dict) else None
+        if not isinstance(decision, dict):
+            raise Refused("Signalbox has no answer to it")
+        return decision
+
+    def _begun(self, answer: Any) -> float:
+        if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
+            raise Broken("what answers is not Signalbox")
+        if answer.status == 200:
+            self._reached, self._state = True, "Waits for a person in Signalbox"
+        return SILENT_FOR
+
+
+def denial(why: str) -> dict[str, Any]:
+    """Return the answer that lets nothing run, with why."""
+    return {"behavior": "deny", "message": NOBODY.format(why.rstrip("."))}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _detail(body: bytes) -> str:
+    detail = _object(body).get("detail")
+    return f": {detail}" if isinstance(detail, str) else ""
