@@ -129,7 +129,8 @@ def _sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator[Trig
                 f"{f' WHEN {watched}' if op == 'update' else ''}\nBEGIN\n"
                 "    INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
                 "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
-                f"        '{feed_table.topic}', {row}.{feed_table.key}, {_parent(feed_table, row)},"
+                # SQLite takes NULL in a TEXT PRIMARY KEY: whoever stores such a row shall not be refused for our sake.
+                f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''), {_parent(feed_table, row)},"
                 f" '{_published_op(feed_table, op)}');\nEND",
             ),
         )

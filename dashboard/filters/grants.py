@@ -51,7 +51,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         """Keep allowing grants, older than so many days, that covered no recorded call within them."""
         now = timezone.now()
         start = now - timedelta(days=int(days))
-        servers = list(McpServer.objects.values_list("name", flat=True))
+        servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
         used = {(one.agent_id, one.server_id, one.tool_name) for one in calls.since(start, servers)}
         pairs = {(agent, server) for agent, server, _ in used}
         rows = rows.standing(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]

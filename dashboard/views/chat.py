@@ -193,6 +193,6 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
         "agent_id": agent_id,
         "hits": chat_search.find(words, agent_id=agent_id),
         "most": chat_search.MOST,
-        "agents": Agent.objects.order_by("name").values_list("pk", "name"),
+        "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("pk", "name"),
     }
     return render(request, "chat/search.html", context)

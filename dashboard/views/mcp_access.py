@@ -58,7 +58,7 @@ def sheet(request: HtmxHttpRequest) -> HttpResponse:
         "known_server": McpServer.objects.filter(pk=server).first(),
         "known_agent": Agent.objects.filter(pk=agent).first(),
         "agents": access_sheet.agent_ids(),
-        "servers": list(McpServer.objects.order_by("name").values_list("name", flat=True)),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
         "validities": grant_lengths.CHOICES,
         "here": request.get_full_path(),
@@ -91,7 +91,7 @@ def _posted(request: HtmxHttpRequest, now: datetime) -> list[Edit]:
     """Return the edits of a sheet, or of cells chosen in the matrix; servers that nobody knows are left out."""
     form = request.POST
     edits = access_sheet.edits_of(form, now)
-    known = set(McpServer.objects.values_list("name", flat=True))
+    known = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     if unknown := {edit.server_id for edit in edits} - known:
         raise Invalid(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
     return access_sheet.with_versions(edits)
@@ -223,7 +223,7 @@ def ask(request: HtmxHttpRequest) -> HttpResponse:
         "why": _word(request, "why"),
         "scope": _word(request, "scope") or ("tool" if wanted.tool else "server"),
         "agents": access_sheet.agent_ids(),
-        "servers": list(McpServer.objects.order_by("name").values_list("name", flat=True)),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
     }
     return render(request, "mcp/ask.html", context, status=422 if fault else 200)
 
@@ -237,7 +237,7 @@ def _wanted(request: HtmxHttpRequest) -> WantedCall:
     if event is None:
         return WantedCall(agent, server, tool, session, None)
     name = event.session.agent_name or ""
-    known = McpServer.objects.values_list("name", flat=True)
+    known = McpServer.objects.exclude(name=None).values_list("name", flat=True)
     called = calls.server_and_tool(event.tool_name or "", known) or ("", "")
     return WantedCall(
         agent or calls.agent_id_of(name, set(Agent.objects.values_list("pk", flat=True))) or name,

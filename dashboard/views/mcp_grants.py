@@ -26,12 +26,12 @@ def grant_list(request: HtmxHttpRequest) -> HttpResponse:
     query.setdefault("standing", "standing")
     everything = Grant.objects.exclude(entry_type="capability")
     narrowed = GrantFilter(query, queryset=everything)
-    servers = set(McpServer.objects.values_list("name", flat=True))
+    servers = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     table = GrantTable(
         narrowed.qs,
         now=now,
         servers=servers,
-        agents=set(Agent.objects.values_list("pk", flat=True)),
+        agents=set(Agent.objects.exclude(pk=None).values_list("pk", flat=True)),
         back=request.get_full_path(),
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)

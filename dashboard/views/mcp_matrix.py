@@ -38,7 +38,7 @@ def page(request: HtmxHttpRequest) -> HttpResponse:
         "window": window,
         "number_of_agents": len(axes.agents),
         "number_of_tools": len(axes.tools),
-        "servers": list(McpServer.objects.order_by("name").values_list("name", flat=True)),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
         "pages": _pages(window),
         "choices": CHOICES,

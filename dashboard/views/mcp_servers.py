@@ -116,7 +116,7 @@ def server_list(request: HtmxHttpRequest) -> HttpResponse:
 @viewer
 def unknown(request: HtmxHttpRequest) -> HttpResponse:
     """Return the recently called servers that are not registered; loaded beside the list."""
-    known = list(McpServer.objects.values_list("name", flat=True))
+    known = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     found = calls.of_unknown_servers(timezone.now() - mcp_tools.SEEN_WITHIN, known)
     template = "mcp/_unknown.html" if wants_fragment(request) else "mcp/unknown.html"
     return render(request, template, {"found": found})

@@ -52,7 +52,7 @@ class RuleForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        known = list(Agent.objects.order_by("name").values_list("id", "name"))
+        known = list(Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"))
         named = [one for one in self.initial.get("agents") or [] if one not in dict(known)]
         field = self.fields["agents"]
         assert isinstance(field, forms.MultipleChoiceField)
@@ -197,7 +197,7 @@ def _page(
     """Draw the page; without a question the rules cannot be tried out as they are."""
     context = {
         "asked": asked,
-        "agents": Agent.objects.order_by("name").values_list("id", "name"),
+        "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
         "programs": AGENTS.items(),
         "tools": [*_tools(), *_mcp_tools()],
         "forms": forms_,

@@ -53,12 +53,12 @@ def note_touches(events: Sequence[int]) -> None:
     # Another program's id that is no text can be named nowhere else.
     calls = [call for call in found if type(call.session_id) is str]
     begun = _begun(calls)
-    touched = [(call.event_id, path) for call in calls if not _repeats(call, begun) for path in call.paths]
+    touched = [(path, call) for call in calls if not _repeats(call, begun) for path in call.paths]
     with connection.cursor() as cursor:
-        known = _file_ids(sorted({path for _, path in touched}))
+        known = _file_ids(sorted({path for path, _ in touched}))
         cursor.executemany(
-            "INSERT INTO sbx_file_touches (file_id, event_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            sorted((known[path], pk) for pk, path in touched),
+            "INSERT INTO sbx_file_touches (file_id, event_id, session_id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            sorted((known[path], call.event_id, call.session_id) for path, call in touched),
         )
         cursor.executemany(
             "INSERT INTO sbx_session_tools (tool, session_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
