@@ -178,7 +178,8 @@ def _resting(work: Callable[[], int]) -> int:
 
 
 def _paged(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[Any]]:
-    """Yield the rows' keys in order; what is taken away meanwhile changes nothing."""
+    """Yield the rows' keys in order; what is taken away meanwhile changes nothing. Rows without a key stay."""
+    rows = rows.exclude(pk=None)  # SQLite takes them from other programs
     after: Any = None
     while page := list(
         (rows if after is None else rows.filter(pk__gt=after))

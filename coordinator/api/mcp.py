@@ -59,7 +59,9 @@ def servers(request: HttpRequest) -> dict[str, Any]:
         McpTool.objects.filter(gone_at=None).order_by("name").values_list("server_id", "name")
     ):
         tools.setdefault(server_id, []).append(name)
-    rows = [_server(row, tools.get(row.name, [])) for row in McpServer.objects.order_by("name")]
+    rows = [
+        _server(row, tools.get(row.name, [])) for row in McpServer.objects.exclude(name=None).order_by("name")
+    ]
     return {"servers": rows, "count": len(rows)}
 
 

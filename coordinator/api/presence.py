@@ -69,7 +69,7 @@ def shape(row: Agent) -> dict[str, Any]:
 )
 def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
     """By name."""
-    return [shape(row) for row in Agent.objects.order_by("name", "pk")]
+    return [shape(row) for row in Agent.objects.exclude(pk=None).order_by("name", "pk")]
 
 
 @router.post(

@@ -81,7 +81,7 @@ class SessionsPage(Schema):
 )
 def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, Any]:
     """Without parameters the newest 500; older ones with `cursor`."""
-    found = ownership.readable(caller(request)).order_by("-created_at", "-session_id")
+    found = ownership.readable(caller(request)).exclude(pk=None).order_by("-created_at", "-session_id")
     if page.cursor is not None:
         found = found.filter(_older_than(page.cursor, found))
     rows = list(found[: page.limit + 1])

@@ -42,7 +42,9 @@ def _may_be_made(row: ChatAttachment) -> bool:
         mime_type = attachments.sniffed(file.read(attachments.HEAD))
         file.seek(0)
         width, height = attachments.dimensions(file) or (0, 0)
-    return mime_type in TYPES and 0 < width * height <= MOST_PIXELS and (row.size_bytes or 0) <= MOST_BYTES
+    size = row.size_bytes or 0  # what another program stored may be no number
+    is_small = isinstance(size, int) and size <= MOST_BYTES
+    return mime_type in TYPES and 0 < width * height <= MOST_PIXELS and is_small
 
 
 def thumbnail(row: ChatAttachment) -> Path:

@@ -210,7 +210,7 @@ def _file(block: Mapping[str, Any], files: Mapping[str, FileFacts]) -> FileFacts
         pk,
         name,
         row.mime_type if row else attachments.UNKNOWN,
-        row.size_bytes if row else _number(block.get("size_bytes")),
+        _size(row.size_bytes) if row else _number(block.get("size_bytes")),
         _number(block.get("width")),
         _number(block.get("height")),
         alt or name,
@@ -230,6 +230,11 @@ def _file_id(block: Any) -> str:
 
 def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 < value < 10**9 else None
+
+
+def _size(stored: Any) -> int | None:
+    """Return a row's size; None where another program stored no number."""
+    return stored if isinstance(stored, int) else None
 
 
 def shown(messages: Sequence[ChatMessage], agent_name: str) -> list[ShownMessage]:
@@ -272,7 +277,7 @@ def _files_of(messages: Sequence[ChatMessage]) -> dict[str, dict[str, FileFacts]
     for pk, owner, filename, mime_type, size in rows:
         for message_id, ids in named.items():
             if message_id == owner or pk in ids:
-                found[message_id][pk] = FileFacts(pk, filename, mime_type, size, alt=filename)
+                found[message_id][pk] = FileFacts(pk, filename, mime_type, _size(size), alt=filename)
     return found
 
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import psycopg
 from django.db import connection
 
+from tests.served import Served
+
 # Lately: the audit log forgets what is old when a row is added to it.
 LATELY = datetime.now(UTC) - timedelta(hours=1)
 NOON = f"{LATELY:%Y-%m-%dT%H:%M:%SZ}"
@@ -195,13 +197,20 @@ def wide_rows() -> Iterator[Odd]:
 
 
 class Foreign:
-    """Another program on the same database. Use in a `with` block; it commits at its end."""
+    """Another program on the same database, or on a server's. Use in a `with` block; it commits at its end."""
+
+    def __init__(self, served: Served | None = None) -> None:
+        self._served = served
 
     def __enter__(self) -> Foreign:
+        place: Any = connection.settings_dict["NAME"]
+        to = {"cursor_factory": psycopg.Cursor}
+        if self._served:
+            place, to = self._served.folder / "signalbox.sqlite3", to | {"dbname": self._served.database}
         self._on: Any = (
-            sqlite3.connect(connection.settings_dict["NAME"], timeout=10)
+            sqlite3.connect(place, timeout=10)
             if connection.vendor == "sqlite"
-            else psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor})
+            else psycopg.connect(**connection.get_connection_params() | to)
         )
         return self
 

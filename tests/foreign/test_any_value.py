@@ -6,13 +6,14 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -24,6 +25,8 @@ from coordinator.chat import search as chat_finding
 from coordinator.feed import reader as feed
 from coordinator.identity.actors import system
 from coordinator.live import fragments, recorded_stream
+from coordinator.operations.backups import making
+from coordinator.operations.doctor import everything as doctor
 from coordinator.operations.housekeeping import JOBS
 from coordinator.search import events as finding
 from tests.admin.pages import url
@@ -37,7 +40,7 @@ from tests.standing import Standing
 
 pytestmark = pytest.mark.django_db
 
-EACH = 7  # of so many rows one is asked for at each address; the row differs from address to address
+EACH = 13  # of so many rows one is asked for at each address; the row differs from address to address
 # Where an address has its argument from.
 IDS: dict[str, Callable[[], Iterable[Any]]] = {
     "session_id": lambda: models.Session.objects.values_list("pk", flat=True),
@@ -170,6 +173,19 @@ def test_every_job_is_done(
     job.work(timezone.now())
     job.work(timezone.now() + timedelta(days=2))
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_the_doctor_looks_at_everything() -> None:
+    checks = list(doctor.examine("http://127.0.0.1:1", timezone.now()))
+    assert {"database", "integrity", "triggers", "people", "keys"} <= {check.name for check in checks}
+
+
+def test_a_backup_holds_every_row(tmp_path: Path) -> None:
+    before = models.Event.objects.count()
+    manifest = making.make(tmp_path / "backup", timezone.now(), say=str)
+    assert manifest.size > before
+    if connection.vendor == "sqlite":
+        assert manifest.tables["events"] == before
 
 
 def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from coordinator.actions import attachments, search, setup
@@ -28,9 +28,10 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield from _audit_log(now)
 
 
-def _named(names: list[str]) -> str:
+def _named(names: Sequence[object]) -> str:
+    """Name the first of them; an id that another program stored may be anything."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
+    return ", ".join(map(str, names[:MOST_NAMED])) + more
 
 
 def _people() -> Check:
