@@ -41,7 +41,7 @@ class MachineForm(forms.Form):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        agents = Agent.objects.order_by("name").values_list("id", "name")
+        agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
         field = self.fields["agent_id"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", "none"), *agents]

@@ -11,7 +11,7 @@ from coordinator.migrations._sql import step
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0051_living_executors")]
+    dependencies = [("coordinator", "0053_connect_codes")]
 
     operations = [
         step(
