@@ -11,7 +11,7 @@ from coordinator.migrations._sql import step
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0053_connect_codes")]
+    dependencies = [("coordinator", "0054_rules_for_a_program")]
 
     operations = [
         step(
