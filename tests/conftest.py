@@ -66,6 +66,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not _meets_database(item):
             item.add_marker("without_database")
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
 

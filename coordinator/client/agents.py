@@ -151,7 +151,7 @@ AGENTS = {
             {
                 "BeforeTool": Forms(
                     {"decision": "deny", "reason": WORDS},
-                    {"decision": "ask", "reason": WORDS, "systemMessage": WORDS},
+                    {"decision": "deny", "reason": _cannot_ask("Gemini CLI")},
                 )
             },
             _gemini_tool,

@@ -2,7 +2,8 @@
 
 Recorded and tried with version 0.61.0 (`@google/gemini-cli`); what it does with an answer was read in that version's
 own code. Its hooks tell the time, and no turn and no call: a call's id is made here, and the timeline finds its
-result. A BeforeTool that says ask makes it ask in its terminal; allow lets its own rules decide, which may ask.
+result. A BeforeTool that says allow lets its own rules decide, which may ask in its terminal. One that says ask does
+so, too, but without a terminal (`gemini -p`) it then hangs for ever, so it is never told to ask.
 Before each request to its model it says PreCompress, whether or not it compresses anything: that is left out.
 """
 
@@ -23,6 +24,9 @@ from coordinator.sessions.reports import TURN_END
 SOURCE = "gemini"
 BEFORE = "BeforeTool"
 CALLS = frozenset({BEFORE})
+CANNOT_ASK = (
+    "Gemini CLI cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
+)
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
@@ -111,11 +115,10 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
 
 
 def _say(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply:
+    if decision in {ASK, DENY}:
+        why = f"{words} {CANNOT_ASK}" if decision == ASK else words
+        return Reply({"decision": DENY, "reason": why}, why)
     answer: Answer = {"decision": decision}
-    if decision == DENY:
-        return Reply(answer | {"reason": words}, words)
-    if decision == ASK:
-        answer |= {"reason": words, "systemMessage": words}
     if "updated_input" in added:
         answer["hookSpecificOutput"] = {"hookEventName": BEFORE, "tool_input": added["updated_input"]}
     return Reply(answer)
