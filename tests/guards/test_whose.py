@@ -330,5 +330,5 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     asks = AskedCall(
         "PermissionRequest", session.pk, None, 0, tool, tool_input, "", "claude-code", True, call_id="toolu_1"
     )
-    settled = tool_calls.answered_before(asks, timezone.now())
+    settled = tool_calls.answered_before(asks, timezone.now(), by=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is answered
