@@ -60,12 +60,31 @@ WITH_DATABASE = frozenset(
 MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
 
 
+# Folders and files whose subject is another than the database (sockets, bodies, clients, foreign text): CI runs them
+# on SQLite alone.
+OTHER_SUBJECTS = (
+    "accounts/test_stolen_cookie.py",
+    "bodies/",
+    "client/",
+    "dialects/test_hostile.py",
+    "dialects/test_opencode_plugin.py",
+    "docs/",
+    "hostile/",
+    "house/",
+    "server/test_listening.py",
+    "server/test_private_data.py",
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what meets no database. In parallel, what takes longest goes first, so that all processes end together."""
+    """Mark what one engine is enough for, and what needs a browser.
+
+    In parallel, what takes longest goes first, so that all processes end together.
+    """
     for item in items:
-        if not _meets_database(item):
-            item.add_marker("without_database")
+        if item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS) or not _meets_database(item):
+            item.add_marker("one_engine")
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
     if "PYTEST_XDIST_WORKER" in os.environ:
