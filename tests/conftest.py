@@ -22,7 +22,7 @@ from tests.browser import (  # noqa: F401 - fixtures for every test
     leave_if_done,
     person_at,
 )
-from tests.served import PROOF, Served, Template, running, shared_template
+from tests.served import PROOF, Served, Template, postgres_url, running, shared_template
 from tests.shared_server import SharedServer
 from tests.standing import Standing
 
@@ -35,13 +35,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two processes a core for folders of tests; none beside this one for the files that somebody names.
+    """Processes for folders of tests; none beside this one for the files that somebody names.
 
-    Tests that talk to a served program wait for a third of their time.
+    Two a core, since tests that talk to a served program wait for a third of their time. On PostgreSQL two in all: it
+    lets a hundred connections in, and each server of a test opens a dozen.
     """
     if any(".py" in argument for argument in config.args):
         return 0
-    return min(8, 2 * len(os.sched_getaffinity(0)))
+    return 2 if postgres_url() else min(8, 2 * len(os.sched_getaffinity(0)))
 
 
 @pytest.hookimpl(optionalhook=True)

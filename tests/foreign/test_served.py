@@ -6,7 +6,7 @@ import pytest
 
 from tests.foreign.rows import LAST, Foreign, sound_rows, wide_rows
 from tests.live.connections import Stream
-from tests.served import Served
+from tests.served import Served, postgres_url
 
 pytestmark = pytest.mark.served
 
@@ -19,7 +19,8 @@ def test_a_stream_tells_of_what_comes_after_any_value(served: Served) -> None:
         taken = [other.write(odd.table, odd.row) for odd in wide_rows()]
     with Foreign(served) as other:
         assert all(other.write(odd.table, odd.row) for odd in sound_rows(last=True))
-    assert sum(taken) > len(taken) // 4
+    # PostgreSQL's columns have types, and refuse most of them.
+    assert any(taken) if postgres_url() else sum(taken) > len(taken) // 4
     for stream in streams:
         stream.wait(lambda frames: any(LAST in str(frame.data) for frame in frames))
         assert not stream.ended.is_set()
