@@ -73,8 +73,7 @@ def subject_text(tool: str, tool_input: Any) -> str:
 def events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     """Return the events that the hook makes in `session_id`, in order; at least one for every hook but a piece."""
     build = HookEvents(hook, session_id, SOURCE)
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 def _call_denied(build: HookEvents) -> list[DedupedEvent]:

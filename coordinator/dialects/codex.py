@@ -22,9 +22,7 @@ from coordinator.sessions.events import DedupedEvent
 
 SOURCE = "codex"
 CALLS = frozenset({"PreToolUse", "PermissionRequest"})
-CANNOT_ASK = (
-    "Codex cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
-)
+CANNOT_ASK = hooks.cannot_ask("Codex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,7 @@ def _subject(_tool: str, tool_input: Any) -> str:
 
 def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 _MEANINGS: dict[str, Meaning] = {

@@ -68,8 +68,7 @@ def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
     if hook.name == "PermissionRequest":
         return []
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 def _call_ends(build: HookEvents) -> list[DedupedEvent]:

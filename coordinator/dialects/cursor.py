@@ -26,9 +26,7 @@ SOURCE = "cursor"
 BEFORE_ANY = "preToolUse"
 ASKABLE = frozenset({"beforeShellExecution", "beforeMCPExecution"})
 CALLS = ASKABLE | {BEFORE_ANY, "beforeReadFile"}
-CANNOT_ASK = (
-    "Cursor cannot be told to ask for it in its window. Have it approved in Signalbox, then try again."
-)
+CANNOT_ASK = hooks.cannot_ask("Cursor", "its window")
 # The tools of hooks that name none, as the generic ones name them.
 TOOLS = {
     "beforeShellExecution": "Shell",
@@ -121,8 +119,7 @@ def _subject(tool: str, tool_input: Any) -> str:
 
 def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 def _call_starts(build: HookEvents) -> list[DedupedEvent]:

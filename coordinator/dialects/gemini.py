@@ -24,9 +24,7 @@ from coordinator.sessions.reports import TURN_END
 SOURCE = "gemini"
 BEFORE = "BeforeTool"
 CALLS = frozenset({BEFORE})
-CANNOT_ASK = (
-    "Gemini CLI cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
-)
+CANNOT_ASK = hooks.cannot_ask("Gemini CLI")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
@@ -77,8 +75,7 @@ def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
     if hook.name == "PreCompress" and hook.text("trigger") == "auto":
         return []
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 def _call_ends(build: HookEvents) -> list[DedupedEvent]:

@@ -27,9 +27,7 @@ NAMED_IN = ("event", "hook_event_name")
 QUIET = frozenset(
     {"PreToolUseResult", "BeforeReadFile", "AfterFileEdit", "BeforeShellExecution", "AfterShellExecution"}
 )
-CANNOT_ASK = (
-    "Goose cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
-)
+CANNOT_ASK = hooks.cannot_ask("Goose")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "developer__shell": "command",
@@ -73,8 +71,7 @@ def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     build = HookEvents(hook, session_id, SOURCE)
     if hook.name in QUIET:
         return []
-    meaning = _MEANINGS.get(hook.name)
-    return (meaning(build) if meaning else []) or [build.milestone()]
+    return build.told_by(_MEANINGS)
 
 
 def _prompted(build: HookEvents) -> list[DedupedEvent]:

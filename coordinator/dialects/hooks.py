@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
@@ -275,6 +275,11 @@ class HookEvents:
     session_id: str
     source: str
 
+    def told_by(self, meanings: Mapping[str, Meaning]) -> list[DedupedEvent]:
+        """Return what the hook means, by its name in `meanings`; a milestone for one that means nothing else."""
+        meaning = meanings.get(self.hook.name)
+        return (meaning(self) if meaning else []) or [self.milestone()]
+
     def event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
         """Return an event; `uses` are the hook's fields that its columns hold."""
         hook = self.hook
@@ -332,6 +337,11 @@ class HookEvents:
 
 _EVERYWHERE = frozenset({"transcript_path", "cwd", "permission_mode", "effort"})
 Meaning = Callable[[HookEvents], list[DedupedEvent]]
+
+
+def cannot_ask(agent: str, where: str = "the terminal") -> str:
+    """Return what the model is told of a call that its agent should have asked a person about, and cannot."""
+    return f"{agent} cannot be told to ask for it in {where}. Have it approved in Signalbox, then try again."
 
 
 def said(text: str) -> dict[str, Any]:

@@ -24,9 +24,7 @@ from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 SOURCE = "opencode"
 BEFORE, ASKED = "tool.execute.before", "permission.asked"
 CALLS = frozenset({BEFORE, ASKED})
-CANNOT_ASK = (
-    "OpenCode cannot be told to ask for it in the terminal. Have it approved in Signalbox, then try again."
-)
+CANNOT_ASK = hooks.cannot_ask("OpenCode")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "bash": "command",
