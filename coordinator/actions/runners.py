@@ -185,7 +185,7 @@ def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> di
 
 def poll_topics(runner_id: str) -> list[str]:
     """Return the feed topics after which a poll may have an answer."""
-    return ["runs", f"runners:{runner_id}"]
+    return ["runs", "brakes", f"runners:{runner_id}"]
 
 
 def _take_stops(runner_id: str, now: datetime) -> list[StopCommand]:

@@ -29,8 +29,9 @@ from coordinator.errors import Invalid
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.policy import access
+from coordinator.policy import access, brakes
 from coordinator.policy.access import Verdict
+from coordinator.policy.brakes import Braked
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,9 @@ class AccessDoor:
         if body.checks is not None:
             questions = [_question(check, caller) for check in body.checks]
             verdicts = await self._verdicts(questions, caller)
+            braked = await self._threads.run(brakes.in_force)
             results = [
-                {"agent_id": agent, "server_id": server, "tool_name": tool, **verdict.as_answer()}
+                {"agent_id": agent, "server_id": server, "tool_name": tool, **_answer(verdict, agent, braked)}
                 for (agent, server, tool), verdict in zip(questions, verdicts, strict=True)
             ]
             await send_json(send, 200, {"results": results})
@@ -97,13 +99,15 @@ class AccessDoor:
             AccessQuestion(body.server_id or "", body.tool_name or "", body.agent_id), caller
         )
         (verdict,) = await self._verdicts([question], caller)
-        if not verdict.allowed and body.wait:
+        braked = await self._threads.run(brakes.in_force)
+        if body.wait and not (verdict.allowed and _brake_on(question[0], braked) is None):
             with Disconnect(receive) as gone:
                 verdict = await self._until_allowed(question, body.wait, admission, gone)
             if gone.happened:
                 return
             await admission.still_allowed()
-        await send_json(send, 200, verdict.as_answer())
+            braked = await self._threads.run(brakes.in_force)
+        await send_json(send, 200, _answer(verdict, question[0], braked))
 
     async def _verdicts(
         self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity
@@ -123,6 +127,7 @@ class AccessDoor:
     ) -> Verdict:
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
+        topics.append("brakes")
         check = functools.partial(_if_allowed, *question)
         with self._waits.places.place(admission.caller.name):
             allowed = await self._waits.wait_until(
@@ -141,7 +146,20 @@ def _resolve(agent_id: str, server_id: str, tool_name: str) -> Verdict:
 
 def _if_allowed(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
     verdict = _resolve(agent_id, server_id, tool_name)
-    return verdict if verdict.allowed else None
+    return verdict if verdict.allowed and brakes.holding((agent_id,), None) is None else None
+
+
+def _brake_on(agent_id: str, held: Sequence[Braked]) -> Braked | None:
+    return next((brake for brake in held if brake.holds((agent_id,), None)), None)
+
+
+def _answer(verdict: Verdict, agent_id: str, held: Sequence[Braked]) -> dict[str, Any]:
+    """Return the verdict as it is answered; while a brake is on, nothing is allowed."""
+    brake = _brake_on(agent_id, held)
+    told = verdict.as_answer()
+    if brake is None or not verdict.allowed:
+        return told
+    return told | {"verdict": access.DENY, "source": "brake", "reason": brake.words}
 
 
 def body_of(raw: bytes) -> Body:

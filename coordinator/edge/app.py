@@ -18,6 +18,7 @@ from coordinator.edge.adoption import Adopter
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
+from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.bridge import DjangoBridge
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
@@ -123,10 +124,11 @@ class Application:
         self.access = AccessDoor(self.auth, policies, self.waits, self.threads, self.bodies)
         self.rulings = Rulings(self.hub, policies, self.threads)
         asker = Asker(self.waits, self.threads)
+        gate = BrakeGate(self.waits, self.threads)
         self.hooks: dict[str, CallGuard] = {}
         for name, dialect in DIALECTS.items():
             recorder = Recorder(self.writer, dialect)
-            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies)
+            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate)
             self.hooks[name] = CallGuard(door, self.rulings, longest)
         self._doors: dict[str, Door] = {
             "events": self.ingest.batch,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from urllib.parse import unquote_to_bytes
 
@@ -22,6 +23,7 @@ from coordinator.dialects.hooks import Hook, mended
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
+from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import GuardedCall
 from coordinator.edge.deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
@@ -29,13 +31,13 @@ from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
 from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
-from coordinator.edge.rulings import Rulings
+from coordinator.edge.rulings import Rulings, by_brake
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy.tool_calls import AskedCall, Settled
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
 from coordinator.sessions.reports import SessionLocation
 
 SCOPES = ("agent",)
@@ -43,6 +45,7 @@ SCOPES = ("agent",)
 WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
 LIMIT = LIMITS["hook"][KEY]
+BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
 DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 CANNOT_RUN: Settled = {
     "status": "denied",
@@ -55,9 +58,17 @@ class HookDoor:
     """The door for the hooks of one agent. One an agent and process."""
 
     def __init__(
-        self, auth: Authenticator, recorder: Recorder, rulings: Rulings, asker: Asker, bodies: Bodies
+        self,
+        auth: Authenticator,
+        recorder: Recorder,
+        rulings: Rulings,
+        asker: Asker,
+        bodies: Bodies,
+        *,
+        gate: BrakeGate,
     ) -> None:
         self.dialect = recorder.dialect
+        self._gate = gate
         self._auth = auth
         self._bodies = bodies
         self._recorder = recorder
@@ -127,23 +138,56 @@ class HookDoor:
         if not self.dialect.is_call(hook):
             await self._recorder.observe(hook, asks.where, asks.size)
             return None
-        call.ruling = await self._rulings.on(
+        ruling = await self._rulings.on(
             hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name
         )
-        if asks.has_no_prompt and (
-            call.ruling.decision == ASK or _is_silent(call.ruling, hook, self.dialect)
-        ):
+        if asks.has_no_prompt and (ruling.decision == ASK or _is_silent(ruling, hook, self.dialect)):
             # Whoever asks has nobody else to ask, and takes no answer for no.
-            call.ruling = replace(call.ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
-        if call.ruling.decision != OBSERVE or hook.name in self.dialect.prompts:
-            return await self._decided(hook, call.ruling, asks)
-        await self._recorder.observe(hook, asks.where, asks.size, call.ruling)
-        return None
+            ruling = replace(ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
+        call.ruling = stricter(ruling, self._rulings.by_brakes(asks.agents, asks.where.hostname))
+        decides = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
+        # What is decided goes on without a database that is busy: it is in the log, and will be in the session.
+        with contextlib.suppress(SignalboxError) if decides else contextlib.nullcontext():
+            await self._recorder.observe(hook, asks.where, asks.size, ruling)
+        reply = await self._braked(call, hook, ruling, asks)
+        if reply is None and decides:
+            reply = await self._decided(hook, ruling, asks)
+            if ruling.decision not in {ALLOW, DENY} and (reply is None or reply.denial is None):
+                # It waited for a person; meanwhile a brake may have been put on.
+                reply = await self._braked(call, hook, ruling, asks) or reply
+        return reply
+
+    async def _braked(
+        self, call: GuardedCall, hook: Hook, ruling: Ruling, asks: _HookRequest
+    ) -> Reply | None:
+        """Hold the call while a brake is on; return the denial of one that is not released in time, else None."""
+        passing = functools.partial(
+            self._gate.pass_through,
+            asks.agents,
+            asks.where.hostname,
+            asker=asks.caller.actor.name,
+            still_allowed=asks.admission.still_allowed,
+        )
+        brake = await passing(wait=0)
+        if brake is not None:
+            call.ruling = Ruling(ASK, brake.words, f"brake {brake.id}", deny_at_deadline=True)
+            brake = await passing(wait=asks.left - BEFORE_DEADLINE)
+        if brake is None:
+            call.ruling = ruling
+            return None
+        call.ruling = by_brake(brake)
+        reply = self.dialect.by_ruling(hook, call.ruling)
+        if reply is not None and reply.denial is not None:
+            with contextlib.suppress(SignalboxError):
+                known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+                about = self.dialect.call_of(
+                    hook, known.session_id, asks.caller.agent_id, asks.where.hostname
+                )
+                await self._note_denial(hook, about, reply.denial, asks)
+        return reply
 
     async def _decided(self, hook: Hook, ruling: Ruling, asks: _HookRequest) -> Reply | None:
         """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
-        with contextlib.suppress(SignalboxError):  # it is in the log, and will be in the session
-            await self._recorder.observe(hook, asks.where, asks.size, ruling)
         known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
         call = self.dialect.call_of(hook, known.session_id, asks.caller.agent_id, asks.where.hostname)
         reply: Reply | None
@@ -213,6 +257,17 @@ class _HookRequest:
     sent_as: str | None
     has_no_prompt: bool = False
     resumes_as: str | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        """How many seconds of its wait are left."""
+        return self.began + self.wait - time.monotonic()
+
+    @property
+    def agents(self) -> tuple[str | None, ...]:
+        """The names by which a brake may mean its agent."""
+        return (self.caller.agent_id, self.where.agent_name, self.where.profile)
 
     @property
     def caller(self) -> KeyIdentity:

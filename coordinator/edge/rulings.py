@@ -19,14 +19,15 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.mcp.names import PREFIX, Place
-from coordinator.policy import certain, managed, tool_rules
+from coordinator.policy import brakes, certain, managed, tool_rules
 from coordinator.policy.access import Policy
+from coordinator.policy.brakes import Braked
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, PartialCall, Rule, Ruling
 
 log = logging.getLogger(__name__)
 
-TOPICS = frozenset({"tool_rules", "mcp_servers", "grants"})
+TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes"})
 KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
@@ -36,10 +37,11 @@ GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    """What people have set: the rules in their order, and the managed MCP servers."""
+    """What people have set: the rules in their order, the managed MCP servers, the brakes that are on."""
 
     rules: tuple[Rule, ...]
     managed: ManagedServers
+    brakes: tuple[Braked, ...] = ()
 
 
 class Rulings:
@@ -82,16 +84,26 @@ class Rulings:
         if self._snapshot is None:
             return UNREAD
         ruling = tool_rules.strictest_possible(self._snapshot.rules, call)
+        for brake in self._snapshot.brakes:
+            if not call.agent_known or brake.may_hold((call.agent_id, call.program)):
+                ruling = tool_rules.stricter(ruling, by_brake(brake))
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
         if self._snapshot.managed.may_deny(call.tool):
             ruling = tool_rules.stricter(ruling, GRANTS_UNREAD)
         return ruling
 
+    def by_brakes(self, agents: Sequence[str | None], host: str | None) -> Ruling:
+        """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
+        known = self._snapshot.brakes if self._snapshot is not None else ()
+        return next((by_brake(one) for one in known if one.holds(agents, host)), NO_OPINION)
+
     def held_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
         if self._snapshot is None or not self._is_certain:
             return None
+        if any(one.may_hold((caller.agent_id, caller.program)) for one in self._snapshot.brakes):
+            return [(certain.HOLD, "*")]
         denies = self._snapshot.managed.strict
         return certain.held_tools(self._snapshot.rules, caller, grants_deny=denies)
 
@@ -144,5 +156,10 @@ class Rulings:
             self._until = loop.time() + TRY_AGAIN
 
 
+def by_brake(brake: Braked) -> Ruling:
+    """Return the denial of a call that a brake holds."""
+    return Ruling(DENY, brake.words, f"brake {brake.id}")
+
+
 def _load() -> PolicySnapshot:
-    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()))
+    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()), brakes.in_force())

@@ -32,6 +32,7 @@ FEED_TABLES = (
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
     FeedTable("tool_rules", "id", "tool_rules"),
+    FeedTable("brakes", "id", "brakes"),
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
     FeedTable("agents", "id", "agents"),
     FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),

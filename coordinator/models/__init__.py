@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordinator.lib.unreadable import UnreadableText
 from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
+from coordinator.models.brakes import Brake
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
 from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
@@ -47,6 +48,7 @@ __all__ = [
     "AuditLog",
     "AuditNode",
     "Blueprint",
+    "Brake",
     "Callback",
     "Capability",
     "Change",

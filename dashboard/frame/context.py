@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from coordinator.identity.roles import has_role, role_of
+from coordinator.models import Brake
 from dashboard.frame.rail import ENTRIES, Badge, Entry, url_of
 from dashboard.frame.themes import THEMES, theme_of
 
@@ -41,14 +42,22 @@ def _item(entry: Entry, request: HttpRequest) -> RailItem | None:
     return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge)
 
 
+def _brakes() -> list[Brake]:
+    return list(Brake.objects.filter(released_at__isnull=True).order_by("id"))
+
+
 def rail(request: HttpRequest) -> dict[str, Any]:
-    """Return `rail` (the lines this person may see), `role`, `theme` and `from_elsewhere` for every template."""
+    """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`.
+
+    `rail` are the lines that this person may see.
+    """
     user = getattr(request, "user", None)
     if user is None:  # an error page, answered before the sign-in middleware ran
         return {"rail": [], "role": None, "theme": theme_of(request), "themes": THEMES}
     return {
         "rail": SimpleLazyObject(lambda: _items(request)),
         "role": SimpleLazyObject(lambda: role_of(user)),
+        "brakes_in_force": SimpleLazyObject(lambda: _brakes() if role_of(user) else []),
         "theme": theme_of(request),
         "themes": THEMES,
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).

@@ -50,6 +50,7 @@ ENTRIES: tuple[Entry, ...] = (
         badge=Badge(_waiting_requests, "permission_requests", "waiting"),
         pinned=True,
     ),
+    Entry("brake", "Brake", "brakes:home", "st-ban"),
     Entry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
     Entry("runs", "Runs", "runs:list", "runs"),
     Entry("chat", "Chat", "chat:list", "chat", pinned=True),

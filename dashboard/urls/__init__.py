@@ -17,6 +17,7 @@ urlpatterns = [
     path("agents/", include("dashboard.urls.agents")),
     path("approvals/", include("dashboard.urls.approvals")),
     path("audit/", include("dashboard.urls.audit")),
+    path("brake/", include("dashboard.urls.brakes")),
     path("claude-code/", include("dashboard.urls.claude_code")),
     path("connections/", include("dashboard.urls.connections")),
     path("mcp/", include("dashboard.urls.mcp")),

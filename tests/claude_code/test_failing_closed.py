@@ -28,6 +28,7 @@ from coordinator.edge import call_guard, rulings
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
+from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone
@@ -101,9 +102,12 @@ class World:
         )
         self.rulings = Rulings(hub, Policies(hub, threads), threads)
         writer: Any = Writer()
-        asker = Asker(Waits(hub, threads), threads)
+        waits = Waits(hub, threads)
+        asker = Asker(waits, threads)
         recorder = Recorder(writer, DIALECTS[agent])
-        door = HookDoor(Authenticator(threads), recorder, self.rulings, asker, Bodies())
+        door = HookDoor(
+            Authenticator(threads), recorder, self.rulings, asker, Bodies(), gate=BrakeGate(waits, threads)
+        )
         self.guard = CallGuard(door, self.rulings, longest)
 
 

@@ -16,9 +16,10 @@ _PAGES: dict[tuple[str, str], str] = {
     ("signed_in", BOTH): "accounts:password",
     ("signed_in", POST): "accounts:confirm",
     ("viewer", SAFE): """
-        overview rail-badge agents:list agents:detail mcp:list mcp:unknown mcp:server mcp:tool mcp:sheet mcp:why
-        mcp:matrix mcp:grants mcp:grant chat:list chat:agents chat:search chat:attachment chat:thumbnail
-        chat:presence chat:export chat:thread plugins:list plugins:detail runs:list runners:list search:find
+        overview rail-badge brakes:home brakes:banner agents:list agents:detail mcp:list mcp:unknown mcp:server
+        mcp:tool mcp:sheet mcp:why mcp:matrix mcp:grants mcp:grant chat:list chat:agents chat:search
+        chat:attachment chat:thumbnail chat:presence chat:export chat:thread plugins:list
+        plugins:detail runs:list runners:list search:find
         search:files sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
         sessions:markdown sessions:print sessions:evidence sessions:evidence-zip
         sessions:go sessions:children sessions:nested
@@ -34,7 +35,8 @@ _PAGES: dict[tuple[str, str], str] = {
     ("approver", GET): "approvals:notifications",
     ("approver", BOTH): "runs:new sessions:resume sessions:rename",
     ("approver", POST): """
-        agents:power approvals:decide approvals:seen approvals:notification-add approvals:notification-remove
+        agents:power brakes:put-on brakes:release approvals:decide approvals:seen approvals:notification-add
+        approvals:notification-remove
         approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop
         claude_code:accept-suggestion""",
@@ -56,9 +58,10 @@ ADMIN_PAGES = {
     "view_on_site", "app_list", "auth_user_password_change",
 }  # fmt: skip
 _TO_LOOK_AT = """
-    auth_group coordinator_apikey coordinator_auditcheckpoint coordinator_auditdelivery coordinator_auditkey
-    coordinator_auditleaf coordinator_auditlog coordinator_auditnode coordinator_blueprint coordinator_callback
-    coordinator_capability coordinator_change coordinator_chatattachment coordinator_chatbranch
+    auth_group coordinator_apikey coordinator_brake coordinator_auditcheckpoint coordinator_auditdelivery
+    coordinator_auditkey coordinator_auditleaf coordinator_auditlog coordinator_auditnode
+    coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
+    coordinator_chatattachment coordinator_chatbranch
     coordinator_chatmessage coordinator_connectcode
     coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
     coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool coordinator_messagepart

@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, Signalb
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals as rules
-from coordinator.policy import coverage, in_force
+from coordinator.policy import brakes, coverage, in_force
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.secrets.masking import masks_in
@@ -77,7 +77,12 @@ def _decide(
     if wanted_access_of(row) is not None:  # a grant is for a time, and for all that its agent does
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
-    refusal = _may_not_decide(row, by) or rows.cannot_be_decided(row, now) or _not_as_judged(row, vote)
+    refusal = (
+        _may_not_decide(row, by)
+        or rows.cannot_be_decided(row, now)
+        or _not_as_judged(row, vote)
+        or (_held_by_brake(row) if vote.verdict == "approved" else None)
+    )
     if refusal is not None:
         return rows.refused(row, by, vote.verdict, refusal, now)
     if vote.verdict == "approved" and rules.needed(row) > 1:
@@ -92,6 +97,15 @@ def _may_not_decide(row: PermissionRequest, by: Person) -> SignalboxError | None
     if not settings.DECIDE_OWN_REQUESTS and context is not None and context.owner == by.get_username():
         return Forbidden("You, or a key that you made, asked for this. Somebody else must decide.")
     return None
+
+
+def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
+    """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
+    asker = coverage.requester_of(row)
+    brake = brakes.holding((asker.agent_id, row.plugin_id), asker.host)
+    if brake is None:
+        return None
+    return Conflict("Nothing was approved: the brake is on. Release it first, or deny the request.")
 
 
 def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None:

@@ -14,6 +14,7 @@ from coordinator.actions.runs.machine import active, locked, move, no_match_time
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
 from coordinator.models.runners import AUTONOMOUS
+from coordinator.policy import brakes
 from coordinator.runs import demands
 from coordinator.runs.statuses import ACTIVE
 
@@ -74,7 +75,7 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         if active(session.session_id).exists():
             return None
-        if HeldRun.objects.filter(pk=run_id).exists():
+        if HeldRun.objects.filter(pk=run_id).exists() or _is_braked(run, runner):
             return None
         if LivingExecutor.objects.filter(pk=session.pk).exclude(runner_id=runner.runner_id).exists():
             return None
@@ -82,6 +83,10 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         writers.note_runner(session.session_id, runner.registered_by)
     return run
+
+
+def _is_braked(run: Run, runner: Runner) -> bool:
+    return brakes.holding((run.agent_name, runner.executor_profile), runner.hostname) is not None
 
 
 def unclaim(run_id: str, runner_id: str, now: datetime) -> None:

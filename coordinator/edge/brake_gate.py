@@ -1,0 +1,45 @@
+"""The gate before a call goes on: while a brake is on, nothing passes; whoever waits goes on once it is released."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+
+from coordinator.edge.waits import Waits
+from coordinator.lib.threads import EdgeThreads
+from coordinator.policy import brakes
+from coordinator.policy.brakes import Braked
+
+
+class BrakeGate:
+    """One a process. It asks the database, not a copy of it, so that nothing passes after a brake's commit."""
+
+    def __init__(self, waits: Waits, threads: EdgeThreads) -> None:
+        self._waits = waits
+        self._threads = threads
+
+    async def pass_through(
+        self,
+        agents: Sequence[str | None],
+        host: str | None,
+        *,
+        wait: float,
+        asker: str,
+        still_allowed: Callable[[], Awaitable[object]],
+    ) -> Braked | None:
+        """Return None once no brake holds the call, at once or within `wait` seconds; else the brake that does.
+
+        `agents` are the names by which its agent is known, `asker` is who takes a waiting place (Shares).
+        """
+        look = functools.partial(brakes.holding, agents, host)
+        held = await self._threads.run(look)
+        if held is None or wait <= 0:
+            return held
+        with self._waits.places.place(asker):
+            released = await self._waits.wait_until(
+                lambda: True if look() is None else None,
+                topics=["brakes"],
+                timeout=wait,
+                still_allowed=still_allowed,
+            )
+        return None if released else await self._threads.run(look)

@@ -1,0 +1,55 @@
+"""Brakes: what people hold until they release it."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField
+
+
+class BrakeReach(models.TextChoices):
+    """What a brake holds."""
+
+    EVERYTHING = "everything", "Everything"
+    AGENT = "agent", "One agent"
+    HOST = "host", "One host"
+
+
+class Brake(models.Model):
+    """One brake, in force until `released_at`.
+
+    `name` is the agent (its id, or the program's name as in `POST /hooks/{agent}`) or the host, nothing where
+    everything is held.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    reach = models.TextField(choices=BrakeReach.choices)
+    name = models.TextField(default="", db_default="", blank=True)
+    reason = models.TextField(default="", db_default="", blank=True)
+    set_at = IsoTextField()
+    set_by = models.TextField()
+    released_at = IsoTextField(null=True, blank=True)
+    released_by = models.TextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "brakes"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reach", "name"],
+                condition=models.Q(released_at__isnull=True),
+                name="one_brake_in_force",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"brake on {self.name or self.reach}"
+
+    @property
+    def setter(self) -> str:
+        """The name of the person who put it on."""
+        return self.set_by.removeprefix("user:")
+
+    @property
+    def releaser(self) -> str:
+        """The name of the person who released it; nothing while it is on."""
+        return (self.released_by or "").removeprefix("user:")

@@ -1,0 +1,40 @@
+"""The form by which a person puts a brake on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from coordinator.models import Agent, Session
+from coordinator.models.brakes import BrakeReach
+from coordinator.sessions.agent_programs import AGENTS
+
+MOST_NAMES = 200
+
+
+class BrakeForm(forms.Form):
+    """What to hold, and why."""
+
+    reach = forms.ChoiceField(
+        choices=BrakeReach.choices, widget=forms.RadioSelect, initial=BrakeReach.EVERYTHING, label="Hold"
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=255,
+        label="Agent or host",
+        help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold everything.",
+    )
+    reason = forms.CharField(
+        required=False, max_length=500, label="Reason", help_text="Agents that are held are told it."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].widget.attrs["list"] = "brake-names"
+
+    def names(self) -> list[str]:
+        """Return the agents and hosts that are known, for the field's list."""
+        agents = Agent.objects.order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
+        hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
+        return sorted({*agents, *AGENTS, *(str(host) for host in hosts.distinct()[:MOST_NAMES])})

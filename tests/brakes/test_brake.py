@@ -1,0 +1,184 @@
+"""While a brake is on nothing passes; once a person releases it, what waited goes on."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import approvals, brakes
+from coordinator.edge.rulings import by_brake
+from coordinator.errors import BadRequest, Conflict, Invalid
+from coordinator.identity.actors import key, person, system
+from coordinator.models import AuditLog, Brake, PermissionRequest, Session
+from coordinator.policy import brakes as policy
+from coordinator.policy.approvals import Subject
+from tests.claude_code.double import Claude
+from tests.people import person as somebody
+from tests.people import signed_in
+from tests.runs.fleet import Fleet
+from tests.served import Served, running
+
+AT_ONCE = 50
+
+
+@pytest.fixture(scope="module")
+def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with running(served_template, tmp_path_factory.mktemp("braked") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def approver(served: Served) -> Any:
+    browser = served.sign_in("approver")
+    yield browser
+    served.sql("DELETE FROM brakes")
+
+
+def put_on(browser: httpx.Client, reach: str = "everything", name: str = "") -> int:
+    answer = browser.post("/ui/brake/put-on/", data={"reach": reach, "name": name, "reason": "Odd calls."})
+    assert answer.status_code == 200, answer.text
+    assert "The brake is on" in answer.text
+    return int(answer.text.split("/release/")[0].rsplit("/", 1)[1])
+
+
+def release(browser: httpx.Client, brake_id: int) -> None:
+    assert browser.post(f"/ui/brake/{brake_id}/release/").status_code == 200
+
+
+@pytest.mark.served
+def test_none_of_fifty_calls_passes_after_the_commit_until_the_brake_is_released(
+    served: Served, approver: httpx.Client
+) -> None:
+    agents = [Claude(served, wait="50") for _ in range(AT_ONCE)]
+    answered: list[float] = []
+
+    def call(claude: Claude) -> None:
+        assert claude.before(claude.new_call("Bash", {"command": "make deploy"})) == {}
+        answered.append(time.monotonic())
+
+    brake = put_on(approver)
+    began = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        calls = [pool.submit(call, claude) for claude in agents]
+        while served.sql("SELECT count(*) FROM events WHERE event_type = 'pre_tool'")[0][0] < AT_ONCE:
+            assert time.monotonic() - began < 60
+            time.sleep(0.05)
+        released = time.monotonic()
+        release(approver, brake)
+        for one in calls:
+            one.result(60)
+    assert min(answered) >= released
+
+
+@pytest.mark.served
+def test_a_call_that_cannot_wait_longer_is_denied_in_words(served: Served, approver: httpx.Client) -> None:
+    put_on(approver, "agent", "claude-code")
+    claude = Claude(served, wait="1")
+    denied = claude.before(claude.new_call("Bash", {"command": "ls"}))
+    assert denied["permissionDecision"] == "deny"
+    assert "approver put the brake on the agent claude-code: Odd calls." in denied["permissionDecisionReason"]
+
+
+@pytest.mark.served
+def test_a_brake_on_another_host_lets_the_call_pass(served: Served, approver: httpx.Client) -> None:
+    put_on(approver, "host", "build-7")
+    claude = Claude(served, wait="1", host="laptop")
+    assert claude.before(claude.new_call("Bash", {"command": "ls"})) == {}
+    assert Claude(served, wait="1", host="build-7").before(claude.new_call("Bash", {"command": "ls"})) != {}
+
+
+@pytest.mark.served
+def test_an_agent_that_asks_for_access_is_told_of_the_brake(served: Served, approver: httpx.Client) -> None:
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, default_policy, created_at) VALUES ('free', 'x', 'opt-out', 1)"
+    )
+    question = {"server_id": "free", "tool_name": "look", "agent_id": "agent.x"}
+    with served.client("operator") as client:
+        assert client.post("/api/access/check", json=question).json()["verdict"] == "allow"
+        put_on(approver)
+        told = client.post("/api/access/check", json=question).json()
+    assert (told["verdict"], told["source"]) == ("deny", "brake")
+
+
+@pytest.mark.django_db
+class TestInTheDatabase:
+    def put_on(self, reach: str = "everything", name: str = "") -> brakes.PutOn:
+        return brakes.put_on(reach, name, "", by=person(self.anna), now=timezone.now())
+
+    @pytest.fixture(autouse=True)
+    def people(self, db: None) -> None:
+        self.anna = somebody("approver", "anna")
+
+    def test_nothing_is_approved_while_it_is_on_but_denied_it_can_be(self) -> None:
+        asked = [
+            approvals.request(
+                approvals.NewRequest(Subject("p", "FileRead", target), justification="Why."), by=key("k")
+            ).request.request_id
+            for target in ("a", "b")
+        ]
+        brake = self.put_on()
+        with pytest.raises(Conflict, match="the brake is on"):
+            approvals.decide(asked[0], by=self.anna, verdict="approved")
+        assert PermissionRequest.objects.get(request_id=asked[0]).status == "pending"
+        approvals.decide(asked[1], by=self.anna, verdict="denied")
+        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        assert approvals.decide(asked[0], by=self.anna, verdict="approved").status == "approved"
+
+    def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
+        fleet = Fleet()
+        runner = fleet.runner("h")
+        at_work = fleet.running(runner, fleet.start())
+        Session.objects.filter(pk=at_work.session_id).update(hostname="h")
+        brake = self.put_on("host", "h")
+        assert brake.stopped == 1
+        assert fleet.fresh(at_work).status == "stopping"
+        fleet.stopped(runner, at_work)
+        waiting = fleet.start()
+        assert fleet.poll(runner) is None
+        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
+
+    def test_only_people_put_it_on_and_release_it(self) -> None:
+        for program in (key("k"), system("s")):
+            with pytest.raises(BadRequest):
+                brakes.put_on("everything", "", "", by=program, now=timezone.now())
+            with pytest.raises(BadRequest):
+                brakes.release(self.put_on("host", str(program)).id, by=program, now=timezone.now())
+
+    def test_it_is_put_on_once_and_released_once_and_both_are_audited(self) -> None:
+        brake = self.put_on()
+        with pytest.raises(Conflict, match="on already"):
+            self.put_on()
+        brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        with pytest.raises(Conflict, match="released it already"):
+            brakes.release(brake.id, by=person(self.anna), now=timezone.now())
+        told = AuditLog.objects.filter(target_id=f"brake:{brake.id}").order_by("id")
+        assert [(row.event_type, row.actor_id) for row in told] == [
+            ("BRAKE_PUT_ON", "user:anna"),
+            ("BRAKE_RELEASED", "user:anna"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("reach", "name"), [("everything", "x"), ("agent", " "), ("moon", "x"), ("host", "")]
+    )
+    def test_what_names_nothing_is_refused(self, reach: str, name: str) -> None:
+        with pytest.raises(Invalid):
+            self.put_on(reach, name)
+        assert not Brake.objects.exists()
+
+    def test_every_page_says_that_it_is_on(self) -> None:
+        self.put_on("host", "build-7")
+        page = signed_in("viewer").get("/ui/sessions/").content.decode()
+        assert "The brake is on" in page
+        assert "build-7" in page
+
+    def test_a_brake_that_another_program_wrote_holds_everything(self) -> None:
+        Brake.objects.create(reach="??", name="", set_at=timezone.now(), set_by="x")
+        held = policy.holding(("a",), "h")
+        assert held is not None
+        assert by_brake(held).decision == "deny"
