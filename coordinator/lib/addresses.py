@@ -47,6 +47,11 @@ def from_service_manager() -> list[socket.socket]:
     return [socket.socket(fileno=FIRST_GIVEN + n) for n in range(int(count))]
 
 
+def is_service() -> bool:
+    """Say whether systemd started this very process, as it tells from its version 248 on."""
+    return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
+
+
 def split(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts. Raises ValueError."""
     host, _, port = bind.rpartition(":")

@@ -57,8 +57,8 @@ class Taker:
 class Supervisor:
     """Holds `sockets` and runs `command` behind them, with `problem` where they could not be had.
 
-    `folder` is the data folder, `before` the older supervisor that stands until our server is ready. The sockets of
-    systemd (`of_systemd`) are not given away.
+    `folder` is the data folder, `before` the older supervisor that stands until our server is ready. A server that
+    systemd started (`of_systemd`) gives its sockets to nobody: systemd would start it again beside its successor.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ def serve() -> int:
     of_systemd = False
     try:
         sockets = addresses.from_service_manager()
-        of_systemd = bool(sockets)
+        of_systemd = bool(sockets) or addresses.is_service()
         if not sockets:
             word = handover.TAKE if "--take-over" in sys.argv else handover.SUCCEED
             before = handover.take(word, folder)

@@ -95,6 +95,19 @@ def test_sockets_at_another_address_than_the_setting_are_refused(tmp_path: Path)
     assert "SIGNALBOX_BIND" in done.stderr
 
 
+def test_a_server_of_systemd_is_not_taken_over(tmp_path: Path) -> None:
+    words = 'export SYSTEMD_EXEC_PID=$$; exec "$0" manage.py serve'
+    with starting(tmp_path / "data", ["bash", "-c", words, sys.executable]) as (port, _):
+        eventually(lambda: health_or_none(port) == 200, within=90)
+        done = subprocess.run(
+            [sys.executable, "manage.py", "serve", "--take-over"],
+            cwd=ROOT, env=Template.environment(tmp_path / "data", ""), capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert (done.returncode, health(port)) == (1, 200)
+    assert "systemd runs this server. Use: systemctl" in done.stderr
+
+
 def held_port(text: str) -> str:
     return text.partition("127.0.0.1:")[2].partition(" ")[0]
 
