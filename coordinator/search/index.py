@@ -33,6 +33,7 @@ from coordinator.search.progress import all_words_are_cut
 from coordinator.search.text import BLOCK, INDEX_CHARACTERS, PIECE, TEXTS, Term, blocks, plain, readable
 
 PATIENCE = 0.1  # seconds after which no further stretch is begun
+TOO_LATE = 0.05  # seconds beyond that by which a stretch may end, as far as the one before tells
 FEW_WORDS = 100  # words of one piece that are put into the question at once
 CHECKED_FIRST = 300  # candidates whose texts are checked before a question of many words is put
 CHECKED_AT_ONCE = 100
@@ -88,7 +89,7 @@ def walk(labels: Sequence[Group], terms: Sequence[Term], limits: Limits, limit: 
     if not unsure:
         return walker.ask(first, top, limit)
     checked = walker.check(first, unsure, top, limit, CHECKED_FIRST if later else None)
-    if checked.reached is None or len(checked.ids) == limit or not later:
+    if checked.reached is None or len(checked.ids) == limit or not later or walker.is_late:
         return checked
     by_text = [plan.term for plan in plans if plan.by_text]
     rest = walker.check([*first, *later], by_text, checked.reached, limit - len(checked.ids), None)
@@ -163,13 +164,20 @@ class _Walker:
     def ask(self, groups: Sequence[Group], top: int, limit: int) -> Walk:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
-        for low, high in full_text.stretches(top, BLOCK):
+        for (low, high), ahead in itertools.pairwise([*full_text.stretches(top, BLOCK), None]):
+            began = time.monotonic()
             ids += _ask(groups, self.limits, low, high, limit - len(ids))
             if len(ids) == limit:
                 return Walk(ids, ids[-1])
-            if low > 0 and self.is_late:
+            if ahead is not None and self._would_be_late((time.monotonic() - began) / (high - low), ahead):
                 return Walk(ids, low)
         return Walk(ids)
+
+    def _would_be_late(self, seconds_an_id: float, ahead: tuple[int, int]) -> bool:
+        """Say whether to end before the stretch `ahead`: it is late, or would be by far at the last one's pace."""
+        low, high = ahead
+        now = time.monotonic()
+        return now >= self.until or now + seconds_an_id * (high - low) > self.until + TOO_LATE
 
     def check(
         self, groups: Sequence[Group], terms: Sequence[Term], top: int, limit: int, most: int | None
@@ -206,17 +214,17 @@ def _ask(groups: Sequence[Group], limits: Limits, low: int, high: int, limit: in
         groups = [[Term((word,)) for word in blocks(low, high)], *groups]
     found = full_text.matching(groups) if groups else EVERYTHING
     key = found.key
-    conditions, parameters = [f"{key} >= %s", f"{key} < %s"], list[str | int]([low, high])
+    # An expression, so that PostgreSQL does not read the stretch by the primary key instead of asking its index.
+    place = f"{key} + 0" if by_block else key
+    conditions, parameters = [f"{place} >= %s", f"{place} < %s"], list[str | int]([low, high])
     if found.condition:
         conditions.append(found.condition)
         parameters.append(found.question)
-    # An expression, so that PostgreSQL does not walk down the primary key instead of asking its index.
-    order = f"{key} + 0" if by_block else key
     joins, limited, of_limits = _limited(limits, key, with_events=bool(groups))
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # noqa: S608 # constants
-            f" ORDER BY {order} DESC LIMIT %s",
+            f" ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )
         return [row[0] for row in cursor.fetchall()]
