@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "coordinator.client.mcp_ask",
         "an MCP tool that asks a person: claude -p --permission-prompt-tool",
     ),
+    "runner": ("coordinator.runner.main", "carry out runs on this machine, with the agents that it has"),
 }
 USAGE_ERROR = 2  # which agents also take as "block this call"
 

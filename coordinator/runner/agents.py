@@ -1,0 +1,182 @@
+"""The agents that a runner can start: how each speaks the Agent Client Protocol, what it is passed, how to get it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.runner.options import AgentOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An agent program that we know.
+
+    `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
+    first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
+    `asks` are the modes in which a person is asked, the preferred one first; empty: its settings say, not its modes.
+    """
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    how: str
+    arguments: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    passes: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+
+
+KNOWN = (
+    Known(
+        "claude",
+        "Claude Code",
+        ("claude-agent-acp",),
+        "npm install -g @agentclientprotocol/claude-agent-acp",
+        passes=("ANTHROPIC_*", "CLAUDE_*", "DISABLE_AUTOUPDATER", "AWS_*", "CLOUD_ML_REGION"),
+        asks=("default", "plan"),
+    ),
+    Known(
+        "codex",
+        "Codex",
+        ("codex-acp", "codex"),
+        "npm install -g @openai/codex @agentclientprotocol/codex-acp",
+        names={"CODEX_PATH": "codex"},
+        passes=("OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"),
+        asks=("workspace-write", "read-only"),
+    ),
+    Known(
+        "gemini",
+        "Gemini CLI",
+        ("gemini",),
+        "npm install -g @google/gemini-cli",
+        ("--acp",),
+        passes=("GEMINI_*", "GOOGLE_*"),
+        asks=("default", "plan"),
+    ),
+    Known(
+        "opencode",
+        "OpenCode",
+        ("opencode",),
+        "npm install -g opencode-ai",
+        ("acp",),
+        passes=("OPENCODE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+        asks=("build", "plan"),
+    ),
+    Known(
+        "copilot",
+        "GitHub Copilot CLI",
+        ("copilot",),
+        "npm install -g @github/copilot",
+        ("--acp",),
+        passes=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN", "GH_HOST"),
+    ),
+    Known(
+        "goose",
+        "Goose",
+        ("goose",),
+        "Install the goose CLI as its documentation says, then run `goose configure`",
+        ("acp",),
+        passes=("GOOSE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent that this machine has. `mode` is the one that the settings want a session to begin in."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    version: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    passes: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    mode: str = ""
+
+    def offer(self) -> dict[str, str]:
+        """Return what the server is told of it."""
+        return {"name": self.name, "title": self.title, "version": self.version}
+
+
+def find(
+    wanted: Mapping[str, AgentOptions], path: str | None = None
+) -> tuple[list[Agent], list[dict[str, str]]]:
+    """Return the agents that can be started, and of those that cannot {name, title, how}.
+
+    `wanted` is what the settings say of agents by name, known ones or not; `path` the PATH they are looked for in.
+    """
+    found: list[Agent] = []
+    missing: list[dict[str, str]] = []
+    known = {one.name: one for one in KNOWN}
+    names = [*known, *(name for name in wanted if name not in known)]
+    for name in names:
+        said = wanted.get(name, AgentOptions())
+        if not said.enabled:
+            continue
+        agent, how = _named(name, said, path) if said.command else _known(known[name], said, path)
+        if agent is not None:
+            found.append(agent)
+        else:
+            title = said.title or (known[name].title if name in known else name)
+            missing.append({"name": name, "title": title, "how": how})
+    return found, missing
+
+
+def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | None, str]:
+    """Return the agent whose command the settings name, or what its command lacks."""
+    program = shutil.which(os.path.expanduser(said.command[0]), path=path)
+    if program is None:
+        return None, f"There is no program {said.command[0]!r}: correct `command` in the runner's settings"
+    known = next((one for one in KNOWN if one.name == name), None)
+    return Agent(
+        name,
+        said.title or (known.title if known else name),
+        (program, *said.command[1:]),
+        _version(program),
+        said.env,
+        (*(known.passes if known else ()), *said.passes),
+        known.asks if known else (),
+        said.mode,
+    ), ""
+
+
+def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | None, str]:
+    programs = {need: shutil.which(need, path=path) for need in known.needs}
+    if None in programs.values():
+        return None, known.how
+    told = {name: shutil.which(program, path=path) for name, program in known.names.items()}
+    env = {name: program for name, program in told.items() if program and name not in os.environ}
+    program = str(programs[known.needs[0]])
+    version = _version(shutil.which(known.needs[-1], path=path) or program)
+    return Agent(
+        known.name,
+        said.title or known.title,
+        (program, *known.arguments),
+        version,
+        {**env, **said.env},
+        (*known.passes, *said.passes),
+        known.asks,
+        said.mode,
+    ), ""
+
+
+def _version(program: str) -> str:
+    """Return the version that the package around a program says, without starting it; "" where none does."""
+    folder = os.path.dirname(os.path.realpath(program))
+    for _ in range(4):
+        try:
+            with open(os.path.join(folder, "package.json"), "rb") as file:
+                told: Any = json.loads(file.read(1 << 20))
+            version = told.get("version") if isinstance(told, dict) else None
+            if isinstance(version, str):
+                return version[:40]
+        except (OSError, ValueError, RecursionError):
+            pass
+        folder = os.path.dirname(folder)
+    return ""

@@ -1,0 +1,160 @@
+"""An agent's questions to a person: held at the server for as long as it takes, over restarts of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.runner.errors import ServerRefused, Unreachable
+from coordinator.runner.server import Server
+
+CANCELLED = {"outcome": {"outcome": "cancelled"}}
+WITHDRAW_WITHIN = 5.0  # seconds
+MOST_KNOWN, LARGEST_KNOWN = 256, 512 << 10
+OPEN = {None, "pending", "in_progress"}
+
+
+class SeenCalls:
+    """What an agent has said of its calls so far, by their ids: the newest of each field."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, dict[str, Any]] = {}
+
+    def note(self, update: dict[str, Any]) -> None:
+        """Take in an update of a call; other updates are none."""
+        if update.get("sessionUpdate") not in {"tool_call", "tool_call_update"}:
+            return
+        call_id = update.get("toolCallId")
+        if not isinstance(call_id, str):
+            return
+        said = {name: value for name, value in update.items() if value is not None}
+        known = {**self._calls.pop(call_id, {}), **said, "sessionUpdate": "tool_call"}
+        if known.get("status") not in OPEN:
+            return
+        if len(json.dumps(known)) <= LARGEST_KNOWN:
+            self._calls[call_id] = known
+        while len(self._calls) > MOST_KNOWN:
+            del self._calls[next(iter(self._calls))]
+
+    def of(self, call_id: object) -> dict[str, Any]:
+        return self._calls.get(call_id, {}) if isinstance(call_id, str) else {}
+
+    @property
+    def are_open(self) -> bool:
+        return bool(self._calls)
+
+    def forget(self) -> None:
+        self._calls.clear()
+
+    def shows_terminal(self, terminal_id: str) -> str | None:
+        """Return the call whose content is this terminal."""
+        for call_id, known in self._calls.items():
+            content = known.get("content")
+            for part in content if isinstance(content, list) else ():
+                if isinstance(part, dict) and part.get("terminalId") == terminal_id:
+                    return call_id
+        return None
+
+
+class Asking:
+    """The questions of one session that wait. `denied` is told why a person said no."""
+
+    def __init__(
+        self, server: Server, session_id: str, calls: SeenCalls, denied: Callable[[str, str], None]
+    ) -> None:
+        self._server = server
+        self._session_id = session_id
+        self._calls = calls
+        self._denied = denied
+        self._withdrawn: dict[str, asyncio.Future[str]] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._withdrawn)
+
+    def withdraw(self, why: str) -> None:
+        """Take every question back: the agent is answered that its turn was cancelled."""
+        for withdrawn in self._withdrawn.values():
+            if not withdrawn.done():
+                withdrawn.set_result(why)
+
+    async def ask(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return what the agent is answered, in its protocol's words."""
+        call = params.get("toolCall")
+        call = call if isinstance(call, dict) else {}
+        offered = params.get("options")
+        options = [one for one in offered if isinstance(one, dict)] if isinstance(offered, list) else []
+        ask = uuid.uuid4().hex
+        withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._withdrawn[ask] = withdrawn
+        known = self._calls.of(call.get("toolCallId"))
+        answering = asyncio.create_task(self._answer(ask, run_id, call, options, known))
+        try:
+            both: set[asyncio.Future[Any]] = {answering, withdrawn}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            await self._take_back(ask, call, withdrawn.result())
+            return CANCELLED
+        finally:
+            del self._withdrawn[ask]
+            answering.cancel()
+
+    async def _answer(
+        self,
+        ask: str,
+        run_id: str,
+        call: dict[str, Any],
+        options: list[dict[str, Any]],
+        known: dict[str, Any],
+    ) -> dict[str, Any]:
+        while True:
+            try:
+                answer = await self._server.for_session(
+                    self._session_id,
+                    "permission",
+                    run_id=run_id,
+                    ask=ask,
+                    tool_call=call,
+                    options=options,
+                    known=[known] if known else [],
+                )
+            except ServerRefused as problem:
+                self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
+                return _no(options)
+            outcome = answer.get("outcome")
+            if isinstance(outcome, dict):
+                return self._told(call, options, outcome, answer.get("reason"))
+            await asyncio.sleep(0.05)  # a server that does not hold the question must not be flooded
+
+    def _told(
+        self, call: dict[str, Any], options: list[dict[str, Any]], outcome: dict[str, Any], reason: object
+    ) -> dict[str, Any]:
+        chosen = next((one for one in options if one.get("optionId") == outcome.get("optionId")), None)
+        kind = str(chosen.get("kind")) if chosen else ""
+        if not kind.startswith("allow") and isinstance(reason, str) and reason.strip():
+            self._denied(str(call.get("title") or "this"), reason.strip())
+        if chosen is None:
+            return CANCELLED if outcome.get("cancelled") else _no(options)
+        return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
+
+    async def _take_back(self, ask: str, call: dict[str, Any], why: str) -> None:
+        with contextlib.suppress(ServerRefused, Unreachable):
+            await self._server.for_session(
+                self._session_id,
+                "permission/withdraw",
+                patience=WITHDRAW_WITHIN,
+                ask=ask,
+                toolCallId=call.get("toolCallId"),
+                why=why,
+            )
+
+
+def _no(options: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the option that says no this once, or that the turn was cancelled where there is none."""
+    no = next((one for one in options if one.get("kind") == "reject_once"), None)
+    return {"outcome": {"outcome": "selected", "optionId": no.get("optionId")}} if no else CANCELLED

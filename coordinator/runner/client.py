@@ -1,0 +1,90 @@
+"""What an agent may ask of its client: to be heard, to have a person asked, files and terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from acp.exceptions import RequestError
+from acp.meta import CLIENT_METHODS
+
+from coordinator.runner import files
+from coordinator.runner.errors import Refused
+from coordinator.runner.places import Places
+from coordinator.runner.terminals import Terminals
+
+CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+LONGEST_UNKNOWN = 64 << 10  # characters of a message that nobody knows
+REFUSED = -32602
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Client:
+    """Answers one agent. `told` hears its updates, `unknown` whatever else it says, `ask` its questions."""
+
+    def __init__(
+        self,
+        *,
+        told: Callable[[dict[str, Any]], None],
+        unknown: Callable[[str], None],
+        ask: Answer,
+        places: Places,
+        directory: str,
+        terminals: Terminals,
+    ) -> None:
+        self._told = told
+        self._unknown = unknown
+        self._terminals = terminals
+        self._directory = directory
+        self._places = places
+        names = CLIENT_METHODS
+        self._answers: dict[str, Answer] = {
+            names["session_request_permission"]: ask,
+            names["fs_read_text_file"]: self._read,
+            names["fs_write_text_file"]: self._write,
+            names["terminal_create"]: self._create,
+            names["terminal_output"]: self._output,
+            names["terminal_wait_for_exit"]: terminals.wait,
+            names["terminal_kill"]: terminals.kill,
+            names["terminal_release"]: terminals.release,
+        }
+
+    async def handle(self, method: str, params: Any, is_notification: bool) -> Any:
+        """Answer a request, or hear a notification. Raises RequestError."""
+        said = params if isinstance(params, dict) else {}
+        if is_notification:
+            self._hear(method, said)
+            return None
+        answer = self._answers.get(method)
+        if answer is None:
+            self._unknown(_cut({"method": method, "params": said}))
+            raise RequestError.method_not_found(method)
+        try:
+            return await answer(said)
+        except Refused as problem:
+            raise RequestError(REFUSED, str(problem)) from None
+
+    def _hear(self, method: str, said: dict[str, Any]) -> None:
+        update = said.get("update")
+        if method == CLIENT_METHODS["session_update"] and isinstance(update, dict):
+            self._told(update)
+        else:
+            self._unknown(_cut({"method": method, "params": said}))
+
+    async def _read(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(files.read, self._places, params)
+
+    async def _write(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(files.write, self._places, params)
+
+    async def _create(self, params: dict[str, Any]) -> dict[str, Any]:
+        return await self._terminals.create(params, self._directory)
+
+    async def _output(self, params: dict[str, Any]) -> dict[str, Any]:
+        return self._terminals.output(params)
+
+
+def _cut(message: dict[str, Any]) -> str:
+    return json.dumps(message, ensure_ascii=False)[:LONGEST_UNKNOWN]

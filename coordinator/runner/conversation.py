@@ -1,0 +1,192 @@
+"""A conversation with one agent: opened, in the right mode, prompted, steered, closed. Knows no runs and no server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acp.exceptions import RequestError
+from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
+
+from coordinator.runner import modes
+from coordinator.runner.agents import Agent
+from coordinator.runner.client import CAPABILITIES
+from coordinator.runner.errors import AgentFailed, Refused
+from coordinator.runner.orders import Order, mcp_servers
+from coordinator.runner.process import AgentProcess
+
+OPENING, LOADING, SETTING = 90.0, 300.0, 30.0  # seconds that an agent has for each
+HISTORY = {
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+}
+
+
+class Conversation:
+    """What an agent said of itself when it opened, and how to speak with it.
+
+    `id` is the agent's own of the conversation. `replays` while the agent tells an old conversation again.
+    """
+
+    def __init__(self, agent: Agent, process: AgentProcess, directory: str) -> None:
+        self.agent = agent
+        self.process = process
+        self.directory = directory
+        self.id = ""
+        self.told: dict[str, Any] = {}
+        self.opened: dict[str, Any] = {}
+        self.replays = False
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        found = self.told.get("agentCapabilities")
+        return found if isinstance(found, dict) else {}
+
+    async def open(self, order: Order, known_id: str, *, fork: bool) -> None:
+        """Get to the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, Refused."""
+        try:
+            await self._initialize()
+            await self._enter(order, known_id, fork=fork)
+        except RequestError as problem:
+            raise AgentFailed(f"{self.agent.title} refuses to begin: {in_words(problem)}") from None
+
+    async def settle(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
+        """Choose mode, model and options before the first prompt. Raises AgentFailed, Refused."""
+        try:
+            if chosen := modes.to_begin_in(self.agent, self.opened, mode or None):
+                await self.set_mode(chosen)
+            if model:
+                await self.set_model(model)
+            for option, value in config.items():
+                await self.set_config(option, value)
+        except RequestError as problem:
+            raise Refused(f"{self.agent.title} cannot be set up as ordered: {in_words(problem)}") from None
+
+    async def prompt(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take a turn and return how it ended. Raises AgentFailed, RequestError."""
+        return await self._ask("session_prompt", {"prompt": blocks})
+
+    async def cancel(self) -> None:
+        await self.process.notify(AGENT_METHODS["session_cancel"], {"sessionId": self.id})
+
+    async def set_mode(self, mode: str) -> None:
+        """Raises RequestError, AgentFailed."""
+        option = modes.option_of(self.opened, "mode")
+        if isinstance(self.opened.get("modes"), dict) or option is None:
+            await self._ask("session_set_mode", {"modeId": mode}, within=SETTING)
+            if isinstance(self.opened.get("modes"), dict):
+                self.opened["modes"]["currentModeId"] = mode
+        else:
+            await self.set_config(str(option.get("id")), mode)
+
+    async def set_model(self, model: str) -> None:
+        """Raises RequestError, AgentFailed."""
+        option = modes.option_of(self.opened, "model")
+        if option is not None and (model in modes.values_of(option) or not self.opened.get("models")):
+            await self.set_config(str(option.get("id")), model)
+            return
+        params = {"sessionId": self.id, "modelId": model}
+        await self.process.request("session/set_model", params, within=SETTING)
+        if isinstance(self.opened.get("models"), dict):
+            self.opened["models"]["currentModelId"] = model
+
+    async def set_config(self, option: str, value: Any) -> list[Any] | None:
+        """Set an option and return all of them, where the agent says them. Raises RequestError, AgentFailed."""
+        params: dict[str, Any] = {"configId": option, "value": value}
+        if isinstance(value, bool):
+            params["type"] = "boolean"
+        answer = await self._ask("session_set_config_option", params, within=SETTING)
+        options = answer.get("configOptions")
+        if not isinstance(options, list):
+            return None
+        self.opened["configOptions"] = options
+        return options
+
+    def heard(self, update: dict[str, Any]) -> bool:
+        """Take note of an update; returns whether it is news, and not the old conversation told again."""
+        kind = update.get("sessionUpdate")
+        if kind == "config_option_update" and isinstance(update.get("configOptions"), list):
+            self.opened["configOptions"] = update["configOptions"]
+        elif kind == "current_mode_update" and isinstance(self.opened.get("modes"), dict):
+            self.opened["modes"]["currentModeId"] = update.get("currentModeId")
+        return not (self.replays and kind in HISTORY)
+
+    def as_told(self) -> dict[str, Any]:
+        """Return what the server is told of the agent and the conversation."""
+        return {
+            "sessionUpdate": "signalbox/agent",
+            "agent": self.agent.name,
+            "title": self.agent.title,
+            "agentSessionId": self.id,
+            "agentInfo": self.told.get("agentInfo"),
+            "agentCapabilities": self.capabilities,
+            "modes": self.opened.get("modes"),
+            "models": self.opened.get("models"),
+            "configOptions": self.opened.get("configOptions"),
+            "directory": self.directory,
+        }
+
+    async def _initialize(self) -> None:
+        params = {
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": CAPABILITIES,
+            "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
+        }
+        method = AGENT_METHODS["initialize"]
+        self.told = await self.process.request(method, params, within=OPENING)
+        version = self.told.get("protocolVersion")
+        if version != PROTOCOL_VERSION:
+            raise AgentFailed(
+                f"{self.agent.title} speaks version {version} of the protocol, and we {PROTOCOL_VERSION}"
+            )
+
+    async def _enter(self, order: Order, known_id: str, *, fork: bool) -> None:
+        where = {"cwd": self.directory, "mcpServers": mcp_servers(order, self.capabilities)}
+        others = self.capabilities.get("sessionCapabilities")
+        others = others if isinstance(others, dict) else {}
+        if fork:
+            if others.get("fork") is None:
+                raise Refused(f"{self.agent.title} cannot fork a conversation.")
+            await self._begin("session_fork", {**where, "sessionId": known_id}, OPENING)
+        elif not known_id:
+            await self._begin("session_new", where, OPENING)
+        else:
+            if others.get("resume") is None and not self.capabilities.get("loadSession"):
+                raise Refused(
+                    f"{self.agent.title} cannot go on with an earlier conversation. Start a new one."
+                )
+            self.id = known_id
+            method = "session_load" if others.get("resume") is None else "session_resume"
+            self.replays = True
+            try:
+                await self._begin(method, {**where, "sessionId": known_id}, LOADING)
+            finally:
+                self.replays = False
+
+    async def _begin(self, method: str, params: dict[str, Any], within: float) -> None:
+        self.opened = await self.process.request(AGENT_METHODS[method], params, within=within)
+        said = self.opened.get("sessionId")
+        self.id = said if isinstance(said, str) and said else self.id
+        if not self.id:
+            raise AgentFailed(f"{self.agent.title} began without saying a session id")
+
+    async def _ask(
+        self, method: str, params: dict[str, Any], *, within: float | None = None
+    ) -> dict[str, Any]:
+        answer = await self.process.request(
+            AGENT_METHODS[method], {"sessionId": self.id, **params}, within=within
+        )
+        return dict(answer)
+
+
+def in_words(problem: RequestError) -> str:
+    """Return an agent's error as people read it, with the detail that it gives."""
+    data = problem.data
+    detail = data.get("details") or data.get("message") if isinstance(data, dict) else data
+    said = str(problem).strip() or f"error {problem.code}"
+    return (
+        f"{said}: {detail}"[:2000] if isinstance(detail, str) and detail and detail != said else said[:2000]
+    )

@@ -1,0 +1,79 @@
+"""Ends what agents leave behind, also when the runner itself is killed: a small process that outlives it.
+
+The runner writes a line `+PID` for each process that it starts (each leads a group of its own) and `-PID` when it has
+ended. When the pipe closes, the runner is gone: whatever is left of those groups, and whatever else carries the
+runner's mark in its environment, is told to end and, a little later, ended. Standard library alone: it is started
+without any site and stays small.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+GRACE = 1.5  # seconds between being told to end and being ended
+
+
+def marked(mark: str, besides: int = 0) -> set[int]:
+    """Return the processes whose environment holds `mark`; none where the system does not show it."""
+    found: set[int] = set()
+    sign = mark.encode()
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
+        if not name.isdigit() or int(name) in {besides, os.getpid()}:
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if sign in file.read(1 << 20):
+                    found.add(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def tell(groups: set[int], processes: set[int], number: int) -> bool:
+    """Send a signal to groups and processes; returns whether any was there."""
+    reached = False
+    for send, targets in ((os.killpg, groups), (os.kill, processes)):
+        for target in targets:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(target, number)
+                reached = True
+    return reached
+
+
+def end_all(groups: set[int], mark: str) -> None:
+    """End groups and marked processes: asked first, ended after GRACE."""
+    if not tell(groups, marked(mark), signal.SIGTERM):
+        return
+    until = time.monotonic() + GRACE
+    while time.monotonic() < until and (tell(groups, set(), 0) or marked(mark)):
+        time.sleep(0.05)
+    tell(groups, marked(mark), signal.SIGKILL)
+
+
+def watch(mark: str) -> None:
+    """Read what the runner says until it is gone, then end what it left."""
+    groups: set[int] = set()
+    left = b""
+    while part := os.read(0, 4096):
+        *lines, left = (left + part).split(b"\n")
+        for line in lines:
+            number = int(line[1:])
+            if line[:1] == b"+":
+                groups.add(number)
+            else:
+                groups.discard(number)
+    end_all(groups, mark)
+
+
+if __name__ == "__main__":
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, signal.SIG_IGN)
+    watch(sys.argv[1])

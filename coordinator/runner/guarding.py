@@ -1,0 +1,146 @@
+"""The runner's end of its guard, and how a process is started so that it cannot outlive the runner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from coordinator.runner import guard
+from coordinator.runner.environment import MARK
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def hide_from_agents() -> None:
+    """Keep other processes of this user from reading our environment and memory, where the key is."""
+    if _libc is not None:
+        _libc.prctl(PR_SET_DUMPABLE, 0)
+
+
+def _die_with_the_runner() -> None:
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class _Watched(asyncio.subprocess.SubprocessStreamProtocol):
+    """Tells of a process's end when it ends. asyncio's `wait` waits for its pipes, which whoever it left may hold."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=1 << 16, loop=loop)
+        self.gone: asyncio.Future[int] = loop.create_future()
+        self.transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self.transport = transport
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        assert self.transport is not None
+        code = self.transport.get_returncode()
+        if not self.gone.done():
+            self.gone.set_result(-signal.SIGKILL if code is None else code)
+
+
+class Child:
+    """A process that was started, and its pipes."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, watched: _Watched) -> None:
+        self.pid: int = transport.get_pid()
+        self.stdin, self.stdout, self.stderr = watched.stdin, watched.stdout, watched.stderr
+        self._transport = transport
+        self._gone = watched.gone
+
+    async def wait(self) -> int:
+        """Return its exit code, -N where signal N ended it, as soon as it has ended."""
+        return await asyncio.shield(self._gone)
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        self._transport.close()
+
+
+class Guard:
+    """The process that ends what we started when we are gone. `mark` stands in the environment of all that."""
+
+    def __init__(self) -> None:
+        self.mark = f"runner-{secrets.token_hex(12)}"
+        self._marks = itertools.count(1)
+        self._process = subprocess.Popen(  # noqa: S603 - this program, and a mark of ours
+            [sys.executable, "-I", "-S", guard.__file__, f"{MARK}={self.mark}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={},
+            start_new_session=True,
+        )
+
+    def new_mark(self) -> str:
+        """Return a mark for one agent and all that it starts."""
+        return f"{self.mark}.{next(self._marks)}."
+
+    async def start(
+        self,
+        command: Sequence[str],
+        *,
+        directory: str,
+        env: Mapping[str, str],
+        stdin: int = asyncio.subprocess.PIPE,
+        stderr: int = asyncio.subprocess.PIPE,
+    ) -> Child:
+        """Start a process, the leader of a group of its own. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        transport, watched = await loop.subprocess_exec(
+            lambda: _Watched(loop),
+            *command,
+            cwd=directory,
+            env=dict(env),
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=_die_with_the_runner,
+        )
+        child = Child(transport, watched)
+        self._say(f"+{child.pid}")
+        return child
+
+    async def end(self, process: Child, grace: float) -> None:
+        """End a process and its group: asked first, ended after `grace` seconds."""
+        groups = {process.pid}
+        if guard.tell(groups, set(), signal.SIGTERM):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), grace)
+            # The leader's end is not its group's.
+            guard.tell(groups, set(), signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 5)
+        self._say(f"-{process.pid}")
+
+    async def end_marked(self, mark: str) -> None:
+        """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
+        left = await asyncio.to_thread(guard.marked, f"{MARK}={mark}", os.getpid())
+        guard.tell(set(), left, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let the guard end what is left, and itself."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(guard.GRACE + 2)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()

@@ -1,0 +1,134 @@
+"""JSON-RPC over an agent's stdin and stdout, within bounds: a line may be long, wrong, or one of very many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from coordinator.runner.errors import AgentFailed
+
+LONGEST_LINE = 16 << 20
+READ = 1 << 16
+MOST_GARBAGE = 4 << 20  # bytes that are no protocol, before we give up on the agent
+GARBAGE_TOLD = 20  # lines of it that are told
+TAIL = 8 << 10
+UNPRINTED = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def readable(data: bytes) -> str:
+    """Return what a program wrote as people can read it: no colours, no control signs."""
+    return UNPRINTED.sub("", data.decode("utf-8", "replace")).strip()
+
+
+class Tail:
+    """The end of what a program wrote."""
+
+    def __init__(self, size: int = TAIL) -> None:
+        self._size = size
+        self._kept = b""
+
+    def add(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-self._size :]
+
+    def __str__(self) -> str:
+        return readable(self._kept)
+
+
+class AgentLines:
+    """What `acp.connection.Connection` sends and receives through: one JSON object a line.
+
+    `room` is awaited before each message is read, so that an agent waits while there is no room for what it says.
+    `garbage` is told of lines that are no protocol. `failed` is why reading ended, where it is not the pipe's end.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        room: Callable[[], Awaitable[None]],
+        garbage: Callable[[str], None],
+        tail: Tail,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._room = room
+        self._garbage = garbage
+        self._tail = tail
+        self._parts: list[bytes] = []
+        self._ready: list[bytes] = []
+        self._garbage_lines = self._garbage_bytes = 0
+        self._sending = asyncio.Lock()
+        self.failed: AgentFailed | None = None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        async with self._sending:
+            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        await self._room()
+        while True:
+            line = await self._line()
+            if line is None:
+                return None
+            message = understood(line)
+            if message is not None:
+                return message
+            if not self._bear(line):
+                return None
+
+    async def close(self) -> None:
+        self._writer.close()
+
+    async def _line(self) -> bytes | None:
+        while not self._ready:
+            part = await self._reader.read(READ)
+            if not part:
+                return None
+            *whole, rest = part.split(b"\n")
+            if whole:
+                self._ready = [b"".join((*self._parts, whole[0])), *whole[1:]]
+                self._parts = [rest]
+            else:
+                self._parts.append(rest)
+            if sum(map(len, self._parts)) > LONGEST_LINE:
+                self.failed = AgentFailed(f"It wrote a line of more than {LONGEST_LINE >> 20} MB")
+                return None
+        return self._ready.pop(0)
+
+    def _bear(self, line: bytes) -> bool:
+        """Take note of a line that is no protocol; returns whether there may be more."""
+        if not line.strip():
+            return True
+        self._garbage_bytes += len(line)
+        self._garbage_lines += 1
+        self._tail.add(line[:READ] + b"\n")
+        if self._garbage_lines <= GARBAGE_TOLD:
+            self._garbage(readable(line[:2000]))
+        if self._garbage_bytes > MOST_GARBAGE:
+            self.failed = AgentFailed(
+                f"It wrote {self._garbage_bytes >> 20} MB that are not the Agent Client Protocol"
+            )
+            return False
+        return True
+
+
+def understood(line: bytes) -> dict[str, Any] | None:
+    """Return the message that a line is, None where it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
+        return None
+    if not isinstance(message.get("id"), int | str | None):
+        return None
+    if "method" not in message and "id" not in message:
+        return None
+    if not isinstance(message.get("error") or {}, dict):
+        return None
+    return message

@@ -1,0 +1,94 @@
+"""`signalbox runner`: carries out runs on this machine. HTTP alone; nothing else of ours, and no Django."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from coordinator.runner import agents, options
+from coordinator.runner.errors import Refused
+from coordinator.runner.options import Options
+
+USAGE_ERROR = 2
+NEEDS = "The runner needs two more packages: pip install 'signalbox[runner]'"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run until told to end; returns the exit code."""
+    # What an agent says must not fill our log, and neither what libraries note of it.
+    logging.basicConfig(format="%(message)s", level=logging.CRITICAL, stream=sys.stderr)
+    logging.getLogger("signalbox.runner").setLevel(logging.INFO)
+    try:
+        given, only_list = options.from_arguments(arguments, os.environ)
+        found, missing = agents.find(given.agents)
+        _say(given, found, missing)
+        if only_list:
+            return 0
+        if not found:
+            raise Refused("This machine has no agent that a runner can start. Install one of those above.")
+        return _work(given, found, missing)
+    except Refused as problem:
+        sys.stderr.write(f"{problem}\n")
+        return USAGE_ERROR
+
+
+def _say(given: Options, found: Sequence[agents.Agent], missing: Sequence[dict[str, str]]) -> None:
+    for agent in found:
+        sys.stdout.write(f"has      {agent.title} {agent.version}\n")
+    for one in missing:
+        sys.stdout.write(f"has not  {one['title']}: {one['how']}\n")
+    sys.stdout.write(f"works in {', '.join(given.directories)}, for {given.url}\n")
+    sys.stdout.flush()
+
+
+def _work(given: Options, found: list[agents.Agent], missing: list[dict[str, str]]) -> int:
+    try:
+        # Only who works needs them.
+        from coordinator.runner import guarding  # noqa: PLC0415
+        from coordinator.runner.program import Runner  # noqa: PLC0415
+    except ImportError as problem:
+        raise Refused(f"{NEEDS} ({problem})") from None
+    from coordinator.runner.memory import Memory  # noqa: PLC0415
+    from coordinator.runner.outbox import Room  # noqa: PLC0415
+    from coordinator.runner.places import Places  # noqa: PLC0415
+    from coordinator.runner.server import Server  # noqa: PLC0415
+    from coordinator.runner.surroundings import Surroundings  # noqa: PLC0415
+
+    guarding.hide_from_agents()
+    guard = guarding.Guard()
+
+    async def work() -> str:
+        around = Surroundings(
+            options=given,
+            server=Server(given.url, given.key),
+            guard=guard,
+            places=Places(given.directories),
+            memory=Memory(given.state),
+            room=Room(),
+            environ=dict(os.environ),
+            agents=found,
+            missing=missing,
+        )
+        runner = Runner(around)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, runner.stop)
+        await runner.work()
+        return runner.problem
+
+    try:
+        ended = asyncio.run(work())
+    finally:
+        with contextlib.suppress(OSError):
+            guard.close()
+    if ended:
+        sys.stderr.write(f"{ended}\n")
+    return 1 if ended else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""In which mode a session begins: one in which a person is asked, unless somebody chose another."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from coordinator.runner.agents import Agent
+from coordinator.runner.errors import Refused
+
+# Modes of agents that we do not know, by the words for "nobody is asked".
+UNASKED = re.compile(r"auto|yolo|bypass|full|dont.?ask|never|unrestricted|danger|^agent$", re.IGNORECASE)
+USUAL = re.compile(r"^(default|ask|normal|build|code|read.?only|plan)$", re.IGNORECASE)
+
+
+def option_of(opened: dict[str, Any], category: str) -> dict[str, Any] | None:
+    """Return an agent's config option of a category, `mode` or `model`."""
+    options = opened.get("configOptions")
+    for option in options if isinstance(options, list) else ():
+        if isinstance(option, dict) and category in (option.get("category"), option.get("id")):
+            return option
+    return None
+
+
+def offered(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
+    """Return the current mode's id and the ids of all of them; (None, []) of an agent without modes."""
+    modes = opened.get("modes")
+    if isinstance(modes, dict) and isinstance(modes.get("availableModes"), list):
+        ids = [one["id"] for one in modes["availableModes"] if isinstance(one, dict) and "id" in one]
+        return modes.get("currentModeId"), ids
+    option = option_of(opened, "mode")
+    if option is None:
+        return None, []
+    return option.get("currentValue"), values_of(option)
+
+
+def values_of(option: dict[str, Any]) -> list[str]:
+    """Return the values that a config option may have, those in groups as well."""
+    found: list[str] = []
+    choices = option.get("options")
+    for one in choices if isinstance(choices, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("options"), list):
+            found += values_of(one)
+        elif isinstance(one, dict) and isinstance(one.get("value"), str):
+            found.append(one["value"])
+    return found
+
+
+def to_begin_in(agent: Agent, opened: dict[str, Any], wanted: str | None) -> str | None:
+    """Return the mode to choose, None to leave it as it is. Raises Refused where none of them asks a person.
+
+    `wanted` is what somebody chose for this session.
+    """
+    current, ids = offered(opened)
+    chosen = wanted or agent.mode
+    if chosen:
+        if ids and chosen not in ids:
+            raise Refused(f"{agent.title} has no mode {chosen!r}. It has: {', '.join(ids)}.")
+        return chosen if chosen != current else None
+    if not ids or current in agent.asks:
+        return None
+    if not agent.asks and current is not None and not UNASKED.search(current):
+        return None
+    asking = next((one for one in agent.asks if one in ids), None)
+    if asking is None and not agent.asks:
+        asking = next((one for one in ids if USUAL.search(one)), None)
+    if asking is None:
+        raise Refused(
+            f"None of the modes of {agent.title} ({', '.join(ids)}) is known to ask a person. Name one in the"
+            f" runner's settings: [agents.{agent.name}] mode = …"
+        )
+    return asking

@@ -1,0 +1,220 @@
+"""What a runner is told: by flags, else by the environment, else by a TOML file, else what is usual."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.runner.errors import Refused
+
+OTHERS = 0o077
+DEFAULT_URL = "http://127.0.0.1:8765"
+AT_ONCE = 20
+FILE_FIELDS = {
+    "url",
+    "key",
+    "key_file",
+    "directories",
+    "at_once",
+    "tags",
+    "require_matching_tags",
+    "profile",
+    "hostname",
+    "keep_minutes",
+    "silence_minutes",
+    "pass",
+    "agents",
+}
+AGENT_FIELDS = {"title", "command", "env", "pass", "mode", "enabled"}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """What the file says of one agent; an empty command: the usual one of a known agent."""
+
+    title: str = ""
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    passes: tuple[str, ...] = ()
+    mode: str = ""
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All that a runner is told. `directories` are real paths; `keep` and `silence` are seconds."""
+
+    url: str
+    key: str
+    directories: tuple[str, ...]
+    state: str
+    at_once: int = AT_ONCE
+    tags: tuple[str, ...] = ()
+    require_matching_tags: bool = False
+    profile: str = "signalbox"
+    hostname: str = field(default_factory=socket.gethostname)
+    keep: float = 1800.0
+    silence: float = 1800.0
+    passes: tuple[str, ...] = ()
+    agents: Mapping[str, AgentOptions] = field(default_factory=dict)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the flags of `signalbox runner`."""
+    flags = argparse.ArgumentParser(
+        prog="signalbox runner",
+        description="Carry out runs on this machine: start agents, tell Signalbox what they do, and ask it for them.",
+    )
+    flags.add_argument("--url", help=f"Signalbox's address (SIGNALBOX_URL; {DEFAULT_URL})")
+    flags.add_argument("--key", help="an API key of scope runner (better: SIGNALBOX_KEY, or --key-file)")
+    flags.add_argument("--key-file", help="a file that holds the key, readable by you alone")
+    flags.add_argument(
+        "--directory",
+        action="append",
+        metavar="DIR",
+        help="a directory whose projects agents may work in; may be repeated (default: the one you are in)",
+    )
+    flags.add_argument("--at-once", type=int, help=f"how many agents may live at once ({AT_ONCE})")
+    flags.add_argument("--tag", action="append", help="a tag that runs may demand; may be repeated")
+    flags.add_argument("--profile", help="the executor profile that runs may demand (signalbox)")
+    flags.add_argument("--hostname", help="this machine's name (as it calls itself)")
+    flags.add_argument(
+        "--config",
+        help="the settings file (SIGNALBOX_RUNNER_CONFIG; ~/.config/signalbox/runner.toml where there is one)",
+    )
+    flags.add_argument("--list", action="store_true", help="say which agents this machine has, and end")
+    return flags
+
+
+def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
+    """Return the options. Raises Refused, in words, for what cannot be used."""
+    said = _file(flags.config, environ)
+    directories = flags.directory or said.get("directories") or [os.getcwd()]
+    at_once = flags.at_once if flags.at_once is not None else said.get("at_once", AT_ONCE)
+    if not isinstance(at_once, int) or not 1 <= at_once <= 200:
+        raise Refused("at_once must be a number from 1 to 200.")
+    url = flags.url or environ.get("SIGNALBOX_URL") or said.get("url") or DEFAULT_URL
+    if not url.startswith(("http://", "https://")):
+        raise Refused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
+    return Options(
+        url=url.rstrip("/"),
+        key=_key(flags, environ, said),
+        directories=tuple(_directory(one) for one in directories),
+        state=_state_folder(environ),
+        at_once=at_once,
+        tags=tuple(flags.tag or said.get("tags") or ()),
+        require_matching_tags=bool(said.get("require_matching_tags", False)),
+        profile=flags.profile or said.get("profile") or "signalbox",
+        hostname=flags.hostname or said.get("hostname") or socket.gethostname(),
+        keep=_minutes(said, "keep_minutes", 30.0),
+        silence=_minutes(said, "silence_minutes", 30.0),
+        passes=tuple(said.get("pass") or ()),
+        agents={name: _agent(name, one) for name, one in (said.get("agents") or {}).items()},
+    )
+
+
+def private_text(path: str) -> str:
+    """Return what stands in a file that its owner alone can read. Raises Refused."""
+    path = os.path.expanduser(path)
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mode & OTHERS:
+                raise Refused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
+            return file.read(1 << 20).decode("utf-8").strip()
+    except (OSError, ValueError) as problem:
+        raise Refused(f"{path} cannot be read: {problem}.") from None
+
+
+def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
+    if flags.key_file:
+        return private_text(flags.key_file)
+    named = flags.key or environ.get("SIGNALBOX_KEY") or said.get("key") or ""
+    if not named and said.get("key_file"):
+        return private_text(said["key_file"])
+    if not all("!" <= sign <= "~" for sign in named):
+        raise Refused("The API key holds signs that no key has.")
+    return str(named)
+
+
+def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the settings file says; nothing where none is named and none lies in the usual place."""
+    folder = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    usual = os.path.join(folder, "signalbox", "runner.toml")
+    path = os.path.expanduser(named or environ.get("SIGNALBOX_RUNNER_CONFIG") or usual)
+    try:
+        with open(path, "rb") as file:
+            is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & OTHERS
+            said = tomllib.load(file)
+    except FileNotFoundError:
+        if path != usual:
+            raise Refused(f"There is no settings file {path}.") from None
+        return {}
+    except (OSError, ValueError) as problem:
+        raise Refused(f"{path} cannot be read: {problem}.") from None
+    _require_known(path, said, FILE_FIELDS)
+    if "key" in said and not is_private:
+        raise Refused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
+    for name, kind in (("url", str), ("directories", list), ("tags", list), ("pass", list), ("agents", dict)):
+        if name in said and not isinstance(said[name], kind):
+            raise Refused(f"{path}: {name} must be {_WORDS[kind]}.")
+    return said
+
+
+_WORDS = {str: "a text", list: "a list of texts", dict: "a table"}
+
+
+def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := sorted(set(said) - known):
+        raise Refused(f"{path}: nobody knows {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
+
+
+def _agent(name: str, said: Any) -> AgentOptions:
+    where = f"agents.{name}"
+    if not isinstance(said, dict):
+        raise Refused(f"{where} must be a table.")
+    _require_known(where, said, AGENT_FIELDS)
+    command, env = said.get("command", ()), said.get("env", {})
+    if not all(isinstance(word, str) for word in command) or isinstance(command, str):
+        raise Refused(f'{where}: command must be a list of texts, such as ["my-agent", "--acp"].')
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise Refused(f"{where}: env must be a table of texts.")
+    return AgentOptions(
+        title=str(said.get("title", "")),
+        command=tuple(command),
+        env=env,
+        passes=tuple(map(str, said.get("pass", ()))),
+        mode=str(said.get("mode", "")),
+        enabled=said.get("enabled", True) is not False,
+    )
+
+
+def _minutes(said: Mapping[str, Any], name: str, usual: float) -> float:
+    value = said.get(name, usual)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
+        raise Refused(f"{name} must be a number of minutes.")
+    return float(value) * 60
+
+
+def _directory(named: Any) -> str:
+    path = os.path.realpath(os.path.expanduser(str(named)))
+    if not os.path.isdir(path):
+        raise Refused(f"{named} is not a directory on this machine.")
+    return path
+
+
+def _state_folder(environ: Mapping[str, str]) -> str:
+    named = environ.get("XDG_STATE_HOME", "")
+    base = named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "signalbox", "runner")
+
+
+def from_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Options, bool]:
+    """Return the options, and whether only the agents are to be listed. Raises Refused."""
+    flags = parser().parse_args(list(arguments))
+    return load(flags, environ), flags.list

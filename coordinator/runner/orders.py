@@ -1,0 +1,105 @@
+"""What a run orders, read out of what the server hands to the runner: foreign until it is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.runner.errors import Refused
+
+RESUME = "resume_session"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A run. Texts that are not there are empty; `config` is by option id."""
+
+    run_id: str
+    session_id: str
+    prompt: str
+    is_resume: bool = False
+    images: tuple[dict[str, str], ...] = ()
+    agent: str = ""
+    mode: str = ""
+    model: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    wants_worktree: bool = False
+    fork_of: str = ""
+    agent_session_id: str = ""
+    directory: str = ""
+    instructions: str = ""
+    mcp_servers: dict[str, Any] = field(default_factory=dict)
+
+    def blocks(self, *, with_instructions: bool) -> list[dict[str, Any]]:
+        """Return the prompt as the protocol's content blocks."""
+        texts = [self.instructions] if with_instructions and self.instructions else []
+        blocks: list[dict[str, Any]] = [
+            {"type": "text", "text": text} for text in (*texts, self.prompt) if text
+        ]
+        return blocks + [{"type": "image", **image} for image in self.images]
+
+
+def read(run: dict[str, Any]) -> Order:
+    """Return what a run orders. Raises Refused where there is nothing to do."""
+    parameters = _table(run.get("parameters"))
+    blueprint = _table(run.get("resolved_agent_blueprint"))
+    prompt = _text(parameters, "prompt") or _text(run, "prompt")
+    images = _images(parameters.get("images"))
+    if not prompt and not images:
+        raise Refused("The run has no prompt.")
+    return Order(
+        run_id=str(run["run_id"]),
+        session_id=str(run["session_id"]),
+        prompt=prompt,
+        is_resume=run.get("type") == RESUME,
+        images=images,
+        agent=_text(parameters, "agent"),
+        mode=_text(parameters, "mode"),
+        model=_text(parameters, "model"),
+        config=_table(parameters.get("config")),
+        wants_worktree=parameters.get("worktree") is True,
+        fork_of=_text(parameters, "fork_of"),
+        agent_session_id=_text(parameters, "agent_session_id"),
+        directory=_text(run, "project_dir"),
+        instructions=_text(blueprint, "system_prompt"),
+        mcp_servers=_table(blueprint.get("mcp_servers")),
+    )
+
+
+def mcp_servers(order: Order, capabilities: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the blueprint's MCP servers in the protocol's form; those that the agent cannot reach are left out."""
+    kinds = _table(capabilities.get("mcpCapabilities"))
+    found: list[dict[str, Any]] = []
+    for name, server in order.mcp_servers.items():
+        if not isinstance(server, dict):
+            continue
+        kind = server.get("type") or ("http" if "url" in server else "stdio")
+        if kind in {"http", "sse"} and kinds.get(kind) and isinstance(server.get("url"), str):
+            headers = _pairs(server.get("headers"))
+            found.append({"type": kind, "name": name, "url": server["url"], "headers": headers})
+        elif kind == "stdio" and isinstance(server.get("command"), str):
+            arguments = [str(one) for one in server.get("args") or []]
+            env = _pairs(server.get("env"))
+            found.append({"name": name, "command": server["command"], "args": arguments, "env": env})
+    return found
+
+
+def _images(told: object) -> tuple[dict[str, str], ...]:
+    return tuple(
+        {"mimeType": one["mimeType"], "data": one["data"]}
+        for one in (told if isinstance(told, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("mimeType"), str) and isinstance(one.get("data"), str)
+    )
+
+
+def _pairs(told: object) -> list[dict[str, str]]:
+    return [{"name": str(name), "value": str(value)} for name, value in _table(told).items()]
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(table: dict[str, Any], name: str) -> str:
+    value = table.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,49 @@
+"""Where agents may work: the directories that the runner is allowed, with every symlink resolved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from coordinator.runner.errors import Refused
+
+
+class Places:
+    """The allowed directories; a work tree that the runner made for a session is one more, for that session."""
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._directories = tuple(os.path.realpath(one) for one in directories)
+
+    @property
+    def first(self) -> str:
+        return self._directories[0]
+
+    def also(self, directory: str) -> Places:
+        """Return the places and one directory more."""
+        return Places((*self._directories, directory))
+
+    def directory(self, named: str | None) -> str:
+        """Return the real path of a directory to work in; none named: the first. Raises Refused."""
+        if not named:
+            return self.first
+        path = os.path.realpath(os.path.expanduser(named))
+        if not self._holds(path):
+            raise Refused(
+                f"{named} is not in a directory that this runner is allowed ({', '.join(self._directories)})."
+                " Choose one of those, or start the runner with --directory."
+            )
+        if not os.path.isdir(path):
+            raise Refused(f"{named} is not a directory on this machine.")
+        return path
+
+    def file(self, named: object) -> str:
+        """Return the real path of a file that an agent reads or writes through us. Raises Refused."""
+        if not isinstance(named, str) or not os.path.isabs(named) or "\0" in named:
+            raise Refused("The path must be absolute.")
+        path = os.path.realpath(named)
+        if not self._holds(path):
+            raise Refused(f"{named} is not in a directory that this runner is allowed.")
+        return path
+
+    def _holds(self, path: str) -> bool:
+        return any(path == one or path.startswith(one.rstrip(os.sep) + os.sep) for one in self._directories)

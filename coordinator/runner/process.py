@@ -1,0 +1,149 @@
+"""One agent's process: started, spoken with, ended, and how it failed, in words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from acp.connection import Connection
+from acp.exceptions import RequestError
+
+from coordinator.runner.agents import Agent
+from coordinator.runner.environment import MARK
+from coordinator.runner.errors import AgentFailed
+from coordinator.runner.guarding import Child, Guard
+from coordinator.runner.lines import READ, AgentLines, Tail
+
+Handler = Callable[[str, Any, bool], Awaitable[Any]]
+GRACE = 3.0  # seconds that an agent has to end when it is told to
+LOGIN_NEEDED = -32000
+
+
+class LoginNeeded(AgentFailed):
+    """The agent wants its person to sign in first."""
+
+
+class AgentProcess:
+    """An agent that runs. Use `started`."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        guard: Guard,
+        process: Child,
+        *,
+        mark: str,
+        handler: Handler,
+        room: Callable[[], Awaitable[None]],
+        garbage: Callable[[str], None],
+    ) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.agent = agent
+        self._guard = guard
+        self._process = process
+        self._mark = mark
+        self._said = Tail()
+        self._lines = AgentLines(process.stdout, process.stdin, room=room, garbage=garbage, tail=self._said)
+        self._connection = Connection(handler, self._lines)
+        self._errors = asyncio.create_task(self._drain())
+        self.exited = asyncio.create_task(process.wait())
+        self._ended = False
+
+    @classmethod
+    async def started(
+        cls,
+        agent: Agent,
+        guard: Guard,
+        *,
+        directory: str,
+        env: Mapping[str, str],
+        handler: Handler,
+        room: Callable[[], Awaitable[None]],
+        garbage: Callable[[str], None],
+    ) -> AgentProcess:
+        """Start the agent in a directory. Raises AgentFailed."""
+        try:
+            process = await guard.start(agent.command, directory=directory, env=env)
+        except OSError as problem:
+            raise AgentFailed(f"{agent.title} cannot be started: {problem}") from None
+        return cls(agent, guard, process, mark=env[MARK], handler=handler, room=room, garbage=garbage)
+
+    @property
+    def last_words(self) -> str:
+        """What it wrote last that is no protocol: its stderr, and what went astray on stdout."""
+        return str(self._said)
+
+    async def request(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
+        """Ask the agent and return its answer, a dict. Raises AgentFailed, and RequestError where it refuses."""
+        asked = asyncio.ensure_future(self._connection.send_request(method, params))
+        try:
+            await asyncio.wait({asked, self.exited}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done() and not self.exited.done():
+                raise AgentFailed(f"{self.agent.title} did not answer {method} within {within:.0f} s")
+            if not asked.done():  # its last answer may still be on its way through the pipe
+                await asyncio.wait({asked}, timeout=1)
+            if not asked.done():
+                raise AgentFailed(await self._how_it_ended())
+            return _as_dict(asked.result())
+        except ConnectionError:
+            raise AgentFailed(await self._how_it_ended()) from None
+        except RequestError as problem:
+            if problem.code == LOGIN_NEEDED:
+                raise LoginNeeded(self._login(problem)) from None
+            raise
+        finally:
+            asked.cancel()
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Tell the agent something; one that is gone hears nothing."""
+        with contextlib.suppress(ConnectionError, OSError):
+            await asyncio.wait_for(self._connection.send_notification(method, params), 5)
+
+    async def end(self, grace: float = GRACE) -> None:
+        """End the process and everything that it started. May be called again."""
+        if self._ended:
+            return
+        self._ended = True
+        await self._guard.end(self._process, grace)
+        await self._guard.end_marked(self._mark)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._connection.close(), 2)
+        self._process.close()
+        self._errors.cancel()
+
+    async def _drain(self) -> None:
+        assert self._process.stderr is not None
+        while part := await self._process.stderr.read(READ):
+            self._said.add(part)
+
+    async def _how_it_ended(self) -> str:
+        if self._lines.failed is not None:
+            return f"{self.agent.title} cannot be understood. {self._lines.failed}."
+        with contextlib.suppress(TimeoutError):
+            code = await asyncio.wait_for(asyncio.shield(self.exited), 2)
+            await asyncio.wait({self._errors}, timeout=0.5)
+            return f"{self.agent.title} ended by itself, {_ending(code)}"
+        return f"{self.agent.title} closed its output"
+
+    def _login(self, problem: RequestError) -> str:
+        said = str(problem).strip() or "Authentication required"
+        return (
+            f"{self.agent.title} wants a login ({said}). On the runner's machine, as the runner's user, sign in with"
+            f" the agent's own program or set its key, then start the run again."
+        )
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-code).name}"
+    return f"by signal {-code}"

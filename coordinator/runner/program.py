@@ -1,0 +1,219 @@
+"""The runner: registers, waits for something to do, has sessions do it, and ends without leaving anything behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+from coordinator.runner import orders, worktrees
+from coordinator.runner.errors import Refused, ServerRefused, Unreachable
+from coordinator.runner.session import DrivenSession
+from coordinator.runner.surroundings import Surroundings
+
+log = logging.getLogger("signalbox.runner")
+
+NOT_REGISTERED, ANOTHERS, CONFLICT = 401, 403, 409
+REGISTER_WITHIN = (
+    60.0  # seconds until another runner of this identity, which has just been killed, counts as gone
+)
+LAST_WORDS = 8.0  # seconds that each of the last reports may take
+TIDY_EVERY = 15.0
+FORGOTTEN_AFTER = 60.0  # seconds after which a session without an agent is not kept in mind
+
+
+class Runner:
+    """One runner. `work` returns when it was told to end; `problem` then says why, where nobody wanted that."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.problem = ""
+        self._around = around
+        self._sessions: dict[str, DrivenSession] = {}
+        self._runs: dict[str, str] = {}  # the session of each run that was taken
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """End soon: turns are cancelled, agents end, the server is told."""
+        self._stop.set()
+
+    async def work(self) -> None:
+        """Register, and do what the server wants until `stop`."""
+        loops = [asyncio.create_task(self._poll()), asyncio.create_task(self._tidy())]
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for loop in (*loops, stop):
+            loop.cancel()
+        for ended in await asyncio.gather(*loops, return_exceptions=True):
+            if isinstance(ended, Refused):
+                self.problem = str(ended)
+            elif isinstance(ended, Exception):
+                log.error("The runner has a fault", exc_info=ended)
+                self.problem = f"The runner has a fault: {ended!r}"
+        await self._leave()
+
+    # --- registering ------------------------------------------------------------------------------------------
+
+    async def register(self) -> None:
+        """Say what this machine offers. Raises Refused."""
+        until = time.monotonic() + REGISTER_WITHIN
+        while True:
+            try:
+                await self._around.server.register(self.offer())
+                return
+            except ServerRefused as problem:
+                if problem.status != CONFLICT or time.monotonic() > until:
+                    raise Refused(f"Signalbox does not take this runner: {problem}") from None
+                log.warning("%s. It is waited for, in case it has just ended.", problem.detail)
+                await asyncio.sleep(3)
+
+    def offer(self) -> dict[str, Any]:
+        """Return what the server is told of this runner."""
+        options = self._around.options
+        return {
+            "hostname": options.hostname,
+            "project_dir": options.directories[0],
+            "executor_profile": options.profile,
+            "executor": {
+                "type": "autonomous",
+                "command": "signalbox runner",
+                "lifecycle": "persistent",
+                "config": {},
+            },
+            "tags": list(options.tags),
+            "require_matching_tags": options.require_matching_tags,
+            "offers": {
+                "agents": [agent.offer() for agent in self._around.agents],
+                "missing": [dict(one) for one in self._around.missing],
+                "directories": list(options.directories),
+                "at_once": options.at_once,
+                "worktrees": worktrees.ARE_MADE,
+            },
+        }
+
+    # --- what is to be done -----------------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        await self.register()
+        log.info("Registered as %s. Ctrl-C ends this runner and its agents.", self._around.server.runner_id)
+        while True:
+            try:
+                answer = await self._around.server.poll(self._free())
+            except ServerRefused as problem:
+                if problem.status == NOT_REGISTERED:
+                    await self.register()
+                    continue
+                if problem.status == ANOTHERS:
+                    raise Refused(f"Signalbox does not hear this runner: {problem}") from None
+                log.warning("The server's answer to a poll: %s", problem)
+                await asyncio.sleep(2)
+                continue
+            if self._heed(answer):
+                return
+
+    def _heed(self, answer: dict[str, Any]) -> bool:
+        """Do what an answer says; returns whether the runner is to end."""
+        for run_id in _texts(answer.get("cancel_runs")):
+            if session := self._sessions.get(self._runs.get(run_id, "")):
+                session.cancel(run_id)
+        stopped = {self._runs.get(run_id, "") for run_id in _texts(answer.get("stop_runs"))}
+        for session_id in stopped | set(_texts(answer.get("stop_sessions"))):
+            if session := self._sessions.get(session_id):
+                self._spawn(session.end())
+        if isinstance(answer.get("run"), dict):
+            self._spawn(self._take(answer["run"]))
+        for command in answer.get("commands") or ():
+            if isinstance(command, dict) and isinstance(command.get("session_id"), str):
+                self._spawn(self._command(command))
+        if answer.get("deregistered"):
+            self.problem = "Somebody took this runner off the list."
+        return bool(answer.get("deregistered"))
+
+    async def _take(self, run: dict[str, Any]) -> None:
+        """Have a run carried out; one that cannot be understood or has no place here fails."""
+        try:
+            order = orders.read(run)
+        except (Refused, KeyError) as problem:
+            with contextlib.suppress(ServerRefused):
+                await self._around.server.report(str(run.get("run_id")), "failed", error=str(problem))
+            return
+        self._runs[order.run_id] = order.session_id
+        session = await self._session(order)
+        await session.carry_out(order)
+        self._runs.pop(order.run_id, None)
+
+    async def _session(self, order: orders.Order) -> DrivenSession:
+        """Return the session of an order; one that is ending is waited for first: two must not tell of the same."""
+        while (session := self._sessions.get(order.session_id)) is not None and session.is_ending:
+            await session.is_over.wait()
+            self._forget(session)
+        if session is None:
+            session = self._sessions[order.session_id] = DrivenSession(self._around, order)
+        if not session.lives:
+            await self._make_room()
+        return session
+
+    def _forget(self, session: DrivenSession) -> None:
+        if self._sessions.get(session.id) is session:
+            del self._sessions[session.id]
+
+    async def _command(self, command: dict[str, Any]) -> None:
+        session = self._sessions.get(command["session_id"])
+        if session is None:
+            order = orders.Order(run_id="", session_id=command["session_id"], prompt="")
+            session = self._sessions[order.session_id] = DrivenSession(self._around, order)
+        await session.command(command)
+
+    def _free(self) -> int:
+        working = sum(session.turn is not None for session in self._sessions.values())
+        return max(0, self._around.options.at_once - working)
+
+    async def _make_room(self) -> None:
+        """Let the agent go that has waited longest, where as many live as may."""
+        living = [session for session in self._sessions.values() if session.lives]
+        idle = [session for session in living if session.turn is None]
+        if len(living) >= self._around.options.at_once and idle:
+            await min(idle, key=lambda session: session.idle_since).end()
+
+    async def _tidy(self) -> None:
+        """Let agents go that nobody spoke with for long, and forget sessions that are over."""
+        while True:
+            await asyncio.sleep(TIDY_EVERY)
+            now = time.monotonic()
+            for session in list(self._sessions.values()):
+                kept = self._around.options.keep if session.lives else FORGOTTEN_AFTER
+                if session.turn is None and now - session.idle_since >= kept and not session.is_ending:
+                    self._spawn(session.end())
+                if session.is_over.is_set():
+                    self._forget(session)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        """End all sessions, tell the server, and leave."""
+        self._around.patience = LAST_WORDS
+        ending = [asyncio.create_task(session.end("stopped")) for session in self._sessions.values()]
+        for task in ending:
+            task.add_done_callback(self._done)
+        if ending:
+            await asyncio.wait(ending, timeout=3 * LAST_WORDS)
+        if self._around.server.runner_id:
+            with contextlib.suppress(ServerRefused, Unreachable):
+                await self._around.server.leave()
+        await self._around.server.close()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            log.error("A task of the runner has a fault", exc_info=problem)
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

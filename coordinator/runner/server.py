@@ -1,0 +1,121 @@
+"""The server, as a runner speaks with it: each request again until it is answered, each refusal in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from coordinator.runner.errors import ServerRefused, Unreachable
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+AWAY = {429, 502, 503, 504}  # the server, or what stands before it, is not ready
+BROKEN_TRIES = 5  # a 500 is tried again this often, then counts as a refusal
+HOLD = 60.0  # seconds an answer may take: a poll is held for 30
+
+
+class Server:
+    """The runner's doors. `runner_id` is set by `register`."""
+
+    def __init__(self, url: str, key: str) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={**headers, "User-Agent": "signalbox-runner"},
+            timeout=httpx.Timeout(HOLD, connect=10, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
+        self.runner_id = ""
+        self.is_away = False
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def register(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Register and keep the id. Raises ServerRefused: 409 while another of the same identity is alive."""
+        answer = await self.ask("POST", "/runner/register", body)
+        self.runner_id = str(answer["runner_id"])
+        return answer
+
+    async def leave(self) -> None:
+        """Deregister. Raises Unreachable and ServerRefused."""
+        await self.ask("DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3)
+
+    async def poll(self, free: int) -> dict[str, Any]:
+        """Wait for something to do; {} where there is nothing. `free`: how many runs may be taken now."""
+        path = f"/runner/runs?runner_id={quote(self.runner_id, safe='')}&free={free}"
+        return await self.ask("GET", path)
+
+    async def report(self, run_id: str, what: str, *, patience: float | None = None, **said: Any) -> None:
+        """Report on a run: started, completed, failed or stopped. Raises ServerRefused and Unreachable."""
+        path = f"/runner/runs/{quote(run_id, safe='')}/{what}"
+        await self.ask("POST", path, {"runner_id": self.runner_id, **said}, patience=patience)
+
+    async def for_session(
+        self, session_id: str, door: str, *, patience: float | None = None, **said: Any
+    ) -> dict[str, Any]:
+        """Post to a runner's door of a session. Raises ServerRefused and Unreachable."""
+        path = f"/runner/sessions/{quote(session_id, safe='')}/{door}"
+        return await self.ask("POST", path, {"runner_id": self.runner_id, **said}, patience=patience)
+
+    async def bind(self, session_id: str, **said: Any) -> None:
+        """Say by which id the agent knows the session, and where it works. Raises ServerRefused."""
+        await self.ask("POST", f"/sessions/{quote(session_id, safe='')}/bind", said)
+
+    async def session(self, session_id: str) -> dict[str, Any]:
+        """Return a session's row. Raises ServerRefused."""
+        answer = await self.ask("GET", f"/sessions/{quote(session_id, safe='')}")
+        row = answer.get("session")
+        return row if isinstance(row, dict) else {}
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, patience: float | None = None
+    ) -> dict[str, Any]:
+        """Send a request until it is answered; `patience` in seconds, None: as long as it takes.
+
+        Raises ServerRefused for an answer that another try would not change, Unreachable when patience ends.
+        """
+        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        until = None if patience is None else time.monotonic() + patience
+        pause, broken = FIRST_PAUSE, 0
+        while True:
+            try:
+                answer = await self._client.request(method, path, content=content, headers=headers)
+                self.is_away = answer.status_code in AWAY
+                if answer.status_code < 300:
+                    return _object(answer)
+                broken += answer.status_code == 500
+                if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
+                    raise ServerRefused(answer.status_code, _detail(answer))
+            except httpx.TransportError:
+                self.is_away = True
+            if until is not None and time.monotonic() + pause > until:
+                raise Unreachable("The server did not answer")
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _object(answer: httpx.Response) -> dict[str, Any]:
+    if answer.status_code == 204 or not answer.content:
+        return {}
+    try:
+        value = answer.json()
+    except (ValueError, RecursionError):
+        raise ServerRefused(answer.status_code, "What answers at this address is not Signalbox") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return answer.text[:300]
+    if isinstance(detail, dict) and isinstance(detail.get("message"), str):
+        return str(detail["message"])
+    return detail if isinstance(detail, str) else json.dumps(detail)[:1000]

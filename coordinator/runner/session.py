@@ -1,0 +1,476 @@
+"""A session that this runner drives: its agent's process, its turns one after the other, what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from acp.exceptions import RequestError
+
+from coordinator.runner import environment, worktrees
+from coordinator.runner.agents import Agent
+from coordinator.runner.asking import CANCELLED, Asking, SeenCalls
+from coordinator.runner.changes import Changes
+from coordinator.runner.client import Client
+from coordinator.runner.conversation import Conversation, in_words
+from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
+from coordinator.runner.orders import Order
+from coordinator.runner.outbox import Outbox
+from coordinator.runner.process import AgentProcess
+from coordinator.runner.surroundings import Surroundings
+from coordinator.runner.terminals import Terminals
+
+log = logging.getLogger("signalbox.runner")
+
+TO_STOP = 10.0  # seconds that an agent has to end its turn when it is cancelled
+TO_END = 3.0  # … when its session is ended
+MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
+
+
+@dataclass(slots=True)
+class Turn:
+    """One run: what became of it so far. `ended` is set when the agent is done, `over` when that is reported."""
+
+    order: Order
+    heard_at: float = field(default_factory=time.monotonic)
+    cost: Any = None
+    denials: list[str] = field(default_factory=list)
+    is_prompted: bool = False
+    is_cancelled: bool = False
+    is_silent: bool = False
+    was_killed: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class DrivenSession:
+    """One session. Its agent is started by its first run here, and kept for the next."""
+
+    def __init__(self, around: Surroundings, order: Order) -> None:
+        self.id = order.session_id
+        self.turn: Turn | None = None
+        self.idle_since = time.monotonic()
+        self.is_ending = False
+        self.is_over = asyncio.Event()
+        self._around = around
+        self._known = around.memory.recall(self.id)
+        self._last_run = order.run_id
+        self._talk: Conversation | None = None
+        self._terminals: Terminals | None = None
+        self._changes: Changes | None = None
+        self._calls = SeenCalls()
+        self._early: list[dict[str, Any]] | None = None  # what the agent said before it was introduced
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outbox = Outbox(around.server, self.id, order.run_id, around.room)
+        self._asking = Asking(around.server, self.id, self._calls, self._denied)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its agent runs."""
+        return self._talk is not None
+
+    # --- a run ------------------------------------------------------------------------------------------------
+
+    async def carry_out(self, order: Order) -> None:
+        """Do what a run orders and report what came of it. Never raises."""
+        async with self._one_at_a_time:
+            if self.is_ending:
+                self._last_run = order.run_id
+                await self._report("stopped", signal="SIGTERM")
+                return
+            turn = self.turn = Turn(order)
+            self._last_run = order.run_id
+            started = asyncio.create_task(self._report("started"))
+            try:
+                await self._take(turn)
+                turn.ended.set()
+                await started
+                await self._report_end(turn)
+            except Exception as problem:
+                turn.ended.set()
+                await started
+                await self._report_failure(turn, problem)
+            finally:
+                self.turn = None
+                self.idle_since = time.monotonic()
+                turn.over.set()
+
+    async def _take(self, turn: Turn) -> None:
+        """Open the conversation where it is not open, and prompt."""
+        order = turn.order
+        talk = self._talk or await self._opened(order)
+        blocks = order.blocks(with_instructions=not order.is_resume)
+        if order.images and not (talk.capabilities.get("promptCapabilities") or {}).get("image"):
+            raise Refused(f"{talk.agent.title} takes no images.")
+        watching = asyncio.create_task(self._watch_for_silence(turn, talk))
+        try:
+            for _ in range(MOST_REASONS):
+                await self._prompt(turn, talk, blocks)
+                if turn.is_cancelled or self.is_ending or not turn.denials:
+                    break
+                blocks = [{"type": "text", "text": "\n\n".join(turn.denials)}]
+        finally:
+            watching.cancel()
+
+    async def _prompt(self, turn: Turn, talk: Conversation, blocks: list[dict[str, Any]]) -> None:
+        """One prompt to the agent, from what is told of its start to what it changed."""
+        turn.denials = []
+        if turn.is_cancelled or self.is_ending:
+            return
+        assert self._changes is not None
+        await self._changes.turn_starts()
+        run_id = turn.order.run_id
+        self._tell({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
+        turn.is_prompted, turn.heard_at = True, time.monotonic()
+        if turn.is_cancelled:
+            return
+        ended = await talk.prompt(blocks)
+        if turn.is_silent:
+            raise AgentFailed(self._silence())
+        self._calls.forget()
+        for update in await self._changes.turn_ended():
+            self._tell(update)
+        self._tell(
+            {
+                "sessionUpdate": "signalbox/turn_ended",
+                "runId": run_id,
+                "stopReason": ended.get("stopReason"),
+                "usage": ended.get("usage"),
+                "cost": turn.cost,
+                "meta": ended.get("_meta"),
+            }
+        )
+
+    async def _report_end(self, turn: Turn) -> None:
+        await self._outbox.drained(self._around.patience)
+        if self.is_ending:
+            await self._end_process()
+            await self._report("stopped", signal="SIGTERM")
+        else:
+            await self._report("completed", status="success", session_status="idle")
+
+    async def _report_failure(self, turn: Turn, problem: Exception) -> None:
+        """Tell why the run came to nothing: stopped, where somebody wanted that; else failed."""
+        if isinstance(problem, RequestError):
+            problem = AgentFailed(f"The agent reports an error: {in_words(problem)}")
+        if not isinstance(problem, AgentFailed | Refused | ServerRefused | Unreachable):
+            log.exception("A run could not be carried out", exc_info=problem)
+        words = self._talk.process.last_words if self._talk else self._known_words
+        was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent
+        self._introduced()
+        reason = ""
+        if not was_stopped:
+            reason = self._silence() if turn.is_silent else str(problem)
+            failed = {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
+            self._tell(failed)
+        await self._end_process()
+        await self._outbox.drained(self._around.patience)
+        if was_stopped:
+            await self._report("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
+        else:
+            said = f"{reason}\n\n{words}" if words and isinstance(problem, AgentFailed) else reason
+            await self._report("failed", error=said[:8000])
+
+    async def _report(self, what: str, **said: Any) -> None:
+        try:
+            await self._around.server.report(self._last_run, what, patience=self._around.patience, **said)
+        except (ServerRefused, Unreachable) as problem:
+            log.warning("The report that run %s is %s was not taken: %s", self._last_run, what, problem)
+
+    # --- its agent --------------------------------------------------------------------------------------------
+
+    async def _opened(self, order: Order) -> Conversation:
+        """Start the agent and get to the conversation. Raises AgentFailed, Refused, ServerRefused."""
+        around, known = self._around, self._known
+        agent = around.agent(order.agent or str(known.get("agent") or ""))
+        directory = await self._directory(order)
+        earlier = await self._earlier_id(order)
+        self._early = []
+        self._calls.forget()
+        talk = self._talk = await self._started(agent, directory)
+        self._changes = Changes(self.id, directory, around.memory.folder)
+        await talk.open(order, earlier, fork=bool(order.fork_of) and not order.is_resume)
+        mode = order.mode or str(self._known.get("mode") or "")
+        model = order.model or str(self._known.get("model") or "")
+        await talk.settle(mode=mode, model=model, config=order.config)
+        self._remember(agent=agent.name, agent_session_id=talk.id, mode=mode, model=model)
+        with contextlib.suppress(ServerRefused):
+            await around.server.bind(
+                self.id,
+                executor_session_id=talk.id,
+                hostname=around.options.hostname,
+                executor_profile=around.options.profile,
+                project_dir=directory,
+            )
+        self._introduced(
+            {**talk.as_told(), "hostname": around.options.hostname, "worktree": self._known.get("worktree")}
+        )
+        self._watch(talk.process)
+        return talk
+
+    def _introduced(self, *first: dict[str, Any]) -> None:
+        """Tell what the agent said while it was not known yet who it is."""
+        early, self._early = self._early or [], None
+        for update in (*first, *early):
+            self._tell(update)
+
+    async def _started(self, agent: Agent, directory: str) -> Conversation:
+        around = self._around
+        env = environment.for_agent(
+            agent,
+            around.environ,
+            passes=around.options.passes,
+            key=around.options.key,
+            session_id=self.id,
+            mark=around.guard.new_mark(),
+        )
+        places = around.places.also(directory)
+        self._terminals = Terminals(around.guard, places, env, self._terminal_wrote)
+        client = Client(
+            told=self._heard,
+            unknown=self._heard_unknown,
+            ask=self._ask,
+            places=places,
+            directory=directory,
+            terminals=self._terminals,
+        )
+        process = await AgentProcess.started(
+            agent,
+            around.guard,
+            directory=directory,
+            env=env,
+            handler=client.handle,
+            room=around.room.wait,
+            garbage=self._heard_unknown,
+        )
+        return Conversation(agent, process, directory)
+
+    async def _directory(self, order: Order) -> str:
+        """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
+        around = self._around
+        if tree := self._known.get("worktree"):
+            return around.places.also(str(tree)).directory(str(tree))
+        named = order.directory or str(self._known.get("directory") or "")
+        directory = around.places.directory(named)
+        self._remember(directory=directory)
+        if not order.wants_worktree:
+            return directory
+        tree = await worktrees.make(self.id, directory, around.memory.folder)
+        self._remember(worktree=tree)
+        return tree
+
+    async def _earlier_id(self, order: Order) -> str:
+        """Return the agent's own id of the conversation to go on with, or to fork; "" for a new one. Raises Refused."""
+        is_fork = bool(order.fork_of) and not order.is_resume
+        wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
+        if not wanted:
+            return ""
+        told = order.agent_session_id or self._around.memory.recall(wanted).get("agent_session_id")
+        if not told:
+            try:
+                told = (await self._around.server.session(wanted)).get("executor_session_id")
+            except ServerRefused:
+                told = None
+        if not told and is_fork:
+            raise Refused("The session to fork has no conversation that an agent on this machine knows.")
+        if not told:
+            self._heard_unknown(
+                "What was said before is not known on this machine: a new conversation begins."
+            )
+        return str(told or "")
+
+    def _remember(self, **known: Any) -> None:
+        self._known = {**self._known, **known}
+        try:
+            self._around.memory.note(self.id, **known)
+        except OSError as problem:
+            log.warning("What is known of session %s cannot be kept: %s", self.id, problem)
+
+    def _watch(self, process: AgentProcess) -> None:
+        """Notice when a kept agent ends by itself."""
+
+        async def noticed() -> None:
+            await asyncio.wait({process.exited})
+            if self.turn is None and not self.is_ending and self._talk and self._talk.process is process:
+                code = process.exited.result()
+                await self._end_process()
+                status = "finished" if code == 0 else "failed"
+                if code != 0:
+                    reason = f"{process.agent.title} ended by itself between two turns (exit code {code})"
+                    words = process.last_words
+                    self._tell(
+                        {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
+                    )
+                await self._report_status(status)
+
+        self._spawn(noticed())
+
+    async def _end_process(self) -> None:
+        """End the agent and what it started."""
+        talk, self._talk = self._talk, None
+        self._asking.withdraw("The agent's process has ended.")
+        if self._terminals is not None:
+            await self._terminals.close()
+        if talk is not None:
+            self._known_words = talk.process.last_words
+            await talk.process.end()
+
+    _known_words = ""
+
+    # --- what people want of it -------------------------------------------------------------------------------
+
+    def cancel(self, run_id: str) -> None:
+        """Stop the turn and keep the agent."""
+        turn = self.turn
+        if turn is not None and turn.order.run_id == run_id and not turn.is_cancelled:
+            turn.is_cancelled = True
+            self._spawn(self._stop_turn(turn, "The turn was stopped.", TO_STOP))
+
+    async def end(self, status: str = "finished") -> None:
+        """End the session: its turn, then its agent. May be called again."""
+        if self.is_ending:
+            await self.is_over.wait()
+            return
+        self.is_ending = True
+        turn = self.turn
+        if turn is not None:
+            await self._stop_turn(turn, "The session was ended.", TO_END)
+            await turn.over.wait()
+        if self._talk is not None:  # its turn was over already
+            await self._end_process()
+            await self._report_status(status)
+        await self._outbox.drained(self._around.patience)
+        await self._outbox.close()
+        self.is_over.set()
+
+    async def _stop_turn(self, turn: Turn, why: str, within: float) -> None:
+        """Cancel a turn as the protocol has it; an agent that does not heed that is ended."""
+        self._asking.withdraw(why)
+        if turn.is_prompted and self._talk is not None:
+            await self._talk.cancel()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(turn.ended.wait(), within)
+        if turn.ended.is_set() or self._talk is None:
+            return
+        # One that is still opening ends by itself, before it is prompted.
+        if turn.is_prompted or self.is_ending:
+            turn.was_killed = True
+            await self._talk.process.end(1.0)
+
+    async def _report_status(self, status: str) -> None:
+        await self._outbox.drained(self._around.patience)
+        with contextlib.suppress(ServerRefused, Unreachable):
+            await self._around.server.for_session(
+                self.id, "status", patience=self._around.patience, status=status
+            )
+
+    async def command(self, command: dict[str, Any]) -> None:
+        """Do what a command says, and say that it is done. Never raises."""
+        problem = None
+        try:
+            await self._obey(command)
+        except (Refused, AgentFailed, OSError) as why:
+            problem = str(why)
+        except RequestError as why:
+            problem = in_words(why)
+        done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
+        self._tell(done if problem is None else {**done, "error": problem})
+
+    async def _obey(self, command: dict[str, Any]) -> None:
+        mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
+        if command.get("remove_worktree"):
+            if self.turn is not None or self._talk is not None:
+                raise Refused("The session's agent works there. End the session first.")
+            await worktrees.remove(
+                self.id, str(self._known.get("directory") or ""), self._around.memory.folder
+            )
+            self._remember(worktree=None)
+        if isinstance(mode, str):
+            self._remember(mode=mode)
+        if isinstance(model, str):
+            self._remember(model=model)
+        talk = self._talk
+        if talk is None:
+            return  # it is chosen when the agent is started again
+        if isinstance(mode, str):
+            await talk.set_mode(mode)
+            self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+        if isinstance(model, str):
+            await talk.set_model(model)
+        for option, value in config.items() if isinstance(config, dict) else ():
+            if options := await talk.set_config(option, value):
+                self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
+
+    # --- what the agent says ----------------------------------------------------------------------------------
+
+    def _heard(self, update: dict[str, Any]) -> None:
+        if self._talk is not None and not self._talk.heard(update):
+            return
+        self._calls.note(update)
+        if self.turn is not None:
+            self.turn.heard_at = time.monotonic()
+            if update.get("sessionUpdate") == "usage_update" and update.get("cost") is not None:
+                self.turn.cost = update["cost"]
+        self._tell(update)
+        if self._terminals is not None:
+            self._terminals.shown_in(update)
+
+    def _heard_unknown(self, message: str) -> None:
+        self._tell({"sessionUpdate": "signalbox/unknown", "message": message})
+
+    def _terminal_wrote(
+        self, terminal_id: str, output: str, status: dict[str, int | str | None] | None
+    ) -> None:
+        if self.turn is not None:
+            self.turn.heard_at = time.monotonic()
+        update = {
+            "sessionUpdate": "signalbox/terminal",
+            "toolCallId": self._calls.shows_terminal(terminal_id),
+            "terminalId": terminal_id,
+            "output": output,
+        }
+        self._tell(update if status is None else {**update, "exitStatus": status})
+
+    async def _ask(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
+            return CANCELLED
+        answer = await self._asking.ask(self._last_run, params)
+        if self.turn is not None:
+            self.turn.heard_at = time.monotonic()
+        return answer
+
+    def _denied(self, what: str, why: str) -> None:
+        if self.turn is not None:
+            self.turn.denials.append(f"This was denied: {what}\nThe reason: {why}")
+
+    def _tell(self, update: dict[str, Any]) -> None:
+        if self._early is not None:
+            self._early.append(update)
+        else:
+            self._outbox.put(self._last_run, update)
+
+    async def _watch_for_silence(self, turn: Turn, talk: Conversation) -> None:
+        """End a turn in which nothing happens any more, though the agent neither works nor waits for anybody."""
+        longest = self._around.options.silence
+        while True:
+            await asyncio.sleep(min(30.0, longest / 4))
+            if self._asking.is_waiting or self._calls.are_open or self._around.server.is_away:
+                turn.heard_at = time.monotonic()
+            if time.monotonic() - turn.heard_at >= longest:
+                turn.is_silent = True
+                await self._stop_turn(turn, "The agent went silent.", TO_STOP)
+                return
+
+    def _silence(self) -> str:
+        minutes = self._around.options.silence / 60
+        return f"The agent said nothing for {minutes:g} minutes, so its turn was ended"
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,40 @@
+"""What all sessions of a runner share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coordinator.runner.agents import Agent
+from coordinator.runner.errors import Refused
+from coordinator.runner.guarding import Guard
+from coordinator.runner.memory import Memory
+from coordinator.runner.options import Options
+from coordinator.runner.outbox import Room
+from coordinator.runner.places import Places
+from coordinator.runner.server import Server
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The server, the guard, what was found on the machine. `patience`: seconds for the last words, once it ends."""
+
+    options: Options
+    server: Server
+    guard: Guard
+    places: Places
+    memory: Memory
+    room: Room
+    environ: Mapping[str, str]
+    agents: Sequence[Agent]
+    missing: Sequence[Mapping[str, str]]
+    patience: float | None = None
+
+    def agent(self, name: str) -> Agent:
+        """Return an agent by name, the first one for no name. Raises Refused."""
+        for agent in self.agents:
+            if name in ("", agent.name):
+                return agent
+        how = next((f" To get it: {one['how']}" for one in self.missing if one["name"] == name), "")
+        has = ", ".join(agent.name for agent in self.agents) or "none"
+        raise Refused(f"This runner has no agent {name!r} (it has: {has}).{how}")

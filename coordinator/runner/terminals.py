@@ -1,0 +1,172 @@
+"""Commands that an agent runs through the runner: their output is bounded, and told as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coordinator.runner.errors import Refused
+from coordinator.runner.guarding import Child, Guard
+from coordinator.runner.places import Places
+
+MOST = 32  # terminals of a session at once
+KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
+TOLD_EVERY = 0.1  # seconds
+READ = 1 << 16
+REST = 0.3  # seconds that output may come in after the command's end
+CONTINUED = bytes(range(0x80, 0xC0))  # what a letter's first byte is followed by
+Tell = Callable[[str, str, dict[str, int | str | None] | None], None]
+
+
+class Terminal:
+    """One command that runs or has run."""
+
+    def __init__(self, process: Child, most: int, tell: Callable[[], None]) -> None:
+        self.process = process
+        self._most = most
+        self._tell = tell
+        self._kept = b""
+        self._is_cut = False
+        self._told_at = 0.0
+        self.status: dict[str, int | str | None] | None = None
+        self._reading = asyncio.create_task(self._read())
+        self.ended = asyncio.create_task(self._end())
+
+    @property
+    def output(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {"output": _text(self._kept), "truncated": self._is_cut}
+        return answer if self.status is None else {**answer, "exitStatus": self.status}
+
+    @property
+    def end_of_output(self) -> str:
+        return _text(self._kept[-TOLD:])
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._reading.cancel()
+        self.process.close()
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        while part := await self.process.stdout.read(READ):
+            self._is_cut |= len(self._kept) + len(part) > self._most
+            self._kept = (self._kept + part)[-self._most :] if self._most else b""
+            if time.monotonic() - self._told_at >= TOLD_EVERY:
+                self._told_at = time.monotonic()
+                self._tell()
+
+    async def _end(self) -> None:
+        code = await self.process.wait()
+        # What it left in the pipe; whoever it left behind may hold that open.
+        await asyncio.wait({self._reading}, timeout=REST)
+        self.status = (
+            {"exitCode": code, "signal": None} if code >= 0 else {"exitCode": None, "signal": str(-code)}
+        )
+        self._tell()
+
+
+class Terminals:
+    """The terminals of one session. `tell` is handed a terminal's id, the end of its output, and its exit status."""
+
+    def __init__(self, guard: Guard, places: Places, env: Mapping[str, str], tell: Tell) -> None:
+        self._guard = guard
+        self._places = places
+        self._env = env
+        self._tell = tell
+        self._terminals: dict[str, Terminal] = {}
+        self._numbers = itertools.count(1)
+
+    async def create(self, params: dict[str, Any], directory: str) -> dict[str, Any]:
+        """Answer terminal/create. Raises Refused."""
+        if len(self._terminals) >= MOST:
+            raise Refused(f"{MOST} terminals are open; release one first")
+        command, arguments = params.get("command"), params.get("args") or []
+        if not isinstance(command, str) or not all(isinstance(one, str) for one in arguments):
+            raise Refused("command and args must be texts")
+        # Agents send a whole line of shell as the command, too.
+        words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
+        where = self._places.directory(params.get("cwd") or directory)
+        try:
+            process = await self._guard.start(
+                words,
+                directory=where,
+                env={**self._env, **_variables(params)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        except OSError as problem:
+            raise Refused(f"{command[:200]} cannot be started: {problem.strerror}") from None
+        terminal_id = f"term_{next(self._numbers)}"
+        limit = params.get("outputByteLimit")
+        most = min(KEPT, limit) if isinstance(limit, int) and limit >= 0 else KEPT
+        self._terminals[terminal_id] = Terminal(process, most, lambda: self._told(terminal_id))
+        return {"terminalId": terminal_id}
+
+    def output(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer terminal/output. Raises Refused."""
+        return self._of(params).output
+
+    async def wait(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer terminal/wait_for_exit. Raises Refused."""
+        terminal = self._of(params)
+        await asyncio.shield(terminal.ended)
+        return dict(terminal.status or {})
+
+    async def kill(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer terminal/kill: what it wrote can still be read. Raises Refused."""
+        await self._guard.end(self._of(params).process, 1.0)
+        return {}
+
+    async def release(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer terminal/release. Raises Refused."""
+        terminal = self._of(params)
+        await self._end(terminal)
+        self._terminals.pop(str(params.get("terminalId")), None)
+        return {}
+
+    def shown_in(self, update: dict[str, Any]) -> None:
+        """Tell again what terminals wrote that a call shows: whose they are is known from now on."""
+        content = update.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type") == "terminal":
+                self._told(str(part.get("terminalId")))
+
+    async def close(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(self._end(terminal) for terminal in self._terminals.values()))
+        self._terminals.clear()
+
+    async def _end(self, terminal: Terminal) -> None:
+        await self._guard.end(terminal.process, 1.0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(terminal.ended, 1.0)
+        terminal.close()
+
+    def _told(self, terminal_id: str) -> None:
+        if terminal := self._terminals.get(terminal_id):
+            self._tell(terminal_id, terminal.end_of_output, terminal.status)
+
+    def _of(self, params: dict[str, Any]) -> Terminal:
+        terminal = self._terminals.get(str(params.get("terminalId")))
+        if terminal is None:
+            raise Refused("There is no such terminal")
+        return terminal
+
+
+def _variables(params: dict[str, Any]) -> dict[str, str]:
+    named = params.get("env") or []
+    pairs = [(one.get("name"), one.get("value")) for one in named if isinstance(one, dict)]
+    return {
+        name: value
+        for name, value in pairs
+        if isinstance(name, str) and isinstance(value, str) and not name.startswith("SIGNALBOX_")
+    }
+
+
+def _text(data: bytes) -> str:
+    # A cut may go through a letter.
+    return data.lstrip(CONTINUED).decode("utf-8", "replace")

@@ -1,0 +1,109 @@
+"""A runner of this process, or of its own, for tests: with the scripted agent as its only one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coordinator.runner import guarding
+from coordinator.runner.agents import Agent
+from coordinator.runner.memory import Memory
+from coordinator.runner.options import Options
+from coordinator.runner.outbox import Room
+from coordinator.runner.places import Places
+from coordinator.runner.program import Runner
+from coordinator.runner.server import Server
+from coordinator.runner.surroundings import Surroundings
+from tests.served import ROOT
+
+AGENT = str(Path(__file__).with_name("scripted_agent.py"))
+KEY = "sbx_the-runners-own-key"
+
+
+@contextmanager
+def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Runner]:
+    """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options."""
+    options = Options(
+        url=url, key=KEY, directories=(str(work),), state=str(work.parent / "state"), hostname="here", **more
+    )
+    agent = Agent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how})
+    ready = threading.Event()
+    found: list[Any] = []
+    guard = guarding.Guard()
+
+    async def live() -> None:
+        around = Surroundings(
+            options=options,
+            server=Server(url, KEY),
+            guard=guard,
+            places=Places(options.directories),
+            memory=Memory(options.state),
+            room=Room(),
+            environ={"PATH": os.environ["PATH"], "SIGNALBOX_KEY": KEY, "OTHER": "x", "HOME": str(work)},
+            agents=[agent],
+            missing=[{"name": "codex", "title": "Codex", "how": "npm install codex"}],
+        )
+        runner = Runner(around)
+        found.extend([runner, asyncio.get_running_loop()])
+        ready.set()
+        await runner.work()
+
+    thread = threading.Thread(target=asyncio.run, args=(live(),))
+    thread.start()
+    ready.wait()
+    runner, loop = found
+    try:
+        yield runner
+    finally:
+        loop.call_soon_threadsafe(runner.stop)
+        thread.join(30)
+        guard.close()
+        assert not thread.is_alive()
+
+
+@contextmanager
+def runner_apart(url: str, work: Path, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the program itself, as on another machine."""
+    settings = work.parent / "runner.toml"
+    settings.write_text(
+        f'at_once = 20\n[agents.scripted]\ntitle = "Scripted"\ncommand = ["{sys.executable}", "{AGENT}"]\n'
+    )
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(work.parent),
+        "PYTHONPATH": str(ROOT),
+        "SIGNALBOX_URL": url,
+        "SIGNALBOX_KEY": KEY,
+        **environ,
+    }
+    words = ["runner", "--directory", str(work), "--config", str(settings), "--hostname", "there"]
+    program = subprocess.Popen(
+        [sys.executable, "-m", "coordinator.client.main", *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield program
+    finally:
+        if program.poll() is None:
+            program.send_signal(signal.SIGTERM)
+        program.communicate(timeout=30)
+
+
+def lives(pid: int) -> bool:
+    """Say whether a process is there, and not just waiting to be collected."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,71 @@
+"""An agent's questions: they wait as long as it takes, and are answered in the agent's own options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runner.driving import runner_here
+from tests.runner.small_coordinator import SmallCoordinator
+
+pytestmark = pytest.mark.one_engine
+
+
+def test_a_question_waits_over_a_restart_and_is_answered(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: ask git push; ask git push")
+        question = coordinator.wait(lambda: coordinator.questions)[0]
+        assert question["known"][0]["rawInput"] == {"command": "git push"}
+        assert [one["kind"] for one in question["options"]] == ["allow_always", "allow_once", "reject_once"]
+        coordinator.go_away()
+        coordinator.come_back()
+        coordinator.verdicts["git push"] = {"outcome": {"optionId": "always"}}
+        coordinator.report("r")
+    assert coordinator.said("s") == "git push: alwaysgit push: always"
+    assert len(coordinator.questions) == 2, "each question is one, however often it was posted"
+
+
+def test_why_a_person_said_no_is_the_next_instruction(coordinator: SmallCoordinator, work: Path) -> None:
+    coordinator.verdicts["rm -rf"] = {"outcome": {"optionId": "no"}, "reason": "Use the trash."}
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: ask rm -rf")
+        coordinator.report("r")
+    started = coordinator.kinds("s", "signalbox/turn_started")
+    assert [one["runId"] for one in started] == ["r", "r"]
+    assert "rm -rf\nThe reason: Use the trash." in started[1]["prompt"][0]["text"]
+    assert "I was told: This was denied: rm -rf" in coordinator.said("s")
+
+
+def test_a_question_is_taken_back_when_its_turn_is_stopped_or_the_runner_ends(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: ask one")
+        coordinator.wait(lambda: coordinator.questions)
+        coordinator.tell({"cancel_runs": ["r"]})
+        coordinator.report("r")
+        assert coordinator.withdrawn[0]["why"] == "The turn was stopped."
+        coordinator.order("s", "r2", "do: ask two", kind="resume_session")
+        coordinator.wait(lambda: len(coordinator.questions) == 2)
+    assert coordinator.withdrawn[1]["ask"] == coordinator.questions[1]["ask"]
+    assert coordinator.report("r2")[1] == "stopped"
+
+
+def test_a_server_that_will_not_hear_the_question_means_no(coordinator: SmallCoordinator, work: Path) -> None:
+    coordinator.for_session = _without_the_door(coordinator)  # type: ignore[method-assign]
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: ask one")
+        coordinator.report("r")
+    assert coordinator.said("s").startswith("one: no")
+
+
+def _without_the_door(coordinator: SmallCoordinator):  # type: ignore[no-untyped-def]
+    usual = coordinator.for_session
+
+    def for_session(session_id: str, door: str, body: dict[str, object]) -> object:
+        if door == "permission":
+            raise KeyError(door)
+        return usual(session_id, door, body)
+
+    return for_session

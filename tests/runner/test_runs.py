@@ -1,0 +1,215 @@
+"""A run, from the order to the report: what the server is told of it, and what becomes of the agent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.runner import conversation, session
+from tests.runner.driving import KEY, lives, runner_here
+from tests.runner.small_coordinator import SmallCoordinator
+
+pytestmark = pytest.mark.one_engine
+
+
+def test_a_session_is_started_told_more_and_kept(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r1", "do: pid; count 40")
+        _, what, report = coordinator.report("r1")
+        assert (what, report["session_status"]) == ("completed", "idle")
+        coordinator.order("s", "r2", "hello", kind="resume_session")
+        coordinator.report("r2")
+        said = coordinator.said("s")
+    assert said.endswith("".join(f"{n} " for n in range(40)) + "I was told: hello")
+    assert said.count("pid") == 1, "the second prompt went to the same process"
+    kinds = [one["update"]["sessionUpdate"] for one in coordinator.updates["s"]]
+    assert kinds[:2] == ["signalbox/agent", "signalbox/turn_started"]
+    assert kinds.count("signalbox/turn_ended") == 2
+    assert len(coordinator.kinds("s", "agent_message_chunk")) < 20, (
+        "chunks that come together are sent together"
+    )
+    agent = coordinator.kinds("s", "signalbox/agent")[0]
+    assert (agent["agent"], agent["agentInfo"]["version"]) == ("scripted", "7")
+    assert coordinator.bound["s"]["executor_session_id"] == agent["agentSessionId"]
+    ended = coordinator.kinds("s", "signalbox/turn_ended")[0]
+    assert (ended["runId"], ended["stopReason"], ended["usage"]["totalTokens"]) == ("r1", "end_turn", 15)
+    assert coordinator.registered["offers"]["agents"] == [
+        {"name": "scripted", "title": "Scripted", "version": "7"}
+    ]
+    assert coordinator.registered["executor"]["lifecycle"] == "persistent"
+    assert [report[1] for report in coordinator.reports if report[0] == "r1"] == ["started", "completed"]
+    assert coordinator.statuses == [("s", "stopped")], "who leaves ends what it kept"
+    assert coordinator.left
+    assert not lives(int(said.split()[1]))
+
+
+def test_images_and_unknown_words_of_the_agent_are_kept(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "look", images=[{"mimeType": "image/png", "data": "aGk="}])
+        coordinator.report("r")
+        coordinator.order("s", "r2", "do: unknown hello", kind="resume_session")
+        coordinator.report("r2")
+    started = coordinator.kinds("s", "signalbox/turn_started")[0]
+    assert started["prompt"][1] == {"type": "image", "mimeType": "image/png", "data": "aGk="}
+    assert "look [image]" in coordinator.said("s")
+    assert '"code": -32601' in coordinator.said("s")
+    unknown = [json.loads(one["message"]) for one in coordinator.kinds("s", "signalbox/unknown")]
+    assert [one["method"] for one in unknown] == ["_news", "no/such_method"]
+
+
+def test_an_agent_has_a_bounded_environment_and_never_our_key(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: env")
+        coordinator.report("r")
+    env = json.loads(coordinator.said("s"))
+    assert KEY not in json.dumps(env)
+    assert "OTHER" not in env
+    assert env["SIGNALBOX_SESSION"] == "s"
+    assert env["HOME"] == str(work)
+
+
+def test_files_and_terminals_stay_in_the_allowed_directories(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    outside = work.parent / "outside.txt"
+    outside.write_text("secret")
+    (work / "link").symlink_to(work.parent)
+    steps = [
+        f"write {work}/new/a.txt",
+        f"read {work}/new/a.txt",
+        f"read {work}/link/outside.txt",
+        f"write {outside}",
+    ]
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: " + "; ".join(steps) + "; terminal pwd && echo $SIGNALBOX_KEY")
+        coordinator.report("r")
+        coordinator.order("t", "r2", "hi", project_dir=str(work.parent))
+        _, what, report = coordinator.report("r2")
+    said = coordinator.said("s")
+    assert '"content": "two\\n"' in said
+    assert "secret" not in said
+    assert said.count("not in a directory that this runner is allowed") == 2
+    assert outside.read_text() == "secret"
+    assert json.dumps({"output": f"{work}\n\n", "truncated": False})[1:-2] in said
+    assert coordinator.kinds("s", "signalbox/terminal")[-1]["toolCallId"] == "t"
+    assert what == "failed"
+    assert "not in a directory that this runner is allowed" in report["error"]
+
+
+def test_a_mode_in_which_the_agent_reviews_itself_is_left_unless_somebody_chose_it(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work, "modes"):
+        coordinator.order("s", "r", "do: mode")
+        coordinator.order("t", "r2", "do: mode", mode="auto")
+        coordinator.report("r")
+        coordinator.report("r2")
+        coordinator.tell({"commands": [{"id": "c", "session_id": "s", "set_mode": "auto"}]})
+        coordinator.wait(lambda: coordinator.kinds("s", "signalbox/command_done"))
+        coordinator.order("s", "r3", "do: mode", kind="resume_session")
+        coordinator.report("r3")
+    assert coordinator.said("s") == "mode defaultmode auto"
+    assert coordinator.said("t") == "mode auto"
+    assert coordinator.kinds("s", "signalbox/agent")[0]["modes"]["currentModeId"] == "default"
+
+
+def test_a_turn_is_stopped_and_its_agent_kept_then_the_session_is_ended(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: pid; hang")
+        coordinator.wait(lambda: "hanging" in coordinator.said("s"))
+        coordinator.tell({"cancel_runs": ["r"]})
+        assert coordinator.report("r")[2]["session_status"] == "idle"
+        assert coordinator.kinds("s", "signalbox/turn_ended")[0]["stopReason"] == "cancelled"
+        coordinator.order("s", "r2", "do: hang", kind="resume_session")
+        coordinator.wait(lambda: coordinator.said("s").count("hanging") == 2)
+        coordinator.tell({"stop_runs": ["r2"], "stop_sessions": ["s"]})
+        assert coordinator.report("r2")[1] == "stopped"
+        assert not lives(int(coordinator.said("s").split()[1]))
+
+
+def test_an_agent_that_hears_no_cancel_is_ended(
+    coordinator: SmallCoordinator, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "TO_STOP", 0.2)
+    with runner_here(coordinator.url, work, "deaf"):
+        coordinator.order("s", "r", "do: hang")
+        coordinator.wait(lambda: "hanging" in coordinator.said("s"))
+        coordinator.tell({"cancel_runs": ["r"]})
+        assert coordinator.report("r")[1:] == ("stopped", {"runner_id": "lnch_test", "signal": "SIGKILL"})
+
+
+@pytest.mark.parametrize(
+    ("how", "prompt", "words"),
+    [
+        ("", "do: die 3", "Scripted ended by itself, with exit code 3\n\nSegmentation of everything"),
+        ("login", "hi", "Scripted wants a login (Authentication required)"),
+        ("garbage", "hi", "It wrote 8 MB that are not the Agent Client Protocol"),
+        ("mute", "hi", "Scripted did not answer initialize within"),
+    ],
+)
+def test_an_agent_that_fails_is_a_clear_error_with_its_last_words(
+    how: str,
+    prompt: str,
+    words: str,
+    *,
+    coordinator: SmallCoordinator,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if how == "mute":
+        monkeypatch.setattr(conversation, "OPENING", 0.3)
+    with runner_here(coordinator.url, work, how):
+        coordinator.order("s", "r", prompt)
+        _, what, report = coordinator.report("r")
+    assert what == "failed"
+    assert words in report["error"]
+    failed = coordinator.kinds("s", "signalbox/agent_failed")[0]
+    assert failed["reason"].split("\n")[0] in report["error"]
+    if how == "garbage":
+        assert "Welcome to the agent!" in [
+            one["message"] for one in coordinator.kinds("s", "signalbox/unknown")
+        ]
+
+
+def test_a_silent_agent_is_ended_but_not_while_it_works_or_waits(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work, silence=0.4):
+        coordinator.order("s", "r", "do: ask wait; hang")
+        coordinator.wait(lambda: coordinator.questions)
+        coordinator.order("t", "r2", "do: terminal sleep 1")
+        assert coordinator.report("r2")[1] == "completed"
+        assert not [one for one in coordinator.reports if one[:2] == ("r", "failed")]
+        coordinator.verdicts["wait"] = {"outcome": {"optionId": "yes"}}
+        assert "said nothing" in coordinator.report("r")[2]["error"]
+
+
+def test_a_hundred_megabytes_of_stderr_are_no_matter(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: flood 100; say done")
+        assert coordinator.report("r")[1] == "completed"
+    assert coordinator.said("s") == "done"
+
+
+def test_an_agent_that_is_missing_says_how_to_get_it(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "hi", agent="codex")
+        assert "To get it: npm install codex" in coordinator.report("r")[2]["error"]
+        coordinator.order("s", "r2", "")
+        assert coordinator.report("r2")[2]["error"] == "The run has no prompt."
+
+
+def test_a_session_is_forked(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "hi")
+        coordinator.report("r")
+        coordinator.order("t", "r2", "hi", fork_of="s")
+        coordinator.report("r2")
+    earlier = coordinator.bound["s"]["executor_session_id"]
+    assert coordinator.bound["t"]["executor_session_id"] == f"fork-of-{earlier}"

@@ -1,0 +1,130 @@
+"""What a runner is told, which agents it finds, and where they may work."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.runner import agents, modes, options
+from coordinator.runner.agents import KNOWN, Agent
+from coordinator.runner.errors import Refused
+from coordinator.runner.options import AgentOptions
+from coordinator.runner.places import Places
+
+pytestmark = pytest.mark.one_engine
+
+
+def told(*flags: str, **environ: str) -> options.Options:
+    return options.from_arguments(flags, environ)[0]
+
+
+def test_a_flag_counts_before_the_environment_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text(
+        'url = "http://file"\nat_once = 3\ntags = ["a"]\n[agents.mine]\ncommand = ["x"]\nmode = "ask"\n'
+    )
+    config = {"SIGNALBOX_RUNNER_CONFIG": str(file)}
+    assert told(**config).url == "http://file"
+    assert told(**config, SIGNALBOX_URL="http://environ/").url == "http://environ"
+    given = told("--url", "http://flag", "--at-once", "4", **config, SIGNALBOX_URL="http://environ")
+    assert (given.url, given.at_once, given.tags) == ("http://flag", 4, ("a",))
+    assert given.agents["mine"] == AgentOptions(command=("x",), mode="ask")
+    assert given.directories == (os.getcwd(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("adress = 'x'", "nobody knows adress"),
+        ("key = 'sbx_x'", "chmod 600"),
+        ("at_once = 0", "at_once must be a number from 1 to 200"),
+        ("directories = ['/no/such']", "/no/such is not a directory"),
+        ("[agents.x]\ncommand = 'x --acp'", "command must be a list of texts"),
+        ("url = 3", "url must be a text"),
+        ("= 3", "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_words(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text(text)
+    file.chmod(0o644)
+    with pytest.raises(Refused, match=words):
+        told("--config", str(file))
+
+
+def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "gemini"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text(json.dumps({"version": "0.61.0"}))
+    for path in (package / "run.js", tmp_path / "codex", tmp_path / "mine"):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    (tmp_path / "gemini").symlink_to(package / "run.js")
+    wanted = {
+        "mine": AgentOptions(command=(str(tmp_path / "mine"), "--acp"), title="Mine"),
+        "other": AgentOptions(command=("no-such-program",)),
+        "goose": AgentOptions(enabled=False),
+    }
+    found, missing = agents.find(wanted, str(tmp_path))
+    assert [(one.name, one.version) for one in found] == [("gemini", "0.61.0"), ("mine", "")]
+    assert found[0].command == (str(tmp_path / "gemini"), "--acp")
+    lacking = {one["name"]: one["how"] for one in missing}
+    assert set(lacking) == {"claude", "codex", "opencode", "copilot", "other"}
+    assert "codex-acp" in lacking["codex"], "codex without its adapter is not enough"
+
+
+def test_a_directory_is_allowed_by_where_it_really_is(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "inside-too-by-its-name"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "way-out").symlink_to(outside)
+    (outside / "way-in").symlink_to(inside)
+    places = Places([str(inside)])
+    assert places.directory(None) == str(inside)
+    assert places.directory(str(outside / "way-in")) == str(inside)
+    for path in (outside, inside / "way-out", inside / "..", tmp_path):
+        with pytest.raises(Refused):
+            places.directory(str(path))
+    with pytest.raises(Refused):
+        places.file(str(inside / "way-out" / "new.txt"))
+
+
+def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any]:
+    ids = (current, *others)
+    if as_option:
+        values = [{"value": one, "name": one} for one in ids]
+        option = {"id": "mode", "category": "mode", "currentValue": current, "options": values}
+        return {"configOptions": [option]}
+    return {"modes": {"currentModeId": current, "availableModes": [{"id": one} for one in ids]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "chosen"),
+    [
+        ("claude", opened("default", "auto", "acceptEdits"), None),
+        ("claude", opened("auto", "default", "plan"), "default"),
+        ("claude", opened("acceptEdits", "default"), "default"),
+        ("codex", opened("agent", "read-only", "workspace-write", as_option=True), "workspace-write"),
+        ("gemini", opened("yolo", "default"), "default"),
+        ("opencode", opened("build", "plan", as_option=True), None),
+        ("mine", opened("careful", "yolo"), None),
+        ("mine", opened("full-auto", "ask"), "ask"),
+        ("mine", {}, None),
+    ],
+)
+def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], chosen: str | None) -> None:
+    asks = next((one.asks for one in KNOWN if one.name == name), ())
+    assert modes.to_begin_in(Agent(name, name, ("x",), asks=asks), told, None) == chosen
+
+
+def test_an_agent_whose_modes_all_review_themselves_is_not_started_by_default() -> None:
+    agent = Agent("mine", "Mine", ("x",))
+    with pytest.raises(Refused, match=r"\[agents.mine\] mode"):
+        modes.to_begin_in(agent, opened("yolo", "bypass"), None)
+    assert modes.to_begin_in(agent, opened("yolo", "bypass"), "bypass") == "bypass"
+    with pytest.raises(Refused, match="has no mode 'x'"):
+        modes.to_begin_in(agent, opened("yolo"), "x")
