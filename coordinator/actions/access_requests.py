@@ -36,7 +36,7 @@ def _standing(wish: WantedAccess, now: datetime) -> list[Grant]:
 
 
 def _lasts(row: Grant, until: datetime | None) -> bool:
-    if row.permission != ALLOW:
+    if row.says != ALLOW:
         return False
     end = row.expires_at
     return end is None or (isinstance(end, datetime) and until is not None and end >= until)
@@ -48,5 +48,5 @@ def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str |
     if wish is None:
         return
     for one in _standing(wish, now):
-        if one.permission == ALLOW and one.granted_at == row.approved_at:
+        if one.says == ALLOW and one.granted_at == row.approved_at:
             grants.revoke(one.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked.")

@@ -1,4 +1,5 @@
-"""Denied calls in the audit log: the first of a kind at once, the rest as a count, so that a loop cannot fill it."""
+"""Calls that were not simply allowed, in the audit log: the first of a kind at once, the rest as a count, so that a
+loop cannot fill it."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from coordinator.lib import instants
 from coordinator.policy.access import Verdict
 
 EVENT = "ACCESS_DENIED"
+EVENT_ASKED = "ACCESS_ASKED"
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A denied call, who asked for it, and how often since `since`."""
+    """A call that was denied or is left to a person, who asked for it, and how often since `since`."""
 
     agent_id: str
     server_id: str
@@ -41,7 +43,7 @@ def record(denials: Sequence[Denial], *, others: int = 0, now: datetime) -> None
                 target=None,
                 permission="deny",
                 result="denied",
-                reason="More calls were denied than are listed one by one.",
+                reason="More calls were denied or left to a person than are listed one by one.",
                 metadata={"count": others},
                 now=now,
             )
@@ -55,12 +57,13 @@ def _record_one(denial: Denial, now: datetime) -> None:
     }
     if denial.since is not None:
         metadata["since"] = instants.canonical(denial.since)
+    asks = denial.verdict.asks
     audit.record(
-        EVENT,
+        EVENT_ASKED if asks else EVENT,
         actor=denial.by,
         target=f"{denial.agent_id} {denial.server_id} {denial.tool_name}",
-        permission="deny",
-        result="denied",
+        permission=denial.verdict.decision,
+        result="asked" if asks else "denied",
         reason=denial.verdict.reason,
         metadata=metadata,
         now=now,

@@ -19,8 +19,8 @@ from coordinator.actions import audit
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants, versions
-from coordinator.models import Agent, Grant, McpServer
-from coordinator.policy.access import ALLOW, DENY, SERVER_GRANT, TOOL_GRANT
+from coordinator.models import Agent, AskingGrant, Grant, McpServer
+from coordinator.policy.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT
 from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of
 
 LONGEST_TEXT = 2000
@@ -58,7 +58,7 @@ def grant_as_json(row: Grant) -> dict[str, Any]:
     return {
         "grant_id": row.pk,
         "entry_type": row.entry_type,
-        "permission": row.permission,
+        "permission": row.says,
         "granted_by": row.granted_by,
         "granted_at": _text(row.granted_at),
         "expires_at": _text(row.expires_at),
@@ -136,8 +136,8 @@ def _sound(edits: Sequence[Edit], now: datetime) -> list[Edit]:
 
 def _require_sound(edit: Edit, now: datetime) -> None:
     where = f"{edit.agent_id} on {edit.server_id} {edit.tool_name or ''}".rstrip()
-    if edit.permission not in (ALLOW, DENY, INHERIT):
-        raise Invalid(f"{where}: a grant must be allow, deny or inherit (no grant).")
+    if edit.permission not in (ALLOW, ASK, DENY, INHERIT):
+        raise Invalid(f"{where}: a grant must be allow, ask, deny or inherit (no grant).")
     if not edit.agent_id.strip() or not edit.server_id.strip() or edit.tool_name == "":
         raise Invalid("A grant names an agent, a server and, for a tool grant, a tool.")
     if edit.permission != INHERIT and edit.expires_at is not None and edit.expires_at <= now:
@@ -204,7 +204,7 @@ def _is_unchanged(edit: Edit, standing: list[Grant]) -> bool:
     if len(standing) != 1:
         return False
     row = standing[0]
-    return (row.entry_type, row.tool_name, row.permission, row.expires_at, row.justification) == (
+    return (row.entry_type, row.tool_name, row.says, row.expires_at, row.justification) == (
         edit.entry_type,
         edit.tool_name,
         edit.permission,
@@ -214,7 +214,13 @@ def _is_unchanged(edit: Edit, standing: list[Grant]) -> bool:
 
 
 def _insert(edit: Edit, by: Actor, now: datetime) -> Grant:
-    return Grant.objects.create(**columns_of(edit, by, now))
+    values = columns_of(edit, by, now)
+    asks = values.pop("asks")
+    row: Grant = Grant.objects.create(**values)
+    if asks:
+        AskingGrant.objects.create(grant=row)
+        row.asks = True
+    return row
 
 
 def _end(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Grant | None) -> None:
@@ -290,7 +296,7 @@ def extend(
     """
     with transaction.atomic():
         row = _locked(grant_id, seen)
-        edit = _edit_of(row, row.permission, until, (reason or "").strip() or row.justification)
+        edit = _edit_of(row, row.says, until, (reason or "").strip() or row.justification)
         return apply([edit], by=by, now=now)
 
 
@@ -385,10 +391,12 @@ def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: dat
     with transaction.atomic():
         _add_placeholders(server_ids, by, now)
         rows = Grant.objects.filter(agent_id=agent_id, entry_type=SERVER_GRANT, tool_name__isnull=True)
-        allowed = {row.server_id for row in rows if stands(row, now) and row.permission == ALLOW}
-        denied = {row.server_id for row in rows if stands(row, now) and row.permission != ALLOW}
-        if clash := denied & set(server_ids):
-            raise Conflict(f"{agent_id} is denied {_listed(clash)}. Remove that denial first.")
+        allowed = {row.server_id for row in rows if stands(row, now) and row.says == ALLOW}
+        others = {row.server_id for row in rows if stands(row, now) and row.says != ALLOW}
+        if clash := others & set(server_ids):
+            raise Conflict(
+                f"{agent_id} is denied {_listed(clash)}, or must ask for each call. Remove that grant first."
+            )
         edits = [
             Edit(agent_id, name, None, ALLOW) for name in dict.fromkeys(server_ids) if name not in allowed
         ]

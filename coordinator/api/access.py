@@ -39,7 +39,7 @@ class AccessCheck(AccessQuestion):
 
     wait: Annotated[float, Field(ge=0, le=600)] = Field(
         0,
-        description="Seconds to wait while the answer is `deny`. It returns as soon as a person allows the call.",
+        description="Seconds to wait while the answer is `deny`. It returns as soon as a person grants the call.",
     )
 
 
@@ -52,7 +52,9 @@ class AccessChecks(Schema):
 class AccessAnswer(Schema):
     """A verdict: by which rule, by which grant, until when, and why."""
 
-    verdict: str = Field(description="`allow` or `deny`")
+    verdict: str = Field(
+        description="`allow`, `deny`, or `ask`: a person must approve each call, so do not make it unapproved."
+    )
     source: str = Field(description="`tool_grant`, `server_grant`, `default_policy` or `unknown_server`")
     unknown_server: bool = Field(
         description="No server of this name is registered; a grant for it decides all the same."
@@ -92,7 +94,7 @@ class ServerVerdicts(Schema):
 
 
 class AgentAccess(Schema):
-    """Everything that an agent may call."""
+    """Everything that an agent may call or ask a person for."""
 
     agent_id: str
     at: str
@@ -148,7 +150,7 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
 def agent(
     request: HttpRequest, agent_id: str, at: AwareDatetime | None = None, denied: bool = False
 ) -> dict[str, Any]:
-    """Return the servers and tools that the agent may call, now or `at`; with `denied`, the others too."""
+    """Return the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
     asked_agent(caller, agent_id)
     return everything(agent_id, timezone.now(), at=at, denied=denied)
@@ -164,9 +166,9 @@ def everything(agent_id: str, now: datetime, *, at: datetime | None, denied: boo
     for (_, server_id), verdicts in matrix.items():
         any_tool = verdicts.pop("")
         answers = [
-            _tool_answer(tool, verdict) for tool, verdict in verdicts.items() if verdict.allowed or denied
+            _tool_answer(tool, verdict) for tool, verdict in verdicts.items() if denied or not verdict.denied
         ]
-        if answers or any_tool.allowed or denied:
+        if answers or denied or not any_tool.denied:
             servers.append(
                 {
                     "server_id": server_id,

@@ -53,7 +53,7 @@ class AccessQuestion(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """One question, or many in `checks`; `wait` holds a single one that is denied until it is allowed."""
+    """One question, or many in `checks`; `wait` holds a single one that is denied until it is not any more."""
 
     server_id: Name | None = None
     tool_name: Name | None = None
@@ -100,9 +100,9 @@ class AccessDoor:
         )
         (verdict,) = await self._verdicts([question], caller)
         braked = await self._threads.run(brakes.in_force)
-        if body.wait and not (verdict.allowed and _brake_on(question[0], braked) is None):
+        if body.wait and (verdict.denied or _brake_on(question[0], braked) is not None):
             with Disconnect(receive) as gone:
-                verdict = await self._until_allowed(question, body.wait, admission, gone)
+                verdict = await self._until_not_denied(question, body.wait, admission, gone)
             if gone.happened:
                 return
             await admission.still_allowed()
@@ -122,18 +122,18 @@ class AccessDoor:
                 self.denied.note(Denial(agent, server, tool, verdict, caller.actor), now)
         return verdicts
 
-    async def _until_allowed(
+    async def _until_not_denied(
         self, question: tuple[str, str, str], wait: float, admission: Admission, gone: Disconnect
     ) -> Verdict:
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         topics.append("brakes")
-        check = functools.partial(_if_allowed, *question)
+        check = functools.partial(_unless_denied, *question)
         with self._waits.places.place(admission.caller.name):
-            allowed = await self._waits.wait_until(
+            found = await self._waits.wait_until(
                 check, topics=topics, timeout=wait, still_allowed=admission.still_allowed, gone=gone
             )
-        return await self._threads.run(_resolve, *question) if allowed is None else allowed
+        return await self._threads.run(_resolve, *question) if found is None else found
 
 
 def _question(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
@@ -144,9 +144,9 @@ def _resolve(agent_id: str, server_id: str, tool_name: str) -> Verdict:
     return access.resolve(agent_id, server_id, tool_name, timezone.now())
 
 
-def _if_allowed(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
+def _unless_denied(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
     verdict = _resolve(agent_id, server_id, tool_name)
-    return verdict if verdict.allowed and brakes.holding((agent_id,), None) is None else None
+    return None if verdict.denied or brakes.holding((agent_id,), None) is not None else verdict
 
 
 def _brake_on(agent_id: str, held: Sequence[Braked]) -> Braked | None:
@@ -154,10 +154,10 @@ def _brake_on(agent_id: str, held: Sequence[Braked]) -> Braked | None:
 
 
 def _answer(verdict: Verdict, agent_id: str, held: Sequence[Braked]) -> dict[str, Any]:
-    """Return the verdict as it is answered; while a brake is on, nothing is allowed."""
+    """Return the verdict as it is answered; while a brake is on, nothing is allowed or asked."""
     brake = _brake_on(agent_id, held)
     told = verdict.as_answer()
-    if brake is None or not verdict.allowed:
+    if brake is None or verdict.denied:
         return told
     return told | {"verdict": access.DENY, "source": "brake", "reason": brake.words}
 
@@ -206,14 +206,20 @@ class DenialLog:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._windows: dict[tuple[str, str, str, str], _DenialCount] = {}
+        self._windows: dict[tuple[str, str, str, str, str], _DenialCount] = {}
         self._others = 0
         self._writing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, denial: Denial, now: datetime) -> None:
         """Take note of one denial; returns at once."""
-        kind = (denial.agent_id, denial.server_id, denial.tool_name, denial.by.name)
+        kind = (
+            denial.agent_id,
+            denial.server_id,
+            denial.tool_name,
+            denial.by.name,
+            denial.verdict.decision,
+        )
         window = self._windows.get(kind)
         if window is not None:
             window.more += 1

@@ -11,7 +11,7 @@ from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
-from coordinator.models.mcp import Grant, McpServer, McpServerVariable, McpTool
+from coordinator.models.mcp import AskingGrant, Grant, McpServer, McpServerVariable, McpTool
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
@@ -41,6 +41,7 @@ __all__ = [
     "Agent",
     "AgentPlugin",
     "ApiKey",
+    "AskingGrant",
     "AuditCheckpoint",
     "AuditDelivery",
     "AuditKey",

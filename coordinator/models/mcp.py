@@ -25,10 +25,18 @@ class EntryType(models.TextChoices):
 
 
 class GrantPermission(models.TextChoices):
-    """What a grant says. The database takes any word; anything but `allow` denies."""
+    """What stands in a grant's row. The database takes any word; anything but `allow` denies."""
 
     ALLOW = "allow"
     DENY = "deny"
+
+
+class GrantWord(models.TextChoices):
+    """What a grant says. The table of grants, which other programs read, knows no asking: see `AskingGrant`."""
+
+    ALLOW = "allow", "Allow"
+    ASK = "ask", "Ask"
+    DENY = "deny", "Deny"
 
 
 class McpServer(models.Model):
@@ -87,6 +95,22 @@ class GrantQuerySet(models.QuerySet["Grant"]):
         """Return grants that have ended, by the clock or by a person."""
         return self.filter(expires_at__lte=now)
 
+    def saying(self, word: str) -> GrantQuerySet:
+        """Return grants that say `word`."""
+        asking = models.Q(asks=True, permission__in=GrantPermission.values)
+        if word == GrantWord.ASK:
+            return self.filter(asking)
+        return self.filter(permission=word).exclude(asking)
+
+
+class GrantManager(models.Manager.from_queryset(GrantQuerySet)):  # type: ignore[misc] # made by a call
+    """Grants, each with whether it asks."""
+
+    def get_queryset(self) -> GrantQuerySet:
+        """Return every grant with `asks`."""
+        rows: GrantQuerySet = super().get_queryset()
+        return rows.annotate(asks=models.Exists(AskingGrant.objects.filter(grant=models.OuterRef("pk"))))
+
 
 class Grant(models.Model):
     """An agent may, or may not, use a server or one of its tools, until it expires.
@@ -109,13 +133,43 @@ class Grant(models.Model):
     justification = models.TextField(null=True, blank=True)
     metadata = JsonTextField(null=True, blank=True)
 
-    objects = GrantQuerySet.as_manager()
+    # Whether an `AskingGrant` stands beside the row: the manager reads it.
+    asks: bool = False
+
+    objects = GrantManager()
 
     class Meta:
         db_table = "mcp_access_control"
 
     def __str__(self) -> str:
-        return f"{self.permission} {self.agent_id} {self.server_id} {self.tool_name or '*'}"
+        return f"{self.says} {self.agent_id} {self.server_id} {self.tool_name or '*'}"
+
+    @property
+    def says(self) -> str:
+        """What the grant says: a GrantWord, or a word that nobody knows as it stands."""
+        return said(self.permission, self.asks)
+
+
+def said(permission: str, asks: bool) -> str:
+    """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through."""
+    return GrantWord.ASK.value if asks and permission in GrantPermission.values else permission
+
+
+class AskingGrant(models.Model):
+    """This grant asks: a person must approve each call. A foreign word `ask` in the grants' own table denies."""
+
+    grant = models.OneToOneField(
+        Grant,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        related_name="asking",
+    )
+
+    class Meta:
+        db_table = "asking_grants"
+
+    def __str__(self) -> str:
+        return f"grant {self.grant_id} asks"
 
 
 class McpTool(models.Model):

@@ -1,14 +1,15 @@
 """May this agent call this tool, and why? The one rule (design §6): every verdict anywhere is made here.
 
 A live tool_grant decides; else a live server_grant; else the server's default policy (`opt-out` allows, anything
-else denies); a server nobody knows denies. Capability rows say what an agent is for and decide nothing.
+else denies); a server nobody knows denies. Capability rows say what an agent is for and decide nothing. A grant
+that asks leaves each call to a person: it allows nothing by itself, and where nobody can be asked it denies.
 
 A grant may be written before its server is registered, and decides all the same: the verdict then says beside it
 that the server is unknown (`is_unknown`).
 
-What is unclear denies. Of several live rows of one kind a denial wins, and among equals the newest; a
-permission other than `allow` denies; an end that cannot be read makes an allowing row void and leaves a denying
-row in force. `faults_of` says so of each such row, so that pages can flag it.
+What is unclear denies. Of several live rows of one kind a denial wins, then one that asks, and among equals the
+newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
+force and lets one that asks deny. `faults_of` says so of each such row, so that pages can flag it.
 
 `Policy` holds the rows that matter to some agents and servers and answers without the database, so the door
 that enforces, the matrix and a preview of unsaved edits all run the same lines.
@@ -26,9 +27,10 @@ from django.db.models import F
 
 from coordinator.lib import instants
 from coordinator.models import Grant, McpServer, McpTool
-from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
+from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission, GrantWord, said
 
-ALLOW, DENY = GrantPermission.ALLOW.value, GrantPermission.DENY.value
+ALLOW, ASK, DENY = GrantWord.ALLOW.value, GrantWord.ASK.value, GrantWord.DENY.value
+STRICTEST_FIRST = (DENY, ASK, ALLOW)
 TOOL_GRANT, SERVER_GRANT = EntryType.TOOL_GRANT.value, EntryType.SERVER_GRANT.value
 DEFAULT_POLICY, UNKNOWN_SERVER = "default_policy", "unknown_server"
 
@@ -48,10 +50,20 @@ class GrantRow(NamedTuple):
     granted_at: Any
     expires_at: Any
     justification: str | None
+    asks: bool = False
 
     @property
-    def allows(self) -> bool:
-        return self.permission == ALLOW
+    def says(self) -> str:
+        """What the row says: allow, ask or deny; a word that nobody knows as it stands."""
+        return said(self.permission, self.asks)
+
+    @property
+    def decision(self) -> str:
+        """What the row says of a call while it counts."""
+        if self.says == ALLOW:
+            return ALLOW
+        ends_well = self.expires_at is None or isinstance(self.expires_at, datetime)
+        return ASK if self.says == ASK and ends_well else DENY
 
     def is_live(self, at: datetime, *, past: bool = False) -> bool:
         """Say whether the row counts at `at`. Of the past, rows that were not given yet are left out."""
@@ -60,13 +72,13 @@ class GrantRow(NamedTuple):
         if self.expires_at is None:
             return True
         if not isinstance(self.expires_at, datetime):
-            return not self.allows
+            return self.says != ALLOW
         return self.expires_at > at
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a call is allowed, by which rule and, where a grant decided, by which row."""
+    """Whether a call is allowed or a person is asked, by which rule and, where a grant decided, by which row."""
 
     decision: str
     source: str
@@ -80,7 +92,16 @@ class Verdict:
 
     @property
     def allowed(self) -> bool:
+        """Say whether the call may run as it is; where `asks`, it may once a person approved it."""
         return self.decision == ALLOW
+
+    @property
+    def asks(self) -> bool:
+        return self.decision == ASK
+
+    @property
+    def denied(self) -> bool:
+        return not self.allowed and not self.asks
 
     @property
     def by_default(self) -> bool:
@@ -101,7 +122,7 @@ class Verdict:
         return f"{told} There is no MCP server {self.server_id!r} here." if self.is_unknown else told
 
     def _told(self) -> str:
-        if self.changed_at is not None and not self.allowed:
+        if self.changed_at is not None and self.denied:
             return (
                 "The tool's definition changed after it was granted, and nobody has accepted the change yet."
             )
@@ -109,9 +130,12 @@ class Verdict:
             word = "allows" if self.allowed else "denies"
             return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
         scope = "this tool" if self.source == TOOL_GRANT else f"all tools of {self.server_id}"
-        sentence = (
-            f"{'Allowed' if self.allowed else 'Denied'} for {scope} by {self.grant.granted_by or 'somebody'}"
-        )
+        somebody = self.grant.granted_by or "somebody"
+        sentence = f"{'Allowed' if self.allowed else 'Denied'} for {scope} by {somebody}"
+        if self.asks:
+            sentence = (
+                f"A person must approve each call of {scope.removeprefix('all ')}, as {somebody} set it"
+            )
         return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
 
     def as_answer(self) -> dict[str, Any]:
@@ -181,9 +205,9 @@ class Policy:
 
     def _unless_changed(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
-        if changed_at is None or not found.allowed or _granted_since(found.grant, changed_at):
+        if changed_at is None or found.denied or _granted_since(found.grant, changed_at):
             return found
-        decision = DENY if settings.DENY_CHANGED_TOOLS else ALLOW
+        decision = DENY if settings.DENY_CHANGED_TOOLS else found.decision
         return replace(found, decision=decision, changed_at=changed_at)
 
 
@@ -198,8 +222,9 @@ def _by_grant(
     live = [row for row in rows or () if row.is_live(at, past=past)]
     if not live:
         return None
-    row = max([row for row in live if not row.allows] or live, key=_age)
-    return Verdict(ALLOW if row.allows else DENY, source, server_id, row)
+    strictest = min((row.decision for row in live), key=STRICTEST_FIRST.index)
+    row = max([row for row in live if row.decision == strictest], key=_age)
+    return Verdict(strictest, source, server_id, row)
 
 
 def _by_default(server_id: str, policy: str) -> Verdict:
@@ -304,6 +329,7 @@ class ToolSummary:
 
     tool: str
     allowed: int
+    asked: int
     denied: int
     inherited: int
 
@@ -318,9 +344,10 @@ def summary(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[To
     for tool in sorted(names):
         found = [policy.verdict(agent, server_id, tool, now) for agent in agents]
         own = [verdict for verdict in found if verdict.source == TOOL_GRANT]
-        allowed = sum(verdict.grant is not None and verdict.grant.allows for verdict in own)
+        said_by = [verdict.grant.decision for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in found)
-        lines.append(ToolSummary(tool, allowed, len(own) - allowed, inherited))
+        counts = (said_by.count(word) for word in (ALLOW, ASK, DENY))
+        lines.append(ToolSummary(tool, *counts, inherited))
     return lines
 
 
@@ -345,8 +372,7 @@ def _permission_fault(row: GrantRow | Grant) -> str | None:
 def _date_faults(row: GrantRow | Grant) -> list[str]:
     found = []
     if row.expires_at is not None and not isinstance(row.expires_at, datetime):
-        allows = row.permission == ALLOW
-        found.append(f"{'ignored' if allows else 'denies without end'}: its end cannot be read")
+        found.append(f"{'ignored' if row.says == ALLOW else 'denies without end'}: its end cannot be read")
     if not isinstance(row.granted_at, datetime):
         found.append("counts as the oldest: its time cannot be read")
     return found

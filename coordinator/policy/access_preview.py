@@ -11,7 +11,7 @@ from coordinator.mcp import calls
 from coordinator.mcp import tools as mcp_tools
 from coordinator.mcp.calls import Calls
 from coordinator.policy import access
-from coordinator.policy.access import Verdict
+from coordinator.policy.access import ALLOW, ASK, DENY, Verdict
 from coordinator.policy.edits import Edit, policy_after
 
 LOOKS_BACK = timedelta(days=7)
@@ -30,15 +30,17 @@ class VerdictChange:
 class AgentChanges:
     agent_id: str
     opened: list[VerdictChange]
+    asked: list[VerdictChange]
     closed: list[VerdictChange]
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What turns, and which recorded calls of the last seven days would be denied that are allowed now."""
+    """What turns, and which recorded calls of the last seven days would get another answer."""
 
     turns: list[VerdictChange]
     lost_calls: list[Calls]
+    asked_calls: list[Calls]
     won_calls: list[Calls]
 
     @property
@@ -47,20 +49,24 @@ class Preview:
         return sum(one.count for one in self.lost_calls)
 
     @property
+    def asked(self) -> int:
+        """How many calls of the last seven days would wait for a person that do not now."""
+        return sum(one.count for one in self.asked_calls)
+
+    @property
     def won(self) -> int:
-        """How many calls of the last seven days would be allowed that are denied now."""
+        """How many calls of the last seven days would be allowed that are denied or asked now."""
         return sum(one.count for one in self.won_calls)
 
     def by_agent(self) -> list[AgentChanges]:
         agents = dict.fromkeys(turn.agent_id for turn in self.turns)
         return [
-            AgentChanges(
-                agent,
-                [turn for turn in self.turns if turn.agent_id == agent and turn.after.allowed],
-                [turn for turn in self.turns if turn.agent_id == agent and not turn.after.allowed],
-            )
+            AgentChanges(agent, *(self._turned(agent, word) for word in (ALLOW, ASK, DENY)))
             for agent in agents
         ]
+
+    def _turned(self, agent_id: str, decision: str) -> list[VerdictChange]:
+        return [turn for turn in self.turns if turn.agent_id == agent_id and turn.after.decision == decision]
 
 
 def preview(edits: Sequence[Edit], *, by: Actor, now: datetime) -> Preview:
@@ -78,14 +84,15 @@ def preview(edits: Sequence[Edit], *, by: Actor, now: datetime) -> Preview:
         VerdictChange(agent, server, tool, verdict, after[agent, server][tool])
         for (agent, server), row in before.items()
         for tool, verdict in row.items()
-        if verdict.allowed != after[agent, server][tool].allowed
+        if verdict.decision != after[agent, server][tool].decision
     ]
     return _with_calls(turns, servers, now)
 
 
 def _with_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> Preview:
-    turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.allowed for turn in turns}
-    made = calls.since(now - LOOKS_BACK, servers) if turns else []
-    lost = [one for one in made if turned.get((one.agent_id or "", one.server_id, one.tool_name)) is False]
-    won = [one for one in made if turned.get((one.agent_id or "", one.server_id, one.tool_name)) is True]
-    return Preview(turns, lost, won)
+    turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
+    by_word: dict[str | None, list[Calls]] = {}
+    for one in calls.since(now - LOOKS_BACK, servers) if turns else []:
+        word = turned.get((one.agent_id or "", one.server_id, one.tool_name))
+        by_word.setdefault(word, []).append(one)
+    return Preview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.identity.actors import Actor
-from coordinator.policy.access import SERVER_GRANT, TOOL_GRANT, GrantRow, Policy
+from coordinator.policy.access import ASK, DENY, SERVER_GRANT, TOOL_GRANT, GrantRow, Policy
 
 INHERIT = "inherit"
 
@@ -17,7 +17,10 @@ Slot = tuple[str, str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What one slot shall say. `inherit` ends what it says; `seen` is the version its editor looked at."""
+    """What one slot shall say: allow, ask, deny, or `inherit`, which ends what it says.
+
+    `seen` is the version its editor looked at.
+    """
 
     agent_id: str
     server_id: str
@@ -49,15 +52,16 @@ def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datet
 
 
 def columns_of(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:
-    """Return what the row that `edit` makes holds."""
+    """Return what the row that `edit` makes holds, and whether it asks (models.AskingGrant)."""
     return {
         "entry_type": edit.entry_type,
         "agent_id": edit.agent_id,
         "server_id": edit.server_id,
         "tool_name": edit.tool_name,
-        "permission": edit.permission,
+        "permission": DENY if edit.permission == ASK else edit.permission,
         "granted_by": str(by),
         "granted_at": now,
         "expires_at": edit.expires_at,
         "justification": edit.justification,
+        "asks": edit.permission == ASK,
     }

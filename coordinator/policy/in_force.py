@@ -52,7 +52,9 @@ def _rows(policy: Policy, agent_id: str, place: Place) -> list[GrantRow]:
 
 def grant_as_json(row: GrantRow) -> dict[str, Any]:
     """Return a grant as it stands in an audit entry; an end that cannot be read stands as its text."""
+    values = {**row._asdict(), "permission": row.says}
+    del values["asks"]
     return {
         name: instants.canonical(value) if isinstance(value, datetime) else value
-        for name, value in row._asdict().items()
+        for name, value in values.items()
     }

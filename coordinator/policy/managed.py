@@ -64,8 +64,10 @@ def _named_like(policy: Policy, agent_id: str, server_id: str, tool: str) -> lis
 
 
 def _leniency(verdict: Verdict) -> int:
-    """Order verdicts: denied, allowed by default (the agent's own prompt stays in charge), allowed by a grant."""
-    return 0 if not verdict.allowed else 1 if verdict.grant is None else 2
+    """Order verdicts: denied, asked, allowed by default (the agent's own prompt stays in charge), by a grant."""
+    if not verdict.allowed:
+        return 1 if verdict.asks else 0
+    return 2 if verdict.grant is None else 3
 
 
 def load(now: datetime) -> ManagedServers:

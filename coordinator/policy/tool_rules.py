@@ -234,11 +234,14 @@ def strictest_possible(rules: Sequence[Rule], call: PartialCall) -> Ruling:
 
 
 def by_access(verdict: Verdict) -> Ruling:
-    """Return what the grants say of an MCP tool. Only a grant allows."""
+    """Return what the grants say of an MCP tool. Only a grant allows or asks."""
     if verdict.source == UNKNOWN_SERVER:
         return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
     by = f"grant {verdict.grant.id}" if verdict.grant else f"default policy of {verdict.server_id}"
-    if not verdict.allowed:
+    if verdict.asks:
+        # Who set it wants a person's word, so nobody's word is a no.
+        return Ruling(ASK, verdict.reason, by, deny_at_deadline=True, ground=verdict.grant)
+    if verdict.denied:
         return Ruling(DENY, verdict.reason, by, ground=verdict.grant)
     return Ruling(ALLOW, verdict.reason, by, ground=verdict.grant) if verdict.grant else NO_OPINION
 

@@ -19,11 +19,11 @@ from coordinator.lib import instants
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
 from coordinator.policy import access
-from coordinator.policy.access import ALLOW, DENY, GrantRow, Verdict
+from coordinator.policy.access import ALLOW, ASK, DENY, GrantRow, Verdict
 from coordinator.policy.edits import INHERIT, Edit, Slot
 from dashboard.mcp.grant_lengths import until_of
 
-CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (DENY, "Deny"))
+CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
 
 
@@ -160,14 +160,13 @@ def _line(
     live = [row for row in rows if as_row(row).is_live(now) and _sound_shape(row)]
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((one for one in live if own is not None and one.pk == own.id), None)
-    choice = INHERIT if row is None else ALLOW if row.permission == ALLOW else DENY
+    choice = INHERIT if row is None else as_row(row).decision
     faults = [
         fault for one in rows if one in live or not _is_over(one, now) for fault in access.faults_of(one)
     ]
     if len(live) > 1:
-        faults.append(
-            f"{len(live)} grants apply here; {'a denial wins' if choice == DENY else 'the newest counts'}"
-        )
+        wins = {DENY: "a denial wins", ASK: "one that asks wins"}.get(choice, "the newest counts")
+        faults.append(f"{len(live)} grants apply here; {wins}")
     return SheetLine(
         slot, label, choice, row, verdict, grants.version_of(rows), title, marks, list(dict.fromkeys(faults))
     )

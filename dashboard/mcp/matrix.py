@@ -18,7 +18,7 @@ from dashboard.mcp.access_sheet import agent_ids, source_words
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
 SEEN_KEPT = 60  # seconds for which the names of called tools are kept: they are read from the events
-SIGNS = {True: "\N{CHECK MARK}", False: "\N{MULTIPLICATION SIGN}"}
+SIGNS = {access.ALLOW: "\N{CHECK MARK}", access.ASK: "?", access.DENY: "\N{MULTIPLICATION SIGN}"}
 MARKS = {
     access.TOOL_GRANT: "own",
     access.SERVER_GRANT: "server",
@@ -75,12 +75,12 @@ class VisibleMatrix:
 
     def _cell(self, agent: str, server: str, tool: str) -> str:
         verdict = self.matrix[agent, server][tool]
-        word = "allow" if verdict.allowed else "deny"
+        word = verdict.decision
         changed = " changed" if verdict.changed_at else ""
         label = escape(f"{word}: {source_words(verdict)}")
         return (
             f'<td class="{word} {MARKS[verdict.source]}{changed}" data-s="{escape(server)}" data-t="{escape(tool)}">'
-            f'<button type="button" title="{label}" aria-label="{label}" tabindex="-1">{SIGNS[verdict.allowed]}'
+            f'<button type="button" title="{label}" aria-label="{label}" tabindex="-1">{SIGNS[word]}'
             "</button></td>"
         )
 

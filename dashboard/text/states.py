@@ -51,6 +51,8 @@ STATES: dict[str, StatusLook] = {
     # access and audit
     "allow": StatusLook("good", "st-check", "Allow"),
     "allowed": StatusLook("good", "st-check", "Allowed"),
+    "ask": StatusLook("warn", "st-half", "Ask"),
+    "asked": StatusLook("warn", "st-half", "Asked"),
     "deny": StatusLook("bad", "st-ban", "Deny"),
     "success": StatusLook("good", "st-check", "Success"),
     "sealed": StatusLook("good", "st-check", "Sealed"),

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from django_tables2 import RequestConfig
 
 from coordinator.models import Agent, Grant, McpServer
-from coordinator.models.mcp import GrantPermission
+from coordinator.models.mcp import GrantWord
 from dashboard.filters.grants import STANDINGS, UNUSED, GrantFilter, by_standing
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -41,7 +41,7 @@ def grant_list(request: HtmxHttpRequest) -> HttpResponse:
         "filter": narrowed,
         "query": query,
         "standings": [(value, with_number(label, numbers.get(value, 0))) for value, label in STANDINGS],
-        "permissions": GrantPermission.choices,
+        "permissions": GrantWord.choices,
         "unused": UNUSED,
         "servers": sorted(servers),
         "filtered": any(query.get(name) for name in ("q", "server", "agent", "by", "permission", "unused"))

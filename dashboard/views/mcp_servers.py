@@ -90,6 +90,7 @@ class ServerRow:
     tools: int
     changed: int
     allowed: int
+    asked: int
     denied: int
 
     @property
@@ -131,15 +132,17 @@ def _rows(servers: list[McpServer]) -> list[ServerRow]:
         Grant.objects.standing(timezone.now())
         .exclude(entry_type="capability")
         .values_list("server_id")
-        .annotate(allowed=Count("pk", filter=Q(permission="allow")), rows=Count("pk"))
+        .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
     )
-    given = {server_id: (allowed, rows - allowed) for server_id, allowed, rows in standing}
+    given = {
+        server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in standing
+    }
     return [
         ServerRow(
             server,
             len(tools.get(server.name, [])),
             sum(tools.get(server.name, [])),
-            *given.get(server.name, (0, 0)),
+            *given.get(server.name, (0, 0, 0)),
         )
         for server in servers
     ]

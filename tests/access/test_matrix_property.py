@@ -31,7 +31,7 @@ rows = st.fixed_dictionaries(
         "agent_id": st.sampled_from(AGENTS),
         "server_id": st.sampled_from(SERVERS),
         "tool_name": st.sampled_from([None, *TOOLS]),
-        "permission": st.sampled_from(["allow", "allow", "deny", "ALLOW", ""]),
+        "permission": st.sampled_from(["allow", "allow", "deny", "ask", "ALLOW", ""]),
         "granted_at": st.sampled_from(["2026-02-20T00:00:00Z", "2026-02-21 00:00:00", "t"]),
         "expires_at": st.sampled_from(ENDS),
     }

@@ -29,7 +29,7 @@ edits = st.lists(
         agent_id=st.sampled_from(AGENTS),
         server_id=st.sampled_from(SERVERS),
         tool_name=st.sampled_from([None, *TOOLS]),
-        permission=st.sampled_from(["allow", "deny", "inherit"]),
+        permission=st.sampled_from(["allow", "ask", "deny", "inherit"]),
         expires_at=st.sampled_from([None, NOW + timedelta(hours=1)]),
     ),
     min_size=1,
@@ -52,9 +52,9 @@ rows = st.lists(
 )
 
 
-def allowed() -> dict[tuple[str, str, str], bool]:
+def decisions() -> dict[tuple[str, str, str], str]:
     return {
-        (agent, server, tool): access.resolve(agent, server, tool, NOW).allowed
+        (agent, server, tool): access.resolve(agent, server, tool, NOW).decision
         for agent in AGENTS
         for server in SERVERS
         for tool in TOOLS
@@ -70,13 +70,13 @@ def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chos
         add_server("in", "opt-in", TOOLS)
         add_server("out", "opt-out", TOOLS)
         add_grants(stored)
-        before = allowed()
+        before = decisions()
         told = {
-            (turn.agent_id, turn.server_id, turn.tool_name): turn.after.allowed
+            (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision
             for turn in preview(chosen, by=ALICE, now=NOW).turns
         }
         grants.apply(chosen, by=ALICE, now=NOW)
-        after = allowed()
+        after = decisions()
         assert told == {cell: verdict for cell, verdict in after.items() if verdict != before[cell]}
         transaction.set_rollback(True)
 

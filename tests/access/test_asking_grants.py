@@ -1,0 +1,167 @@
+"""A grant that asks leaves each call to a person, and is a denial to whoever does not know of asking."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from coordinator.actions import approvals, grants, keys
+from coordinator.actions.approvals import NewRequest
+from coordinator.identity.actors import Actor
+from coordinator.models import AskingGrant, AuditLog, Grant, UnreadableText
+from coordinator.policy import access, in_force, tool_rules
+from coordinator.policy.access_preview import preview
+from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.edits import Edit
+from coordinator.policy.tool_rules import Ruling
+from tests.access.cases import add_agents, add_server, call, grant
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+ALICE = Actor("user", "alice")
+ASK = Edit("agent.a", "s", "t", "ask", justification="It moves money.")
+
+
+@pytest.fixture(autouse=True)
+def _world() -> None:
+    add_agents("agent.a", "agent.b")
+    add_server("s", "opt-out", tools=["t", "u"])
+
+
+def asked() -> Grant:
+    grants.apply([ASK], by=ALICE, now=NOW)
+    return Grant.objects.get()
+
+
+def word(tool: str = "t") -> str:
+    return access.resolve("agent.a", "s", tool, NOW).decision
+
+
+def test_it_asks_and_says_who_set_it() -> None:
+    row = asked()
+    verdict = access.resolve("agent.a", "s", "t", NOW)
+    assert (verdict.decision, verdict.allowed, verdict.source) == ("ask", False, "tool_grant")
+    assert verdict.grant is not None
+    assert verdict.grant.id == row.pk
+    assert (
+        verdict.reason
+        == "A person must approve each call of this tool, as user:alice set it: It moves money."
+    )
+    assert word("u") == "allow"
+
+
+def test_in_the_table_that_other_programs_read_it_denies() -> None:
+    assert Grant.objects.filter(pk=asked().pk).values_list("permission", flat=True).get() == "deny"
+    assert Grant.objects.get().says == "ask"
+
+
+def test_the_word_ask_of_another_program_still_denies() -> None:
+    grant("agent.a", "s", "t", permission="ask")
+    assert word() == "deny"
+
+
+@pytest.mark.parametrize(("other", "decision"), [("allow", "ask"), ("deny", "deny")])
+def test_beside_another_row_the_stricter_counts(other: str, decision: str) -> None:
+    asked()
+    grant("agent.a", "s", "t", permission=other, granted_at="2999-01-01T00:00:00Z")
+    assert word() == decision
+
+
+def test_of_a_tool_it_decides_before_an_allowed_server() -> None:
+    grant("agent.a", "s")
+    asked()
+    assert (word("t"), word("u")) == ("ask", "allow")
+
+
+def test_with_an_end_that_cannot_be_read_it_denies() -> None:
+    row = asked()
+    Grant.objects.filter(pk=row.pk).update(expires_at=UnreadableText("soon"))
+    assert word() == "deny"
+
+
+def test_extended_it_still_asks_and_the_past_tells_of_it() -> None:
+    row = asked()
+    later = NOW + timedelta(minutes=1)
+    (done,) = grants.extend(row.pk, until=NOW + timedelta(hours=1), by=ALICE, now=later)
+    assert done.after is not None
+    assert (done.before[0]["permission"], done.after["permission"]) == ("ask", "ask")
+    assert access.resolve("agent.a", "s", "t", later + timedelta(seconds=1)).decision == "ask"
+    assert access.resolve("agent.a", "s", "t", later, at=NOW).decision == "ask"
+
+
+def test_deleted_with_its_server_nothing_of_it_stays() -> None:
+    asked()
+    grants.end_all(by=ALICE, now=NOW, reason="gone", server_id="s")
+    assert not AskingGrant.objects.exists()
+
+
+def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
+    asked()
+    row = AuditLog.objects.get(event_type="GRANT_CREATED")
+    assert row.permission == "ask"
+    assert row.metadata["after"]["permission"] == "ask"
+    (told,) = in_force.at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
+    assert (told["permission"], told["justification"]) == ("ask", "It moves money.")
+
+
+def test_the_guard_of_the_hooks_asks_and_nobodys_word_is_a_no() -> None:
+    asked()
+    verdict = tool_rules.grants_for([("mcp__s__t", "agent.a")], NOW).verdict("mcp__s__t", "agent.a", NOW)
+    assert verdict is not None
+    ruling = tool_rules.by_access(verdict)
+    assert (ruling.decision, ruling.deny_at_deadline) == ("ask", True)
+    assert tool_rules.stricter(ruling, Ruling("allow")).decision == "ask"
+    assert tool_rules.stricter(ruling, Ruling("deny")).decision == "deny"
+
+
+def test_an_approved_request_for_access_takes_its_place() -> None:
+    asked()
+    wish = WantedAccess("agent.a", "s", "t")
+    ask = NewRequest(wish.subject, justification="Often.", agent_id="agent.a")
+    row = approvals.request(ask, by=ALICE, now=NOW).request
+    judge = User.objects.create_superuser("judge")
+    approvals.decide(
+        row.request_id, by=judge, verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE, now=NOW
+    )
+    assert word() == "allow"
+
+
+def test_a_preview_says_what_would_wait_for_a_person() -> None:
+    call("mcp__s__t")
+    shown = preview([ASK], by=ALICE, now=NOW)
+    (group,) = shown.by_agent()
+    assert [turn.tool_name for turn in group.asked] == ["t"]
+    assert (shown.lost, shown.asked, shown.won) == (0, 1, 0)
+
+
+def test_a_check_says_ask_and_the_audit_log_knows() -> None:
+    asked()
+    _, raw = keys.create(name="k", scopes=["agent"], by=ALICE, now=NOW, agent_id="agent.a")
+    client = Client(headers={"Authorization": f"Bearer {raw}"})
+    body: dict[str, Any] = {"server_id": "s", "tool_name": "t"}
+    answer = client.post("/api/access/check", body, content_type="application/json").json()
+    assert (answer["verdict"], answer["source"]) == ("ask", "tool_grant")
+    row = AuditLog.objects.get(event_type="ACCESS_ASKED")
+    assert (row.permission, row.result, row.target_id) == ("ask", "asked", "agent.a s t")
+    (server,) = client.get("/api/access/agents/agent.a").json()["servers"]
+    assert {one["tool_name"]: one["verdict"] for one in server["tools"]} == {"t": "ask", "u": "allow"}
+
+
+def test_pages_show_it_and_filter_by_it() -> None:
+    row = asked()
+    viewer = signed_in("viewer")
+    assert "must ask before it may" in viewer.get("/ui/mcp/why/?agent=agent.a&server=s&tool=t").text
+    assert 'class="ask own"' in viewer.get("/ui/mcp/matrix/").text
+    sheet = viewer.get("/ui/mcp/access/?agent=agent.a&server=s").context["sheet"]
+    assert {line.label: line.choice for line in sheet.lines}["t"] == "ask"
+    listed = viewer.get("/ui/mcp/grants/?permission=ask").context["table"]
+    assert [one.record.pk for one in listed.rows] == [row.pk]
+    assert not viewer.get("/ui/mcp/grants/?permission=deny").context["table"].rows
+    assert "Ask" in viewer.get(f"/ui/mcp/grants/{row.pk}/").text
