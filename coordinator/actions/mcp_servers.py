@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from coordinator.actions import audit, columns, grants
-from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
-from coordinator.models import Grant, McpServer, McpTool
+from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import masked_arguments
 
@@ -97,6 +97,27 @@ def _masked_columns(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
         return {**values, "args": masked_arguments(args)}
     return values
+
+
+def serve_accepted_only(name: str, wanted: bool, *, by: Actor, now: datetime) -> None:
+    """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
+
+    Raises NotFound, Forbidden for an API key.
+    """
+    if by.kind == "key":
+        raise Forbidden("An API key cannot change policy. A person must sign in to do it.")
+    with transaction.atomic():
+        row, rows = _locked(name), AcceptedOnlyServer.objects.filter(pk=name)
+        if rows.exists() == wanted:
+            return
+        if wanted:
+            AcceptedOnlyServer.objects.create(server=row)
+        else:
+            rows.delete()
+        metadata = {"before": not wanted, "after": wanted}
+        audit.record(
+            "MCP_SERVER_ACCEPTED_ONLY", actor=by, target=name, result="success", metadata=metadata, now=now
+        )
 
 
 def consequences(names: Iterable[str]) -> dict[str, int]:

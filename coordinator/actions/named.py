@@ -14,6 +14,8 @@ from coordinator.actions import audit
 from coordinator.errors import BadRequest, Conflict, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Blueprint, Capability
+from coordinator.runs import sealed_servers
+from coordinator.secrets import masked_servers
 
 MAX_NAME = 60
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*", re.ASCII)
@@ -26,7 +28,8 @@ class NamedRows(Generic[Row]):
     """One kind of named rows.
 
     `noun` is what clients read in refusals, `event` begins the audit's event types. An edit that gives one of the
-    `removable` fields an empty value takes it away; other lists stay, empty.
+    `removable` fields an empty value takes it away; other lists stay, empty. The values of variables and headers of
+    `mcp_servers` are sealed before they are stored.
     """
 
     model: type[Row]
@@ -47,9 +50,9 @@ class NamedRows(Generic[Row]):
         return self.model._default_manager.select_for_update().get(pk=name)
 
     def create(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
-        """Add a row. Raises BadRequest for a bad name, Conflict for one that exists."""
+        """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
         self._check_name(name)
-        given = _given(fields)
+        given = self._stored(_given(fields), name)
         values = {key: value for key, value in given.items() if value or key not in self.removable}
         try:
             with transaction.atomic():
@@ -60,13 +63,17 @@ class NamedRows(Generic[Row]):
         return row
 
     def edit(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
-        """Change the given fields: None leaves one as it is, an empty value takes it away. Raises NotFound."""
+        """Change the given fields: None leaves one as it is, an empty value takes it away.
+
+        Raises NotFound, Invalid for a masked value that is not stored here.
+        """
         given = _given(fields)
-        changes: dict[str, Any] = {
-            key: (value or None) if key in self.removable else value for key, value in given.items()
-        }
         with transaction.atomic():
             row = self.locked(name)
+            changes: dict[str, Any] = {
+                key: (value or None) if key in self.removable else value
+                for key, value in self._stored(given, name, row.mcp_servers).items()
+            }
             before = {key: getattr(row, key) for key in changes}
             for key, value in changes.items():
                 setattr(row, key, value)
@@ -77,10 +84,17 @@ class NamedRows(Generic[Row]):
                 actor=by,
                 target=name,
                 result="success",
-                metadata={"before": before, "after": changes},
+                metadata={"before": _told(before), "after": _told(changes)},
                 now=now,
             )
         return row
+
+    def _stored(self, given: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
+        """Return fields as they are stored."""
+        if "mcp_servers" not in given:
+            return given
+        owner = f"{self.noun.lower()} {name}"
+        return {**given, "mcp_servers": sealed_servers.sealed(given["mcp_servers"], owner, stored)}
 
     def _check_name(self, name: str) -> None:
         """Raise BadRequest for a name that could not stand in a path or a file name."""
@@ -91,6 +105,11 @@ class NamedRows(Generic[Row]):
                 f"{self.noun} name must start with letter/number and contain only alphanumeric characters, "
                 "hyphens, and underscores"
             )
+
+
+def _told(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields as the audit log may hold them."""
+    return {name: masked_servers(value) if name == "mcp_servers" else value for name, value in fields.items()}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from coordinator.runs.blueprints import (
     brought_agent,
     brought_agents,
     resolved_shape,
+    runs_it,
     visible_to_key,
+    whole_shape,
 )
 
 router = Router(tags=["Agents (blueprints)"])
@@ -154,15 +156,17 @@ class BlueprintForm(Schema):
 def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) -> dict[str, Any]:
     """Resolved, its capabilities' texts and MCP servers are joined in; 422 where that cannot be done.
 
+    The values of its MCP servers' variables and headers are for a runner that has a run of it in hand alone.
     A procedural agent that a runner brought is found too, unless a blueprint of its name stands before it.
     """
     brought = None if Blueprint.objects.filter(pk=name).exists() else brought_agent(name)
     if brought is not None:
         return visible_to_key(caller(request), brought.shape())
     blueprint = actions.find(name)
-    return visible_to_key(
-        caller(request), blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
-    )
+    if runs_it(caller(request), name):
+        return whole_shape(blueprint, raw=form.raw)
+    shape = blueprint_shape(blueprint) if form.raw else resolved_shape(blueprint)
+    return visible_to_key(caller(request), shape)
 
 
 @router.post(
@@ -176,7 +180,7 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name stands in paths: letters, digits, hyphens and underscores, at most 60."""
     made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return Status(201, blueprint_shape(made))
+    return Status(201, visible_to_key(caller(request), blueprint_shape(made)))
 
 
 @router.patch(
@@ -188,8 +192,9 @@ def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[st
     summary="Change a blueprint",
 )
 def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
-    """Only the given fields change."""
-    return blueprint_shape(actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now()))
+    """Only the given fields change. A value that is told as `***` and sent back stays as it is."""
+    edited = actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now())
+    return visible_to_key(caller(request), blueprint_shape(edited))
 
 
 class BlueprintStatus(Enum):
@@ -215,9 +220,8 @@ class NewStatus(BaseModel):
 )
 def set_blueprint_status(request: HttpRequest, name: Text, body: NewStatus) -> dict[str, Any]:
     """An inactive blueprint is still listed; clients hide it."""
-    return blueprint_shape(
-        actions.set_status(name, body.status.value, by=caller(request).actor, now=timezone.now())
-    )
+    changed = actions.set_status(name, body.status.value, by=caller(request).actor, now=timezone.now())
+    return visible_to_key(caller(request), blueprint_shape(changed))
 
 
 @router.delete(

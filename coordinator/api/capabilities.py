@@ -97,7 +97,7 @@ def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
     summary="Get a capability",
 )
 def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
-    """Its text and MCP servers in full."""
+    """Its text and MCP servers in full, without the values of variables and headers."""
     return visible_to_key(caller(request), capability_shape(actions.find(name)))
 
 
@@ -112,7 +112,7 @@ def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
     made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
-    return Status(201, capability_shape(made))
+    return Status(201, visible_to_key(caller(request), capability_shape(made)))
 
 
 @router.patch(
@@ -125,7 +125,8 @@ def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[
 )
 def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> dict[str, Any]:
     """Only the given fields change; every blueprint that uses it follows."""
-    return capability_shape(actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now()))
+    edited = actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now())
+    return visible_to_key(caller(request), capability_shape(edited))
 
 
 @router.delete(

@@ -70,7 +70,8 @@ PAGE_DOORS: dict[str, str] = {
             claude_code:accept-suggestion claude_code:calls claude_code:save-prices
             claude_code:save-rules claude_code:suggestions claude_code:trial connections:code connections:key
             connections:test keys:list keys:revoke
-            mcp:accept mcp:add mcp:ask mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
+            mcp:accept mcp:accepted-only mcp:add mcp:ask mcp:credential-remove mcp:credential-set
+            mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
             mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
             runs:new runs:release runs:stop sessions:delete sessions:rename sessions:resume
             sessions:stop""",

@@ -130,6 +130,7 @@ class Rulings:
             together.servers |= policy.servers
             together.slots |= policy.slots
             together.changed |= policy.changed
+            together.accepted_only |= policy.accepted_only
         return together
 
     async def refresh(self) -> None:

@@ -29,6 +29,8 @@ FEED_TABLES = (
     FeedTable("permission_requests", "id", "permission_requests", "plugin_id"),
     FeedTable("permission_votes", "request_id", "permission_requests", part=True),
     FeedTable("mcp_servers", "name", "mcp_servers"),
+    FeedTable("mcp_credentials", "server_id", "mcp_servers", part=True),
+    FeedTable("accepted_only_servers", "server_id", "mcp_servers", part=True),
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
     FeedTable("tool_rules", "id", "tool_rules"),

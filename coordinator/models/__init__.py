@@ -11,7 +11,7 @@ from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
-from coordinator.models.mcp import AskingGrant, Grant, McpServer, McpServerVariable, McpTool
+from coordinator.models.mcp import AcceptedOnlyServer, AskingGrant, Grant, McpCredential, McpServer, McpTool
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
@@ -38,6 +38,7 @@ from coordinator.models.transparency import (
 )
 
 __all__ = [
+    "AcceptedOnlyServer",
     "Agent",
     "AgentPlugin",
     "ApiKey",
@@ -65,8 +66,8 @@ __all__ = [
     "IdempotencyKey",
     "Lease",
     "LivingExecutor",
+    "McpCredential",
     "McpServer",
-    "McpServerVariable",
     "McpTool",
     "MessagePart",
     "ModelPrice",

@@ -61,27 +61,53 @@ class McpServer(models.Model):
         return str(self.name)
 
 
-class McpServerVariable(models.Model):
-    """A variable that a server is started with elsewhere: it came with another program's database.
+class CredentialKind(models.TextChoices):
+    """Where a credential goes: into the environment of a server's process, or onto each request to it."""
 
-    Signalbox starts no server with it. A value that looks secret is never shown.
-    """
+    ENV = "env", "Environment variable"
+    HEADER = "header", "HTTP header"
 
-    pk = models.CompositePrimaryKey("server_id", "name")
+
+class McpCredential(models.Model):
+    """What a server is let in with. Its value is sealed (secrets.keyring) or `env:NAME`, and never shown."""
+
+    Kind = CredentialKind
+
+    pk = models.CompositePrimaryKey("server_id", "kind", "name")
     server = models.ForeignKey(
         McpServer,
         models.DO_NOTHING,  # the database cascades
         db_index=False,
-        related_name="variables",
+        related_name="credentials",
     )
+    kind = models.TextField(choices=CredentialKind.choices)
     name = models.TextField()
     value = models.TextField()
+    set_by = models.TextField()
+    set_at = IsoTextField()
 
     class Meta:
-        db_table = "mcp_server_variables"
+        db_table = "mcp_credentials"
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.server_id}"
+        return f"{self.kind} {self.name} of {self.server_id}"
+
+
+class AcceptedOnlyServer(models.Model):
+    """Of this server, a tool whose definition changed is not served before a person accepted the change."""
+
+    server = models.OneToOneField(
+        McpServer,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        related_name="accepted_only",
+    )
+
+    class Meta:
+        db_table = "accepted_only_servers"
+
+    def __str__(self) -> str:
+        return f"{self.server_id} serves accepted tools only"
 
 
 class GrantQuerySet(models.QuerySet["Grant"]):

@@ -123,9 +123,7 @@ class Verdict:
 
     def _told(self) -> str:
         if self.changed_at is not None and self.denied:
-            return (
-                "The tool's definition changed after it was granted, and nobody has accepted the change yet."
-            )
+            return "The tool's definition changed, and nobody has accepted the change yet."
         if self.grant is None:
             word = "allows" if self.allowed else "denies"
             return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
@@ -155,13 +153,15 @@ class Verdict:
 class Policy:
     """The rows that decide about some agents and servers. Asking it costs no query.
 
-    `servers` maps a server's name to its default policy; `slots` an agent and a server to the rows of each tool
+    `servers` maps a server's name to its default policy, `accepted_only` are those that serve no changed tool before a
+    person accepted it; `slots` an agent and a server to the rows of each tool
     (None: of the whole server); `changed` a server and a tool to when its definition changed, unaccepted.
     """
 
     servers: dict[str, str] = field(default_factory=dict)
     slots: dict[tuple[str, str], dict[str | None, list[GrantRow]]] = field(default_factory=dict)
     changed: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    accepted_only: set[str] = field(default_factory=set)
 
     def add(self, row: GrantRow) -> None:
         """Take in one row. One whose kind and tool name contradict each other is in nobody's way."""
@@ -205,7 +205,11 @@ class Policy:
 
     def _unless_changed(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
-        if changed_at is None or found.denied or _granted_since(found.grant, changed_at):
+        if changed_at is None or found.denied:
+            return found
+        if server_id in self.accepted_only:
+            return replace(found, decision=DENY, changed_at=changed_at)
+        if _granted_since(found.grant, changed_at):
             return found
         decision = DENY if settings.DENY_CHANGED_TOOLS else found.decision
         return replace(found, decision=decision, changed_at=changed_at)
@@ -301,8 +305,10 @@ def load(
     if at is not None:
         # An end that cannot be read has no instant either: those rows come along, is_live judges them.
         grants = grants.standing(at)
+    known = list(servers.values_list("name", "default_policy", "accepted_only__pk"))
     policy = Policy(
-        servers=dict(servers.values_list("name", "default_policy")),
+        servers={name: default for name, default, _ in known},
+        accepted_only={name for name, _, accepted_only in known if accepted_only is not None},
         changed={(row.server_id, row.name): row.changed_at for row in changed if row.changed_at},
     )
     for values in grants.order_by("id").values_list(*GrantRow._fields):

@@ -48,7 +48,7 @@ def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datet
         tools.pop(edit.tool_name, None)
         if edit.permission != INHERIT:
             tools[edit.tool_name] = [GrantRow(id=0, **columns_of(edit, by, now))]
-    return Policy(policy.servers, slots, policy.changed)
+    return Policy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
 def columns_of(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import Any
 
 from coordinator.errors import Invalid
 from coordinator.identity.keys import KeyIdentity
-from coordinator.models import Blueprint, Capability, Runner
+from coordinator.models import Blueprint, Capability, Run, Runner
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
+from coordinator.models.sessions import RunStatus
+from coordinator.runs import sealed_servers
 from coordinator.secrets import masked_servers
 from coordinator.secrets.masking import without_secrets
 
@@ -43,6 +45,19 @@ def blueprint_shape(blueprint: Blueprint) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def whole_shape(blueprint: Blueprint, *, raw: bool = False) -> dict[str, Any]:
+    """Return a blueprint with the values of its MCP servers' variables and headers, for the runner that takes a run.
+
+    Resolved unless `raw`. Raises Invalid as `resolved_shape` does, and where a value cannot be opened.
+    """
+    shape = blueprint_shape(blueprint) if raw else resolved_shape(blueprint)
+    if "mcp_servers" in shape:
+        parts = [_own_part(blueprint)] if raw else _parts(blueprint)
+        opened = [sealed_servers.opened(servers, owner) or {} for owner, servers in parts]
+        shape["mcp_servers"] = {name: server for servers in opened for name, server in servers.items()}
+    return shape
+
+
 def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
     """Return a blueprint with its capabilities' texts and MCP servers joined in.
 
@@ -54,7 +69,7 @@ def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
         return shape
     capabilities = _capabilities(names)
     prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
-    servers = _merged_servers(blueprint, capabilities)
+    servers = _merged_servers(_parts(blueprint))
     resolved = {
         **shape,
         "system_prompt": PROMPT_SEPARATOR.join(prompt for prompt in prompts if prompt) or None,
@@ -66,21 +81,31 @@ def resolved_shape(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def visible_to_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str, Any]:
-    """Return a blueprint or capability as a key may read it: whole for those that run or edit it, else masked."""
-    if key.scopes & {"operator", "runner"}:
-        return shape
-    told: dict[str, Any] = without_secrets(shape)
+    """Return a blueprint or capability as a key may read it: texts whole for those that run or edit it, else masked.
+
+    Nobody is told the values of its MCP servers' variables and headers.
+    """
+    told: dict[str, Any] = shape if key.scopes & {"operator", "runner"} else without_secrets(shape)
     return {**told, "mcp_servers": masked_servers(shape["mcp_servers"])} if "mcp_servers" in shape else told
 
 
+def runs_it(key: KeyIdentity, name: str) -> bool:
+    """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
+    if "runner" not in key.scopes:
+        return False
+    own = Runner.objects.filter(registered_by=key.name, deregistered_at=None)
+    in_hand = (RunStatus.CLAIMED, RunStatus.RUNNING)
+    return Run.objects.filter(agent_name=name, status__in=in_hand, runner_id__in=own.values("pk")).exists()
+
+
 def resolved_or_none(name: str | None) -> dict[str, Any] | None:
-    """Return the resolved blueprint of that name, or None where there is none or it cannot be resolved."""
+    """Return the whole blueprint of that name, resolved, or None where there is none or it cannot be resolved."""
     blueprint = Blueprint.objects.filter(pk=name).first() if name else None
     if blueprint is None:
         brought = brought_agent(name)
         return brought.shape() if brought else None
     try:
-        return resolved_shape(blueprint)
+        return whole_shape(blueprint)
     except Invalid:
         return None
 
@@ -151,12 +176,22 @@ def _capabilities(names: list[str]) -> list[Capability]:
     return [found[name] for name in names]
 
 
-def _merged_servers(blueprint: Blueprint, capabilities: list[Capability]) -> dict[str, Any]:
+def _parts(blueprint: Blueprint) -> list[tuple[str, Any]]:
+    """Return what a blueprint's MCP servers come from, by name: its capabilities, then itself."""
+    names = blueprint.capabilities if isinstance(blueprint.capabilities, list) else []
+    parts = [(f"capability {one.name}", one.mcp_servers) for one in _capabilities(names)]
+    return [*parts, _own_part(blueprint)]
+
+
+def _own_part(blueprint: Blueprint) -> tuple[str, Any]:
+    return f"agent {blueprint.name}", blueprint.mcp_servers
+
+
+def _merged_servers(parts: list[tuple[str, Any]]) -> dict[str, Any]:
     """Capabilities' servers come first; a name may come from one part only."""
     merged: dict[str, Any] = {}
     brought_by: dict[str, str] = {}
-    parts = [(f"capability {one.name}", one.mcp_servers) for one in capabilities]
-    for part, servers in [*parts, (f"agent {blueprint.name}", blueprint.mcp_servers)]:
+    for part, servers in parts:
         for name, server in (servers or {}).items():
             if name in merged:
                 raise Invalid(f"MCP server name conflict: '{name}' comes from {brought_by[name]} and {part}")

@@ -42,8 +42,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
     "Lease": {OURS: "name holder"},
     "LivingExecutor": {NAMES: "runner_id run_id"},
+    "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
-    "McpServerVariable": {NAMES: "name", CREDENTIAL: "value"},
     "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up

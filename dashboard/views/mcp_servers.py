@@ -23,13 +23,14 @@ from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.actors import person
 from coordinator.mcp import calls, discovery
 from coordinator.mcp import tools as mcp_tools
-from coordinator.models import Grant, McpServer, McpServerVariable, McpTool
+from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy import access
-from coordinator.secrets import masked, masked_arguments
+from coordinator.secrets import masked_arguments
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin, approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.mcp import gateway_parts
 from dashboard.text import diffs
 
 POLICIES = (
@@ -49,8 +50,8 @@ class ServerForm(forms.Form):
         required=False,
         label="Arguments",
         widget=forms.Textarea({"rows": 4, "spellcheck": "false", "class": "mono"}),
-        help_text="One argument per line; spaces are kept. Do not put secrets here. Environment "
-        "variables are not stored, but for those of imported servers.",
+        help_text="One argument per line; spaces are kept. Do not put secrets here: enter credentials on the "
+        "server's page.",
     )
     description = forms.CharField(required=False, max_length=2000)
     default_policy = forms.ChoiceField(choices=POLICIES, widget=forms.RadioSelect, label="Without a grant")
@@ -185,7 +186,8 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "args": masked_arguments(map(str, args)),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
-        "variables": _variables(name),
+        **gateway_parts.of_server(server, now),
+        "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],
         "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
@@ -194,12 +196,6 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
     }
     template = "mcp/_server.html" if wants_fragment(request) else "mcp/server.html"
     return render(request, template, context)
-
-
-def _variables(name: str) -> list[tuple[str, str | None]]:
-    """Return the variables that came with an imported server, by name; secrets are not shown."""
-    rows = McpServerVariable.objects.filter(server_id=name).order_by("name").values_list("name", "value")
-    return [(variable, masked(variable, value)) for variable, value in rows]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -264,6 +260,16 @@ def switch(request: HtmxHttpRequest, name: str) -> HttpResponse:
         mcp_servers.update(name, {"is_active": active}, by=person(request.user), now=timezone.now())
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@approver
+def serve_accepted_only(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Have changed tools of the server served once a person accepted them only, or as they come."""
+    wanted = request.POST.get("accepted_only") == "on"
+    with refusals.as_message(request):
+        mcp_servers.serve_accepted_only(name, wanted, by=person(request.user), now=timezone.now())
     return redirect("mcp:server", name)
 
 
@@ -347,6 +353,7 @@ def tool_detail(request: HtmxHttpRequest) -> HttpResponse:
         "tool": row,
         "definition": json.dumps(mcp_tools.content_of(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
+        "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": difference_of(row) if row.is_changed else [],
     }
     return render(request, "mcp/tool.html", context)

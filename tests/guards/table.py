@@ -38,11 +38,13 @@ _PAGES: dict[tuple[str, str], str] = {
         agents:power brakes:put-on brakes:release approvals:decide approvals:seen approvals:notification-add
         approvals:notification-remove
         approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
+        mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop
         claude_code:accept-suggestion""",
     ("admin", SAFE): "style",
     ("admin", BOTH): """
-        agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
+        agents:new agents:edit agents:delete agents:password mcp:add
+        mcp:credential-remove mcp:credential-set mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
         agents:assign agents:withdraw claude_code:save-prices connections:code connections:key

@@ -13,14 +13,15 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from coordinator.importing.keeping import Kept
+from coordinator.mcp import credentials
 from coordinator.models import (
     Agent,
     AuditLog,
     ChatBranch,
     ChatMessage,
     Event,
+    McpCredential,
     McpServer,
-    McpServerVariable,
     Run,
     RunParameters,
 )
@@ -118,21 +119,22 @@ def test_values_without_a_column_are_counted_and_kept_with_their_rows_key(path: 
     assert "Signalbox has no column scope; its 1 values are kept aside." in notes
 
 
-def test_a_servers_variables_stand_on_its_page_and_their_secrets_do_not(path: Path) -> None:
+def test_a_servers_variables_are_sealed_and_stand_on_its_page_by_name(path: Path) -> None:
     file = newest(path)
     env = json.dumps({"API_KEY": "very-secret-1", "LOG_LEVEL": "debug"})
     add(
         file, "mcp_servers", {"name": "files", "command": "x", "created_at": 1, "env": env, "auth_token": "t"}
     )
     done = brought(path)
-    assert dict(McpServerVariable.objects.values_list("name", "value")) == json.loads(env)
+    rows = {row.name: credentials.value_of(row) for row in McpCredential.objects.all()}
+    assert rows == json.loads(env)
     assert kept(done, table="mcp_servers")[0]["values"] == {"auth_token": "t"}
     page = signed_in("viewer").get(reverse("mcp:server", args=["files"])).content.decode()
-    assert "API_KEY=***" in page
-    assert "LOG_LEVEL=debug" in page
-    assert "very-secret-1" not in page
+    assert "API_KEY" in page
+    assert "LOG_LEVEL" in page
+    assert "very-secret-1" not in page + str(list(McpCredential.objects.values()))
     McpServer.objects.get().delete()
-    assert not McpServerVariable.objects.exists()
+    assert not McpCredential.objects.exists()
 
 
 @pytest.mark.parametrize("env", ["no json", "[1]", "3", '{"A": "nul \\u0000"}'])
@@ -140,7 +142,7 @@ def test_an_environment_that_is_none_is_kept_aside(path: Path, env: str) -> None
     file = newest(path)
     add(file, "mcp_servers", {"name": "files", "command": "x", "created_at": 1, "env": env})
     assert kept(brought(path), table="mcp_servers")[0]["values"] == {"env": env}
-    assert not McpServerVariable.objects.exists()
+    assert not McpCredential.objects.exists()
 
 
 def test_branches_of_a_chat_are_told_apart_in_their_thread(path: Path) -> None:

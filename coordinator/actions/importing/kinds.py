@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.utils import timezone
 
 from coordinator.actions import approvals, runs
 from coordinator.actions import attachments as attachment_actions
@@ -19,6 +20,7 @@ from coordinator.errors import Busy
 from coordinator.importing import seeds
 from coordinator.importing.foreign import Row, Table
 from coordinator.lib import instants
+from coordinator.mcp import credentials
 from coordinator.models.fields import dump
 from coordinator.policy.approvals import APPROVED
 from coordinator.runs.statuses import OPEN
@@ -27,6 +29,7 @@ from coordinator.sessions.events import CONTEXT_COLUMNS
 
 AUDIT_KEPT = timedelta(days=90)  # what the audit log's own trigger would remove at once
 MOST_LENGTH = 4_096  # of a path
+IMPORT = "import"  # who set a credential that came with a database
 BY_OTHERS = "other"  # the source of events that no door took in
 
 
@@ -80,15 +83,27 @@ class Servers(TableImport):
         return candidates
 
     def after(self, written: list[Candidate], standing: list[Candidate]) -> None:  # one shape
-        """Keep the variables of servers that are here."""
+        """Keep the variables of servers that are here, sealed."""
+        at = instants.canonical(timezone.now())
         found = [
-            [one.row["name"], name, value]
+            [
+                one.row["name"],
+                "env",
+                name,
+                credentials.sealed(one.row["name"], "env", name, value),
+                IMPORT,
+                at,
+            ]
             for one in standing
             for name, value in (variables(one.raw.get("env")) or {}).items()
         ]
         with connection.cursor() as cursor:
             cursor.executemany(
-                rows.insert_sql("mcp_server_variables", ["server_id", "name", "value"], skip_known=True),
+                rows.insert_sql(
+                    "mcp_credentials",
+                    ["server_id", "kind", "name", "value", "set_by", "set_at"],
+                    skip_known=True,
+                ),
                 found,
             )
 

@@ -1,4 +1,4 @@
-"""Backups: one folder with the database, the secret key, the attachments and a manifest that vouches for them."""
+"""Backups: one folder with the database, the keys, the attachments and a manifest that vouches for them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.template.defaultfilters import filesizeformat
 
+from coordinator.secrets import keyring
+
 MANIFEST = "manifest.json"
 SQLITE_FILE, POSTGRES_FILE = "database.sqlite3", "database.dump"
 SECRET_KEY = "secret_key"  # noqa: S105 - a file's name
+CREDENTIAL_KEYS = keyring.NAME
+KEYS = (SECRET_KEY, CREDENTIAL_KEYS)
 ATTACHMENTS = "attachments"
 CHUNK = 1024 * 1024
 

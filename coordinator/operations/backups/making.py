@@ -29,8 +29,8 @@ from coordinator.identity.actors import system
 from coordinator.operations import startup
 from coordinator.operations.backups import (
     ATTACHMENTS,
+    KEYS,
     POSTGRES_FILE,
-    SECRET_KEY,
     SQLITE_FILE,
     File,
     Manifest,
@@ -98,9 +98,11 @@ def _fill(folder: Path, now: datetime, say: Say) -> Manifest:
         _dump_postgres(folder / POSTGRES_FILE)
         manifest.files[POSTGRES_FILE] = digest_of(folder / POSTGRES_FILE)
     _copy_attachments(folder, manifest)
-    key = Path(settings.DATA_DIR) / SECRET_KEY
-    if key.exists():
-        manifest.files[SECRET_KEY] = copy_synced(key, folder / SECRET_KEY)
+    # After the database: what it holds was sealed with keys that are in the file by now.
+    for name in KEYS:
+        key = Path(settings.DATA_DIR) / name
+        if key.exists():
+            manifest.files[name] = copy_synced(key, folder / name)
     manifest.write(folder)
     return manifest
 
@@ -169,7 +171,8 @@ def _dump_postgres(target: Path) -> None:
         by_hand = shlex.join([*command[:-1], "--file=database.dump"])
         raise CommandError(
             "pg_dump is not installed here (it comes with PostgreSQL's client programs). On a machine that has it, "
-            f"run: {by_hand}, and copy {attachments.folder()} and {Path(settings.DATA_DIR) / SECRET_KEY} beside it."
+            f"run: {by_hand}, and copy {attachments.folder()} and the files {' and '.join(KEYS)} of "
+            f"{settings.DATA_DIR} beside it."
         )
     target.touch(mode=0o600)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603

@@ -21,8 +21,8 @@ from coordinator.identity.actors import system
 from coordinator.operations import startup
 from coordinator.operations.backups import (
     ATTACHMENTS,
+    KEYS,
     POSTGRES_FILE,
-    SECRET_KEY,
     SQLITE_FILE,
     Manifest,
     copy_synced,
@@ -158,7 +158,7 @@ def _put_back(source: Path, manifest: Manifest, now: datetime, say: Say) -> None
 def _places() -> dict[str, Path]:
     """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    places = {ATTACHMENTS: folder / ATTACHMENTS, SECRET_KEY: folder / SECRET_KEY}
+    places = {name: folder / name for name in (ATTACHMENTS, *KEYS)}
     if is_sqlite():
         places[SQLITE_FILE] = files()[0]
     return places

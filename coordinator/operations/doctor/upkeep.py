@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from coordinator.actions import attachments, search, setup
 from coordinator.lib.times import rough
-from coordinator.models import ApiKey, Lease
+from coordinator.mcp import credentials
+from coordinator.models import ApiKey, Lease, McpCredential
 from coordinator.operations.doctor import Check, fail, ok, warn
 from coordinator.operations.housekeeping import JOBS
 from coordinator.transparency import state as transparency
@@ -22,6 +23,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     """Yield the checks; `served` says whether a server runs that should have done its housekeeping."""
     yield _people()
     yield _keys(now)
+    yield _credentials()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
     yield _attachments(now)
     yield _search()
@@ -55,6 +57,23 @@ def _keys(now: datetime) -> Check:
             "Make new ones: python manage.py apikey create …",
         )
     return ok("keys", "none expires within 14 days")
+
+
+def _credentials() -> Check:
+    problems = []
+    rows = McpCredential.objects.order_by("server_id", "kind", "name")
+    for row in rows:
+        try:
+            credentials.value_of(row)
+        except credentials.CredentialUnusable as problem:
+            problems.append(str(problem.detail))
+    if problems:
+        return fail(
+            "credentials",
+            f"{len(problems)} of the MCP servers' credentials cannot be used. {problems[0]}",
+            "Bring the file credential_keys back from a backup, set the variable, or enter the credential again.",
+        )
+    return ok("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
 
 
 def _housekeeping(now: datetime) -> Check:

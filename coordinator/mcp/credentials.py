@@ -1,0 +1,68 @@
+"""What a server is let in with: headers of each request to it, variables of its process. Never told to a key.
+
+A value is sealed (secrets.keyring) or names a variable of the server's own environment: `env:GITHUB_TOKEN`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from coordinator.errors import SignalboxError
+from coordinator.models import McpCredential
+from coordinator.models.mcp import CredentialKind
+from coordinator.secrets import keyring
+
+FROM_ENVIRONMENT = "env:"
+# What decides about a process itself, and Signalbox's own settings and secrets: no credential is called so.
+OURS = ("SIGNALBOX_", "DATABASE_URL", "PGPASS", "LD_", "DYLD_")
+
+
+class CredentialUnusable(SignalboxError):
+    """A credential of a server is not to be had; the text says which, and what to do."""
+
+    status = 503
+
+
+def purpose(server_id: str, kind: str, name: str) -> str:
+    """Return what a credential is sealed for."""
+    return "\x1f".join(("mcp", server_id, kind, name))
+
+
+def request_headers(server_id: str) -> list[tuple[str, str]]:
+    """Return the headers that go with each request to the server. Raises CredentialUnusable."""
+    return [*_values(server_id, CredentialKind.HEADER).items()]
+
+
+def environment(server_id: str) -> dict[str, str]:
+    """Return the variables that the server's process is started with. Raises CredentialUnusable."""
+    found = _values(server_id, CredentialKind.ENV)
+    return {name: value for name, value in found.items() if not name.upper().startswith(OURS)}
+
+
+def _values(server_id: str, kind: CredentialKind) -> dict[str, str]:
+    rows = McpCredential.objects.filter(server_id=server_id, kind=kind).order_by("name")
+    return {row.name: value_of(row) for row in rows}
+
+
+def value_of(row: McpCredential) -> str:
+    """Return a credential's value. Raises CredentialUnusable."""
+    if row.value.startswith(FROM_ENVIRONMENT):
+        variable = row.value.removeprefix(FROM_ENVIRONMENT)
+        value = os.environ.get(variable)
+        if not value:
+            raise CredentialUnusable(
+                f"{row.name} of the MCP server {row.server_id} comes from the variable {variable}, which is not set "
+                "where Signalbox runs."
+            )
+        return value
+    try:
+        return keyring.unseal(purpose(row.server_id, row.kind, row.name), row.value)
+    except keyring.KeyringUnusable as problem:
+        raise CredentialUnusable(
+            f"{row.name} of the MCP server {row.server_id} cannot be read: {problem}"
+        ) from None
+
+
+def sealed(server_id: str, kind: str, name: str, value: str) -> str:
+    """Return `value` as it is stored."""
+    return keyring.seal(purpose(server_id, kind, name), value)

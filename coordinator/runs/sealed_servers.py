@@ -1,0 +1,97 @@
+"""The MCP servers of blueprints and capabilities: values of variables and headers are sealed where they are stored.
+
+They are opened for the runner that takes a run alone; anybody else is told their names (secrets.masked_servers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from coordinator.errors import Invalid
+from coordinator.secrets import MASK, keyring
+
+PARTS = ("env", "headers")
+Servers = dict[str, Any]
+
+
+def purpose(owner: str, server: str, part: str, name: str) -> str:
+    """Return what a value is sealed for; `owner` is such as `agent NAME` or `capability NAME`."""
+    return "\x1f".join(("blueprint", owner, server, part, name))
+
+
+def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
+    """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
+
+    Raises Invalid for a mask that stands for nothing.
+    """
+    held = {(server, part, name): value for server, part, name, value in _values(stored)}
+
+    def seal(server: str, part: str, name: str, value: str) -> str:
+        if value != MASK:
+            return keyring.seal(purpose(owner, server, part, name), value)
+        if (server, part, name) not in held:
+            raise Invalid(f"The value of {name} of the MCP server {server} is masked. Send the value itself.")
+        return held[server, part, name]
+
+    return _mapped(servers, seal)
+
+
+def opened(servers: Any, owner: str) -> Any:
+    """Return `servers` with their values. Raises Invalid where one cannot be opened."""
+
+    def unseal(server: str, part: str, name: str, value: str) -> str:
+        if not keyring.is_sealed(value):  # stored before values were sealed
+            return value
+        try:
+            return keyring.unseal(purpose(owner, server, part, name), value)
+        except keyring.KeyringUnusable as problem:
+            raise Invalid(f"{name} of the MCP server {server} cannot be read: {problem}") from None
+
+    return _mapped(servers, unseal)
+
+
+def resealed(servers: Any, owner: str) -> Any:
+    """Return stored `servers` sealed with the newest key; those sealed with it already stay as they are."""
+    newest = keyring.newest_key()
+
+    def reseal(server: str, part: str, name: str, value: str) -> str:
+        if keyring.is_sealed(value) and keyring.key_id_of(value) == newest:
+            return value
+        why = purpose(owner, server, part, name)
+        return keyring.seal(why, keyring.unseal(why, value) if keyring.is_sealed(value) else value)
+
+    return _mapped(servers, reseal)
+
+
+def different_values(before: Any, after: Any) -> int:
+    """Return in how many values of variables and headers the two differ."""
+    return sum(one != other for one, other in zip(_values(before), _values(after), strict=True))
+
+
+def _values(servers: Any) -> Iterator[tuple[str, str, str, str]]:
+    if not isinstance(servers, dict):
+        return
+    for server, told in servers.items():
+        for part in PARTS:
+            values = told.get(part) if isinstance(told, dict) else None
+            for name, value in (values if isinstance(values, dict) else {}).items():
+                if isinstance(value, str):
+                    yield server, part, name, value
+
+
+def _mapped(servers: Any, change: Callable[[str, str, str, str], str]) -> Any:
+    """Return a copy of `servers` with each value of a variable or header changed."""
+    if not isinstance(servers, dict):
+        return servers
+    found: Servers = {
+        server: {
+            key: dict(part) if key in PARTS and isinstance(part, dict) else part for key, part in told.items()
+        }
+        if isinstance(told, dict)
+        else told
+        for server, told in servers.items()
+    }
+    for server, part, name, value in _values(servers):
+        found[server][part][name] = change(server, part, name, value)
+    return found

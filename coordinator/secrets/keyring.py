@@ -1,0 +1,157 @@
+"""Credentials at rest: sealed with keys that lie in a file of the data folder, not in the database.
+
+A line of the file is a key, the newest first: it seals, and every one opens what it sealed. Each sealed text is bound
+to its purpose, so that nobody who can write to the database moves a credential to another server.
+
+    sealed:KEY-ID:BASE64 of nonce and AES-256-GCM
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import secrets
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.conf import settings
+
+from coordinator.lib import private_files
+
+NAME = "credential_keys"
+PREFIX = "sealed:"
+NONCE, KEY = 12, 32  # bytes
+
+
+class KeyringUnusable(Exception):
+    """The keys cannot be read, or the one that is wanted is not among them. The text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys by id; the first seals."""
+
+    keys: dict[str, bytes]
+
+    @property
+    def newest(self) -> str:
+        return next(iter(self.keys))
+
+
+def path() -> Path:
+    return Path(settings.DATA_DIR) / NAME
+
+
+def is_sealed(text: str) -> bool:
+    return text.startswith(PREFIX)
+
+
+def key_id_of(sealed: str) -> str:
+    """Return the id of the key that sealed the text."""
+    return sealed.removeprefix(PREFIX).partition(":")[0]
+
+
+def seal(purpose: str, text: str) -> str:
+    """Return `text` sealed for `purpose`. Raises KeyringUnusable."""
+    ring = _ring()
+    nonce = secrets.token_bytes(NONCE)
+    raw = nonce + AESGCM(ring.keys[ring.newest]).encrypt(nonce, text.encode(), purpose.encode())
+    return f"{PREFIX}{ring.newest}:{base64.b64encode(raw).decode()}"
+
+
+def unseal(purpose: str, sealed: str) -> str:
+    """Return what was sealed for `purpose`.
+
+    Raises KeyringUnusable where its key is not here, and for a text that was changed or sealed for something else.
+    """
+    key = _ring().keys.get(key_id_of(sealed))
+    if key is None:
+        raise KeyringUnusable(
+            f"The key {key_id_of(sealed)[:16]!r} of a stored credential is not in {path()}. Put the right file there, "
+            "from a backup, or enter the credential again."
+        )
+    try:
+        raw = base64.b64decode(sealed.removeprefix(PREFIX).partition(":")[2], validate=True)
+        return AESGCM(key).decrypt(raw[:NONCE], raw[NONCE:], purpose.encode()).decode()
+    except (InvalidTag, ValueError, binascii.Error):
+        raise KeyringUnusable(
+            "A stored credential was changed, or belongs to something else. Enter it again."
+        ) from None
+
+
+def newest_key() -> str:
+    """Return the id of the key that seals now."""
+    return _ring().newest
+
+
+def add_key() -> str:
+    """Put a new key before the others, which go on to open what they sealed; return its id."""
+    keys = dict([_new_key(), *_ring().keys.items()])
+    _replace(Keyring(keys))
+    return next(iter(keys))
+
+
+def keep_newest() -> int:
+    """Remove every key but the newest; return how many. Only once nothing sealed by them is left."""
+    ring = _ring()
+    _replace(Keyring({ring.newest: ring.keys[ring.newest]}))
+    return len(ring.keys) - 1
+
+
+def _new_key() -> tuple[str, bytes]:
+    return secrets.token_hex(4), secrets.token_bytes(KEY)
+
+
+def _ring() -> Keyring:
+    """Return the keys as the file has them now; a first one is made where there is none."""
+    file = path()
+    try:
+        if not file.exists():
+            _make(file)
+        private_files.file(file)
+        status = file.stat()
+        return _read(str(file), status.st_mtime_ns, status.st_ino)
+    except (OSError, private_files.NotPrivate, ValueError) as problem:
+        raise KeyringUnusable(
+            f"The keys of the stored credentials, {file}, cannot be used: {problem}"
+        ) from None
+
+
+@lru_cache(maxsize=2)
+def _read(file: str, _changed: int, _inode: int) -> Keyring:
+    lines = [line.split() for line in Path(file).read_text().splitlines() if line.strip()]
+    keys = {name: base64.b64decode(key, validate=True) for name, key in lines}
+    if not keys or any(len(key) != KEY for key in keys.values()):
+        raise ValueError("it holds no key, or one of the wrong length")
+    return Keyring(keys)
+
+
+def _make(file: Path) -> None:
+    """Make the file with its first key; where another process was faster, its file stays."""
+    made = _written(file, Keyring(dict([_new_key()])))
+    try:
+        os.link(made, file)
+    except FileExistsError:
+        pass
+    finally:
+        made.unlink()
+
+
+def _replace(ring: Keyring) -> None:
+    file = path()
+    _written(file, ring).replace(file)
+
+
+def _written(file: Path, ring: Keyring) -> Path:
+    """Write the keys beside `file`, and have them on the disk when this returns."""
+    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        for name, key in ring.keys.items():
+            opened.write(f"{name} {base64.b64encode(key).decode()}\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    return made

@@ -1,0 +1,44 @@
+"""What a server's page says of the gateway: credentials by name, how it is reached, how its process is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coordinator.mcp.credentials import FROM_ENVIRONMENT
+from coordinator.models import McpCredential, McpServer
+from coordinator.models.mcp import CredentialKind
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialLine:
+    """A credential as it is told: everything but its value."""
+
+    kind: str
+    kind_label: str
+    name: str
+    from_variable: str | None
+    set_by: str
+    set_at: Any
+
+
+def of_server(server: McpServer, now: datetime) -> dict[str, Any]:  # noqa: ARG001 - the figures are of now
+    """Return what the page's parts about the gateway show."""
+    return {
+        "credentials": credentials_of(server.name),
+        "credential_kinds": CredentialKind.choices,
+    }
+
+
+def credentials_of(server_id: str) -> list[CredentialLine]:
+    """Return a server's credentials by kind and name."""
+    rows = McpCredential.objects.filter(server_id=server_id).order_by("kind", "name")
+    return [_line(row) for row in rows]
+
+
+def _line(row: McpCredential) -> CredentialLine:
+    named = row.value.startswith(FROM_ENVIRONMENT)
+    variable = row.value.removeprefix(FROM_ENVIRONMENT) if named else None
+    label = CredentialKind(row.kind).label if row.kind in CredentialKind.values else row.kind
+    return CredentialLine(row.kind, label, row.name, variable, row.set_by, row.set_at)
