@@ -306,7 +306,7 @@ def _locked(grant_id: int, seen: str | None, now: datetime | None = None) -> Gra
     # Either may be gone: another program may have left the grant behind.
     list(McpServer.objects.select_for_update().filter(name__in=found.values("server_id")))
     list(Agent.objects.select_for_update(no_key=True).filter(pk__in=found.values("agent_id")))
-    row = Grant.objects.select_for_update().filter(pk=grant_id).first()
+    row: Grant | None = Grant.objects.select_for_update().filter(pk=grant_id).first()
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
         raise NotFound("This grant no longer exists.")
     if seen is not None and seen != version_of([row]):
@@ -334,7 +334,7 @@ def end_all(
     for row in rows.order_by("id"):
         if row.entry_type == "capability" or stands(row, now):
             _record(AppliedEdit(_edit_of(row, INHERIT, None, reason), [grant_as_json(row)], None), by, now)
-    deleted, _ = rows.delete()
+    deleted: int = rows.delete()[0]
     return deleted
 
 

@@ -160,7 +160,7 @@ class Grant(models.Model):
     metadata = JsonTextField(null=True, blank=True)
 
     # Whether an `AskingGrant` stands beside the row: the manager reads it.
-    asks: bool = False
+    asks: bool = False  # type: ignore[no-redef] # django-stubs knows the annotation
 
     objects = GrantManager()
 
@@ -177,8 +177,13 @@ class Grant(models.Model):
 
 
 def said(permission: str, asks: bool) -> str:
-    """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through."""
-    return GrantWord.ASK.value if asks and permission in GrantPermission.values else permission
+    """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through.
+
+    The bare word `ask` is another program's, and denies as it always did.
+    """
+    if asks and permission in GrantPermission.values:
+        return GrantWord.ASK.value
+    return GrantWord.DENY.value if permission == GrantWord.ASK else permission
 
 
 class AskingGrant(models.Model):

@@ -123,7 +123,8 @@ class Verdict:
 
     def _told(self) -> str:
         if self.changed_at is not None and self.denied:
-            return "The tool's definition changed, and nobody has accepted the change yet."
+            since = "" if self.grant is None else " after it was granted"
+            return f"The tool's definition changed{since}, and nobody has accepted the change yet."
         if self.grant is None:
             word = "allows" if self.allowed else "denies"
             return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
@@ -352,8 +353,8 @@ def summary(server_id: str, now: datetime, tools: Iterable[str] = ()) -> list[To
         own = [verdict for verdict in found if verdict.source == TOOL_GRANT]
         said_by = [verdict.grant.decision for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in found)
-        counts = (said_by.count(word) for word in (ALLOW, ASK, DENY))
-        lines.append(ToolSummary(tool, *counts, inherited))
+        allowed, asked, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
+        lines.append(ToolSummary(tool, allowed, asked, denied, inherited))
     return lines
 
 

@@ -27,6 +27,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "AuditLog": {MASKED: "reason metadata", NAMES: "actor_id target_id permission", OURS: "event_type result trace_id"},
     "Blueprint": {SHOWN_MASKED: "description system_prompt mcp_servers skills",
                   NAMES: "name type tags capabilities demands parameters_schema status"},
+    "Brake": {NAMES: "name reach set_by released_by", PEOPLE: "reason"},
     "Callback": {MASKED: "text", NAMES: "child_run_id child_session_id parent_session_id delivered_run_id"},
     "Capability": {SHOWN_MASKED: "description text mcp_servers", NAMES: "name type script"},
     "Change": {NAMES: "topic key parent op"},

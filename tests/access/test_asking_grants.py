@@ -37,7 +37,7 @@ def _world() -> None:
 
 def asked() -> Grant:
     grants.apply([ASK], by=ALICE, now=NOW)
-    return Grant.objects.get()
+    return Grant.objects.latest("id")
 
 
 def word(tool: str = "t") -> str:

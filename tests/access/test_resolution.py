@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.actions import mcp_servers
+from coordinator.errors import Forbidden
+from coordinator.identity.actors import Actor, key
 from coordinator.policy import access, managed
 from coordinator.policy.access import resolve
 from tests.access.cases import CASES, NOW, add_agents, add_grants, add_server, add_tool, grant, named
@@ -152,6 +155,18 @@ def test_a_changed_tool_is_denied_where_the_setting_says_so(settings: Any) -> No
     verdict = resolve("a", "s", "t", NOW)
     assert (verdict.decision, verdict.source) == ("deny", "tool_grant")
     assert "changed after it was granted" in verdict.reason
+
+
+def test_a_changed_tool_of_a_server_that_serves_accepted_ones_only_is_denied() -> None:
+    changed_tool(NOW - timedelta(days=1))
+    mcp_servers.serve_accepted_only("s", True, by=Actor("user", "ann"), now=NOW)
+    grant("a", "s", "t", granted_at=NOW)
+    verdict = resolve("a", "s", "t", NOW)
+    assert (verdict.decision, verdict.changed_at) == ("deny", NOW - timedelta(days=1))
+    with pytest.raises(Forbidden):
+        mcp_servers.serve_accepted_only("s", False, by=key("ci"), now=NOW)
+    mcp_servers.serve_accepted_only("s", False, by=Actor("user", "ann"), now=NOW)
+    assert resolve("a", "s", "t", NOW).allowed
 
 
 def test_a_grant_given_after_the_change_covers_it(settings: Any) -> None:

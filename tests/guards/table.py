@@ -43,12 +43,11 @@ _PAGES: dict[tuple[str, str], str] = {
         claude_code:accept-suggestion""",
     ("admin", SAFE): "style",
     ("admin", BOTH): """
-        agents:new agents:edit agents:delete agents:password mcp:add
-        mcp:credential-remove mcp:credential-set mcp:edit mcp:delete mcp:paste chat:clear
+        agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
         agents:assign agents:withdraw claude_code:save-prices connections:code connections:key
-        connections:test mcp:switch
+        connections:test mcp:credential-remove mcp:credential-set mcp:switch
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -60,7 +59,8 @@ ADMIN_PAGES = {
     "view_on_site", "app_list", "auth_user_password_change",
 }  # fmt: skip
 _TO_LOOK_AT = """
-    auth_group coordinator_apikey coordinator_brake coordinator_auditcheckpoint coordinator_auditdelivery
+    auth_group coordinator_acceptedonlyserver coordinator_apikey coordinator_askinggrant
+    coordinator_brake coordinator_auditcheckpoint coordinator_auditdelivery
     coordinator_auditkey coordinator_auditleaf coordinator_auditlog coordinator_auditnode
     coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
     coordinator_chatattachment coordinator_chatbranch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_names_of_other_programs_are_shown_as_text() -> None:
     for path in ("/ui/mcp/", "/ui/mcp/matrix/", f"/ui/mcp/access/?server={ODD}"):
         page = client.get(path).text
         assert "o/d d&lt;b&gt;" in page
-        assert "<b>" not in page.replace("<b>✓</b>", "").replace("<b>×</b>", "")  # noqa: RUF001
+        assert "<b>" not in re.sub("<b>.</b>", "", page)  # the signs of the matrix
 
 
 def test_a_viewer_changes_nothing() -> None:

@@ -117,7 +117,7 @@ def test_chat_is_masked_but_for_the_agent_that_is_spoken_to(db: None) -> None:
 @pytest.mark.parametrize(
     ("scope", "whole"), [("operator", True), ("runner", True), ("read", False), ("agent", False)]
 )
-def test_only_keys_that_run_or_edit_a_blueprint_read_its_servers_secrets(scope: str, *, whole: bool) -> None:
+def test_only_keys_that_run_or_edit_a_blueprint_read_its_texts_whole(scope: str, *, whole: bool) -> None:
     servers: dict[str, Any] = {
         "shop": {"command": "npx", "args": ["--token", TOKEN], "env": {"REGION": "plain-value-1"}},
         "far": {"url": "https://bob:hunter22@host/", "headers": {"X-Team": "plain-value-2"}},
@@ -125,7 +125,7 @@ def test_only_keys_that_run_or_edit_a_blueprint_read_its_servers_secrets(scope: 
     shape = {"name": "a", "system_prompt": f"Use {TOKEN}", "mcp_servers": servers}
     told = visible_to_key(KeyIdentity(id=1, name="k", scopes=frozenset({scope})), shape)
 
-    assert (told == shape) is whole
+    assert (told["system_prompt"] == shape["system_prompt"]) is whole
     for secret in (TOKEN, "plain-value-1", "plain-value-2", "hunter22"):
-        assert (secret in str(told)) is whole
+        assert secret not in str(told["mcp_servers"])
     assert '"command": "npx"'.replace('"', "'") in str(told)
