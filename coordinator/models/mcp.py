@@ -135,7 +135,8 @@ class GrantManager(models.Manager.from_queryset(GrantQuerySet)):  # type: ignore
     def get_queryset(self) -> GrantQuerySet:
         """Return every grant with `asks`."""
         rows: GrantQuerySet = super().get_queryset()
-        return rows.annotate(asks=models.Exists(AskingGrant.objects.filter(grant=models.OuterRef("pk"))))
+        marked = AskingGrant.objects.filter(grant=models.OuterRef("pk"))
+        return rows.annotate(asks=models.Exists(marked))  # type: ignore[no-redef] # a default stands in the class
 
 
 class Grant(models.Model):
@@ -160,7 +161,7 @@ class Grant(models.Model):
     metadata = JsonTextField(null=True, blank=True)
 
     # Whether an `AskingGrant` stands beside the row: the manager reads it.
-    asks: bool = False  # type: ignore[no-redef] # django-stubs knows the annotation
+    asks: bool = False
 
     objects = GrantManager()
 

@@ -1,5 +1,6 @@
 """The MCP servers of blueprints and capabilities: values of variables and headers are sealed where they are stored.
 
+A value that is only a placeholder (`${AGENT_SESSION_ID}`, which runners fill in) is no secret and stays as it is.
 They are opened for the runner that takes a run alone; anybody else is told their names (secrets.masked_servers).
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coordinator.errors import Invalid
-from coordinator.secrets import MASK, keyring
+from coordinator.secrets import MASK, is_placeholder, keyring
 
 PARTS = ("env", "headers")
 Servers = dict[str, Any]
@@ -28,6 +29,8 @@ def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
     held = {(server, part, name): value for server, part, name, value in _values(stored)}
 
     def seal(server: str, part: str, name: str, value: str) -> str:
+        if is_placeholder(value):
+            return value
         if value != MASK:
             return keyring.seal(purpose(owner, server, part, name), value)
         if (server, part, name) not in held:
@@ -56,7 +59,7 @@ def resealed(servers: Any, owner: str) -> Any:
     newest = keyring.newest_key()
 
     def reseal(server: str, part: str, name: str, value: str) -> str:
-        if keyring.is_sealed(value) and keyring.key_id_of(value) == newest:
+        if is_placeholder(value) or (keyring.is_sealed(value) and keyring.key_id_of(value) == newest):
             return value
         why = purpose(owner, server, part, name)
         return keyring.seal(why, keyring.unseal(why, value) if keyring.is_sealed(value) else value)

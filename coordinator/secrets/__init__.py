@@ -12,6 +12,7 @@ from typing import Any
 
 MASK = "***"
 
+_PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]{0,99}\}")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # A scheme begins a word and is short: otherwise a long value would be read again from each of its letters.
 _ADDRESS_WITH_PASSWORD = re.compile(
@@ -74,7 +75,7 @@ def is_kept(key: str, stored: str | None, submitted: str) -> bool:
 
 
 def masked_servers(servers: Any) -> Any:
-    """Return an agent's MCP servers as they may be told: names of variables and headers, and none of their values."""
+    """Return an agent's MCP servers as they may be told: of variables and headers the names, and placeholders."""
     if not isinstance(servers, dict):
         return servers
     return {name: _masked_server(server) for name, server in servers.items()}
@@ -86,7 +87,7 @@ def _masked_server(server: Any) -> Any:
     shown: dict[str, Any] = {}
     for name, value in server.items():
         if name in {"env", "headers"}:
-            shown[name] = dict.fromkeys(value, MASK) if isinstance(value, dict) else MASK
+            shown[name] = _masked_values(value) if isinstance(value, dict) else MASK
         elif isinstance(value, list) and all(isinstance(one, str) for one in value):
             shown[name] = masked_arguments(value)
         elif isinstance(value, str):
@@ -94,6 +95,15 @@ def _masked_server(server: Any) -> Any:
         else:
             shown[name] = value if isinstance(value, bool | int | float | None) else MASK
     return shown
+
+
+def _masked_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if is_placeholder(value) else MASK for name, value in values.items()}
+
+
+def is_placeholder(value: Any) -> bool:
+    """Say whether a value is only the name of one that a runner puts in its place: `${AGENT_SESSION_ID}`."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
