@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -31,6 +32,17 @@ from tests.standing import Standing
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """A browser runs for as many tests as follow each other."""
     leave_if_done(item, nextitem)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Look for no garbage while thousands of tests are collected, which stay: that is half of the work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

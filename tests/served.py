@@ -81,19 +81,12 @@ class Template:
             self.make()
 
     def make(self) -> None:
-        """Migrate and seed the database, and prepare the static files."""
+        """Migrate and seed the database, and prepare the static files, in one process: each start takes its time."""
         if postgres_url():
             run_on_postgres(f"CREATE DATABASE {self.database}")
         env = self.environment(self.folder, self.database)
-        manage("migrate", "--verbosity=0", env=env)
         subprocess.run(
             [sys.executable, "-m", "tests.served_seed"], cwd=ROOT, env=env, check=True, timeout=300
-        )
-        manage(
-            "shell",
-            "-c",
-            "from coordinator.operations import startup; startup.prepare_static_files(say=str)",
-            env=env,
         )
 
     @staticmethod

@@ -12,9 +12,6 @@ from django.db.models import Q
 
 from coordinator.models import Lease
 
-HOLDER = f"{socket.gethostname()}:{os.getpid()}"
-
-
 # Clocks of machines on one database may differ by this much. A lease that lasts longer than its length and this was
 # taken before a clock was set back: it is nobody's.
 SKEW = timedelta(seconds=60)
@@ -30,8 +27,12 @@ def free(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
     }
 
 
-def take(name: str, *, length: timedelta, now: datetime, holder: str = HOLDER) -> bool:
-    """Take the lease `name` for `length` and return True; False while somebody holds it (also `holder` itself)."""
+def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bool:
+    """Take the lease `name` for `length` and return True; False while somebody holds it (also `holder` itself).
+
+    `holder` is for people who look: this process where none is given.
+    """
+    holder = holder or f"{socket.gethostname()}:{os.getpid()}"
     until = now + length
     over = Q(until__lte=now) | Q(until__gt=until + SKEW)
     with transaction.atomic():

@@ -36,6 +36,7 @@ def test_no_story_reaches_beyond_now_and_every_child_has_its_parent(seed: int) -
     assert any(question.verdict == "pending" for story in stories for question in story.questions)
 
 
+@pytest.mark.usefixtures("few_sessions")
 def test_rules_that_are_there_are_left_alone(db: None) -> None:
     Session.objects.create(session_id="ses_real", status="finished", created_at=NOW)
     mine = Rule(1, "Bash", "deny", "mine")
@@ -60,6 +61,7 @@ def test_database_in_use_is_filled_when_told_so() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("few_sessions")
 def test_failure_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: object) -> int:
         raise RuntimeError(str(system("demo")))

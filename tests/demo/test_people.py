@@ -187,6 +187,7 @@ def empty(own: None) -> None:
     AuditLog.objects.filter(event_type=fill.FILLED).delete()
 
 
+@pytest.mark.usefixtures("few_sessions")
 @pytest.mark.parametrize("accounts", [0, 1])
 def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, accounts: int) -> None:
     """The set-up link's account may be there, so that the README's way works in either order."""
@@ -229,6 +230,7 @@ def test_an_installation_that_people_have_set_up_is_not_the_demos_own(
         fill.fill(seed=7, days=1, now=NOW)
 
 
+@pytest.mark.usefixtures("few_sessions")
 def test_a_database_that_was_filled_although_in_use_is_not_the_demos_own(empty: None) -> None:
     McpServer.objects.create(name="real", command="sh", created_at=NOW)
     fill.fill(seed=7, days=1, now=NOW, anyway=True)

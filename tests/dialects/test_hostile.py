@@ -89,7 +89,7 @@ def test_the_door_answers_odd_hooks_without_an_error_of_its_own(served: Served, 
     deep = b'{"a":' * (json_bounds.DEEPEST + 5) + b"1" + b"}" * (json_bounds.DEEPEST + 5)
     for payload in PAYLOADS[dialect.name]:
         bodies = [json.dumps(_as(payload, name, odd)).encode() for name in FIELDS for odd in ODD[:16:3]]
-        for body in [*bodies, deep, b"\xff{", json.dumps(payload).encode()[:-3]]:
+        for body in [*dict.fromkeys(bodies), deep, b"\xff{", json.dumps(payload).encode()[:-3]]:
             answer = http.post(f"/hooks/{dialect.name}", params={"wait": 0}, content=body)
             assert answer.status_code in {200, 413, 422}, (body[:200], answer.text)
 

@@ -14,7 +14,6 @@ import pytest
 
 from coordinator.errors import Busy, Invalid
 from coordinator.mcp import discovery
-from coordinator.mcp import stdio as mcp_stdio
 from coordinator.models import AuditLog, McpServer, McpTool
 from tests.access.cases import add_server
 from tests.people import signed_in
@@ -140,6 +139,8 @@ def test_what_goes_wrong_is_said(source: str, says: str) -> None:
 
 
 def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
+    from coordinator.mcp import stdio as mcp_stdio  # it brings the kit along, half a second
+
     process = discovery._start(tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"])
     try:
         process.wait()

@@ -120,13 +120,14 @@ def restart_in_place(served: Served) -> None:
     eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=90)
 
 
-def test_a_restart_in_place_refuses_nobody(serve: Callable[..., Served]) -> None:
-    served = serve()
+@contextmanager
+def asking(served: Served) -> Iterator[list[object]]:
+    """Ask some hundred times a second, each on a connection of its own; yield what came of it so far."""
     seen: list[object] = []
     over = threading.Event()
 
     def ask() -> None:
-        while not over.is_set():
+        while not over.wait(0.002):  # leaves the processor to the server that starts
             try:
                 seen.append(health(served.port))
             except OSError as problem:
@@ -134,9 +135,17 @@ def test_a_restart_in_place_refuses_nobody(serve: Callable[..., Served]) -> None
 
     thread = threading.Thread(target=ask)
     thread.start()
-    restart_in_place(served)
-    over.set()
-    thread.join()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_restart_in_place_refuses_nobody(serve: Callable[..., Served]) -> None:
+    served = serve()
+    with asking(served) as seen:
+        restart_in_place(served)
     assert set(seen) == {200}
     assert served.process is not None
     assert served.process.poll() is None
@@ -161,24 +170,12 @@ def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(serve: Ca
     served = serve()
     older = served.process
     assert older is not None
-    seen: list[object] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.is_set():
-            try:
-                seen.append(health(served.port))
-            except OSError as problem:
-                seen.append(problem)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    with second(served, "--take-over", SIGNALBOX_ACCESS_LOG="off") as newer:
-        assert older.wait(90) == 0
-        eventually(lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=60)
-        assert health(served.port) == 200
-        over.set()
-        thread.join()
+    with ExitStack() as at_work:
+        with asking(served) as seen:
+            newer = at_work.enter_context(second(served, "--take-over", SIGNALBOX_ACCESS_LOG="off"))
+            assert older.wait(90) == 0
+            eventually(lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=60)
+            assert health(served.port) == 200
         assert set(seen) == {200}
         assert "Another `serve` has taken over" in served.output()
         done = manage("restart", env=served.env)  # it can be asked in its turn

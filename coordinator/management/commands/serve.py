@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ from coordinator.operations import startup
 from coordinator.operations.doctor import sharing
 from coordinator.operations.doctor.settings import conflicting_settings
 
+PYTHONS_OWN = (700, 10, 10)  # how often garbage is collected, which manage.py put off
 IF_IT_RUNS = (
     "`manage.py restart` restarts it, `manage.py serve --take-over` puts this one in its place; nobody is refused "
     "meanwhile."
@@ -80,6 +82,7 @@ class Command(BaseCommand):
         settings.THREADS = options["threads"]
         figures.forget_earlier_workers()
         workers = options["workers"] or workers_for_this_machine()
+        load_what_workers_run()
         connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
         if shared := sharing.problem(os.geteuid()):
@@ -113,6 +116,15 @@ def require_own_port(files: list[int]) -> None:
                 f"The service manager listens at {addresses.joined(host, port)} and SIGNALBOX_BIND says "
                 f"{settings.BIND}. Run install_service again, or change the socket unit."
             )
+
+
+def load_what_workers_run() -> None:
+    """Load the code once, before the workers are forked, so that each is ready at once and shares its memory.
+
+    The application itself is made in each worker: it has threads.
+    """
+    for module in (settings.ROOT_URLCONF, "coordinator.edge.app"):
+        importlib.import_module(module)
 
 
 class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
@@ -164,3 +176,4 @@ def _be_ready_to_fork(_server: object) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*PYTHONS_OWN)

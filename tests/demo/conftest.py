@@ -1,0 +1,13 @@
+"""Fixtures of tests that fill a database with the demo."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.demo import week
+
+
+@pytest.fixture
+def few_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the demo's sessions, for tests that look at whose the database is."""
+    monkeypatch.setattr(week, "SESSIONS_PER_AGENT", 3)
