@@ -12,7 +12,10 @@ RESUME = "resume_session"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A run. Texts that are not there are empty; `config` is by option id."""
+    """A run. Texts that are not there are empty; `config` is by option id, `agent` and what follows `fork_of` as known.
+
+    `next_number` is the one of the session's next update, 0 where the server did not say.
+    """
 
     run_id: str
     session_id: str
@@ -26,6 +29,8 @@ class Order:
     wants_worktree: bool = False
     fork_of: str = ""
     agent_session_id: str = ""
+    worktree: str = ""
+    next_number: int = 0
     directory: str = ""
     instructions: str = ""
     mcp_servers: dict[str, Any] = field(default_factory=dict)
@@ -43,6 +48,8 @@ def read(run: dict[str, Any]) -> Order:
     """Return what a run orders. Raises Refused where there is nothing to do."""
     parameters = _table(run.get("parameters"))
     blueprint = _table(run.get("resolved_agent_blueprint"))
+    driven = _table(run.get("driven"))
+    following = driven.get("next")
     prompt = _text(parameters, "prompt") or _text(run, "prompt")
     images = _images(parameters.get("images"))
     if not prompt and not images:
@@ -53,13 +60,15 @@ def read(run: dict[str, Any]) -> Order:
         prompt=prompt,
         is_resume=run.get("type") == RESUME,
         images=images,
-        agent=_text(parameters, "agent"),
+        agent=_text(parameters, "agent") or _text(driven, "agent"),
         mode=_text(parameters, "mode"),
         model=_text(parameters, "model"),
         config=_table(parameters.get("config")),
         wants_worktree=parameters.get("worktree") is True,
         fork_of=_text(parameters, "fork_of"),
-        agent_session_id=_text(parameters, "agent_session_id"),
+        agent_session_id=_text(parameters, "agent_session_id") or _text(driven, "agent_session_id"),
+        worktree=_text(driven, "worktree"),
+        next_number=following if isinstance(following, int) else 0,
         directory=_text(run, "project_dir"),
         instructions=_text(blueprint, "system_prompt"),
         mcp_servers=_table(blueprint.get("mcp_servers")),

@@ -6,11 +6,13 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from coordinator.runner.errors import ServerRefused
+from coordinator.runner.orders import Order
 from coordinator.runner.server import Server
 
 BETWEEN = 0.05  # seconds between two sends: what comes meanwhile goes together
@@ -53,20 +55,27 @@ class Entry:
 
 
 class Outbox:
-    """The updates of one session that the server has not confirmed."""
+    """The updates of one session that the server has not confirmed. `refused` is told when it wants no more of them."""
 
-    def __init__(self, server: Server, session_id: str, run_id: str, room: Room) -> None:
+    def __init__(
+        self,
+        server: Server,
+        order: Order,
+        room: Room,
+        refused: Callable[[ServerRefused], None] = lambda _problem: None,
+    ) -> None:
         self._server = server
-        self._session_id = session_id
-        self._run_id = run_id
+        self._session_id = order.session_id
+        self._run_id = order.run_id
         self._room = room
         self._waiting: deque[Entry] = deque()
         self._on_the_way = 0  # the first so many of those may not change any more
-        self._first = 0  # the number of the first that waits; 0: not known yet
+        self._first = order.next_number  # the number of the first that waits; 0: not known yet
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._sender = asyncio.create_task(self._send())
+        self._is_refused = refused
         self.refused: ServerRefused | None = None  # why nothing is sent any more
 
     def put(self, run_id: str, update: dict[str, Any]) -> None:
@@ -116,7 +125,8 @@ class Outbox:
 
     async def _send(self) -> None:
         try:
-            await self._learn_number()
+            if self._first < 1:
+                await self._learn_number()
             sent_at = 0.0
             while True:
                 await self._more.wait()
@@ -126,6 +136,7 @@ class Outbox:
         except ServerRefused as problem:
             self.refused = problem
             self._give_up()
+            self._is_refused(problem)
 
     async def _learn_number(self) -> None:
         answer = await self._post(self._run_id, [])

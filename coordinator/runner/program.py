@@ -21,6 +21,7 @@ REGISTER_WITHIN = (
 )
 LAST_WORDS = 8.0  # seconds that each of the last reports may take
 TIDY_EVERY = 15.0
+FULL_PAUSE = 0.2  # seconds until it is looked again whether there is room
 FORGOTTEN_AFTER = 60.0  # seconds after which a session without an agent is not kept in mind
 
 
@@ -34,6 +35,7 @@ class Runner:
         self._runs: dict[str, str] = {}  # the session of each run that was taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
+        self._entering = asyncio.Lock()
 
     def stop(self) -> None:
         """End soon: turns are cancelled, agents end, the server is told."""
@@ -139,6 +141,8 @@ class Runner:
             with contextlib.suppress(ServerRefused):
                 await self._around.server.report(str(run.get("run_id")), "failed", error=str(problem))
             return
+        if order.run_id in self._runs:
+            return  # it waits for room here, and was handed out again
         self._runs[order.run_id] = order.session_id
         session = await self._session(order)
         await session.carry_out(order)
@@ -151,8 +155,10 @@ class Runner:
             self._forget(session)
         if session is None:
             session = self._sessions[order.session_id] = DrivenSession(self._around, order)
-        if not session.lives:
-            await self._make_room()
+        if not session.is_taken:
+            async with self._entering:
+                await self._make_room()
+                session.is_taken = True
         return session
 
     def _forget(self, session: DrivenSession) -> None:
@@ -167,15 +173,20 @@ class Runner:
         await session.command(command)
 
     def _free(self) -> int:
-        working = sum(session.turn is not None for session in self._sessions.values())
+        working = len(self._runs)
         return max(0, self._around.options.at_once - working)
 
     async def _make_room(self) -> None:
-        """Let the agent go that has waited longest, where as many live as may."""
-        living = [session for session in self._sessions.values() if session.lives]
-        idle = [session for session in living if session.turn is None]
-        if len(living) >= self._around.options.at_once and idle:
-            await min(idle, key=lambda session: session.idle_since).end()
+        """Wait until one more agent may live; let the one go that has waited longest for somebody's word."""
+        while True:
+            living = [session for session in self._sessions.values() if session.is_taken]
+            if len(living) < self._around.options.at_once:
+                return
+            idle = [session for session in living if session.turn is None and session.lives]
+            if idle:
+                await min(idle, key=lambda session: session.idle_since).end()
+            else:
+                await asyncio.sleep(FULL_PAUSE)
 
     async def _tidy(self) -> None:
         """Let agents go that nobody spoke with for long, and forget sessions that are over."""

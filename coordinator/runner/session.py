@@ -42,6 +42,8 @@ class Turn:
     is_prompted: bool = False
     is_cancelled: bool = False
     is_silent: bool = False
+    refused: ServerRefused | None = None
+    started: asyncio.Task[None] | None = None
     was_killed: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,6 +58,7 @@ class DrivenSession:
         self.idle_since = time.monotonic()
         self.is_ending = False
         self.is_over = asyncio.Event()
+        self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
         self._known = around.memory.recall(self.id)
         self._last_run = order.run_id
@@ -66,7 +69,7 @@ class DrivenSession:
         self._early: list[dict[str, Any]] | None = None  # what the agent said before it was introduced
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = Outbox(around.server, self.id, order.run_id, around.room)
+        self._outbox = Outbox(around.server, order, around.room, self._not_heard)
         self._asking = Asking(around.server, self.id, self._calls, self._denied)
 
     @property
@@ -85,17 +88,16 @@ class DrivenSession:
                 return
             turn = self.turn = Turn(order)
             self._last_run = order.run_id
-            started = asyncio.create_task(self._report("started"))
+            turn.started = asyncio.create_task(self._around.server.report(order.run_id, "started"))
             try:
                 await self._take(turn)
                 turn.ended.set()
-                await started
                 await self._report_end(turn)
             except Exception as problem:
                 turn.ended.set()
-                await started
                 await self._report_failure(turn, problem)
             finally:
+                turn.started.cancel()
                 self.turn = None
                 self.idle_since = time.monotonic()
                 turn.over.set()
@@ -124,6 +126,8 @@ class DrivenSession:
             return
         assert self._changes is not None
         await self._changes.turn_starts()
+        assert turn.started is not None
+        await turn.started  # it may be another runner's by now
         run_id = turn.order.run_id
         self._tell({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
         turn.is_prompted, turn.heard_at = True, time.monotonic()
@@ -132,6 +136,8 @@ class DrivenSession:
         ended = await talk.prompt(blocks)
         if turn.is_silent:
             raise AgentFailed(self._silence())
+        if turn.refused is not None:
+            raise turn.refused
         self._calls.forget()
         for update in await self._changes.turn_ended():
             self._tell(update)
@@ -161,7 +167,7 @@ class DrivenSession:
         if not isinstance(problem, AgentFailed | Refused | ServerRefused | Unreachable):
             log.exception("A run could not be carried out", exc_info=problem)
         words = self._talk.process.last_words if self._talk else self._known_words
-        was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent
+        was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent and turn.refused is None
         self._introduced()
         reason = ""
         if not was_stopped:
@@ -253,7 +259,7 @@ class DrivenSession:
     async def _directory(self, order: Order) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
         around = self._around
-        if tree := self._known.get("worktree"):
+        if tree := self._known.get("worktree") or order.worktree:
             return around.places.also(str(tree)).directory(str(tree))
         named = order.directory or str(self._known.get("directory") or "")
         directory = around.places.directory(named)
@@ -319,6 +325,7 @@ class DrivenSession:
         if talk is not None:
             self._known_words = talk.process.last_words
             await talk.process.end()
+        self.is_taken = False
 
     _known_words = ""
 
@@ -469,6 +476,15 @@ class DrivenSession:
     def _silence(self) -> str:
         minutes = self._around.options.silence / 60
         return f"The agent said nothing for {minutes:g} minutes, so its turn was ended"
+
+    def _not_heard(self, problem: ServerRefused) -> None:
+        """The server takes nothing more of this session: nobody watches its agent, so it ends."""
+        log.warning("Signalbox does not take what session %s says: %s", self.id, problem)
+        if self.turn is None:
+            self._spawn(self.end())
+        else:
+            self.turn.refused = problem
+            self._spawn(self._stop_turn(self.turn, "Signalbox does not hear this session.", TO_END))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -70,7 +70,9 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
 
 
 @contextmanager
-def runner_apart(url: str, work: Path, **environ: str) -> Iterator[subprocess.Popen[str]]:
+def runner_apart(
+    url: str, work: Path, hostname: str = "there", **environ: str
+) -> Iterator[subprocess.Popen[str]]:
     """Run the program itself, as on another machine."""
     settings = work.parent / "runner.toml"
     settings.write_text(
@@ -84,7 +86,7 @@ def runner_apart(url: str, work: Path, **environ: str) -> Iterator[subprocess.Po
         "SIGNALBOX_KEY": KEY,
         **environ,
     }
-    words = ["runner", "--directory", str(work), "--config", str(settings), "--hostname", "there"]
+    words = ["runner", "--directory", str(work), "--config", str(settings), "--hostname", hostname]
     program = subprocess.Popen(
         [sys.executable, "-m", "coordinator.client.main", *words],
         env=env,

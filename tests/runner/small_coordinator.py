@@ -33,6 +33,8 @@ class SmallCoordinator:
         self.keys: set[str | None] = set()
         self.verdicts: dict[str, dict[str, Any]] = {}  # by a call's title
         self.left = False
+        self.polled_free = -1
+        self.refuses: set[str] = set()  # doors that answer 403, by the end of their paths
         self.loses_every = 0  # of so many posts of updates, the answer of one is lost
         self.posts = 0
         self._server: ThreadingHTTPServer | None = None
@@ -125,6 +127,7 @@ class SmallCoordinator:
             self.registered = body
             return {"runner_id": "lnch_test", "poll_endpoint": "", "poll_timeout_seconds": 30}
         if path == "/runner/runs":
+            self.polled_free = int(query["free"])
             return self.poll()
         if words[:2] == ["runner", "runs"]:
             self.reports.append((words[2], words[3], body))
@@ -194,10 +197,15 @@ class _Door(BaseHTTPRequestHandler):
                 if here._server is not self.server:
                     raise Broken
                 here.keys.add(self.headers.get("Authorization"))
+                if parts.path.rpartition("/")[2] in here.refuses:
+                    raise PermissionError
                 answer = here.answer(self.command, parts.path, query, body)
                 here.changed.notify_all()
         except Broken:
             self.close_connection = True
+            return
+        except PermissionError:
+            self.send(403, {"detail": "This is held by another runner"})
             return
         except KeyError:
             self.send(404, {"detail": "Not found"})

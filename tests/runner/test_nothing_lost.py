@@ -95,3 +95,37 @@ def test_agents_cannot_read_the_runners_key_out_of_its_process(
         coordinator.report("r")
         with pytest.raises(PermissionError):
             Path(f"/proc/{program.pid}/environ").read_bytes()
+
+
+def test_an_agent_that_nobody_hears_any_more_is_ended(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: pid; ask go on; count 5; hang")
+        coordinator.wait(lambda: coordinator.questions and coordinator.said("s"))
+        coordinator.refuses = {"updates"}
+        coordinator.verdicts["go on"] = {"outcome": {"optionId": "yes"}}
+        assert "held by another runner" in coordinator.report("r")[2]["error"]
+        assert not lives(int(coordinator.said("s").split()[1]))
+
+
+def test_a_run_that_was_given_to_another_runner_meanwhile_is_not_begun(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    coordinator.refuses = {"started"}
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "hello")
+        coordinator.report("r", "failed")
+    assert coordinator.said("s") == ""
+
+
+def test_no_more_agents_live_than_may(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work, at_once=1):
+        coordinator.order("s", "r1", "do: pid; ask wait")
+        coordinator.wait(lambda: coordinator.questions)
+        coordinator.order("t", "r2", "do: pid")
+        coordinator.wait(lambda: coordinator.polled_free == 0)
+        assert not coordinator.said("t")
+        coordinator.verdicts["wait"] = {"outcome": {"optionId": "yes"}}
+        coordinator.report("r2")
+        assert not lives(int(coordinator.said("s").split()[1])), "the idle agent made room"
+        assert lives(int(coordinator.said("t").split()[1]))
+        assert coordinator.statuses == [("s", "finished")]
