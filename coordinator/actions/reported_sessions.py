@@ -17,7 +17,7 @@ from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.models import EventContext, MessagePart, Run, Session
+from coordinator.models import DrivenSession, EventContext, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
 from coordinator.runs.statuses import ACTIVE
 from coordinator.secrets.masking import without_secrets
@@ -40,6 +40,9 @@ def session_for(
     Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
     other. Safe in many processes at once.
     """
+    driven = _driven(executor_id, where)
+    if driven is not None:
+        return KnownSession(driven, complete=True, driven=True)
     session = _find(executor_id, where.by)
     if session is None or _missing(session, where):  # else reading was enough, and takes no lock
         with transaction.atomic():
@@ -48,10 +51,22 @@ def session_for(
     return KnownSession(session.session_id, bool(session.hostname and session.project_dir))
 
 
+def _driven(executor_id: str, where: SessionLocation) -> str | None:
+    """Return the session in which a runner drives this very agent, whoever's key its hooks have; None for any other.
+
+    The agent's own id says which, or before it is told, what the runner gave its agent to pass on.
+    """
+    found = DrivenSession.objects.filter(agent_session_id=executor_id)
+    if where.driven is not None:
+        found |= DrivenSession.objects.filter(pk=where.driven, agent_session_id=None)
+    return found.order_by("pk").values_list("pk", flat=True).first()
+
+
 def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
     """Return the session of somebody who speaks just now, as `session_for`; one that silence had ended runs again."""
     known = session_for(executor_id, where, now)
-    silence.reopen(known.session_id, now)
+    if not known.driven:
+        silence.reopen(known.session_id, now)
     return known
 
 
@@ -65,6 +80,8 @@ def observed_session_for(
     """
     began = min(first, now) if first > now - LONGEST_BEFORE else now
     known = session_for(executor_id, where, began)
+    if known.driven:
+        return known
     silence.reopen(known.session_id, now)
     if _ended_by_telemetry(known.session_id, before=last):
         take_up(known.session_id, now)

@@ -13,11 +13,14 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, runs
+from coordinator.actions.driving.commands import take_commands
+from coordinator.actions.driving.holding import driven_for_poll
+from coordinator.actions.driving.offers import keep_offers
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.lib.identifiers import runner_id_of
-from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
+from coordinator.models import DrivenCommand, LivingExecutor, Run, Runner, Session, StopCommand
 from coordinator.runs.liveness import is_alive
 from coordinator.sessions.wire import polled_run
 
@@ -38,6 +41,7 @@ class RunnerRegistration:
     tags: list[str] = field(default_factory=list)
     require_matching_tags: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+    offers: dict[str, Any] | None = None  # of one that drives agents (runs.offers)
 
     @property
     def command(self) -> str | None:
@@ -75,7 +79,9 @@ def register(registration: RunnerRegistration, now: datetime, *, key: KeyIdentit
         known = Runner.objects.select_for_update().filter(pk=runner_id).first()
         if known is not None and is_alive(known, now):
             raise _duplicate(known)
-        return _write(runner_id, registration, known, now, _name_of(key))
+        runner = _write(runner_id, registration, known, now, _name_of(key))
+        keep_offers(runner, registration.offers)
+        return runner
 
 
 def _write(
@@ -166,7 +172,8 @@ def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> di
     """Look once for something to tell the runner; None where there is nothing. Raises as `note_sign_of_life` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
-    `{"run": {…}}`, which is claimed then. Whoever holds a poll asks again when the feed reports one of
+    `{"run": {…}}`, which is claimed then; one that drives agents is also told `{"cancel_runs": […]}` and
+    `{"commands": […]}`. Whoever holds a poll asks again when the feed reports one of
     `poll_topics(runner_id)`, and gives an answer that could not be sent back with `poll_broke_off`. A run
     that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
     """
@@ -175,12 +182,25 @@ def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> di
         remove(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}
     if runner.has_stops and (stops := _take_stops(runner_id, now)):
-        return {
-            "stop_runs": [stop.run_id for stop in stops],
-            "stop_sessions": [stop.session_id for stop in stops],
-        }
+        return _stop_words(stops)
+    if runner.has_commands and (commands := take_commands(runner_id, now)):
+        return {"commands": commands}
     run = runs.claim_next(runner, now) if runner.has_work else None
-    return {"run": polled_run(run)} if run else None
+    if run is None:
+        return None
+    driven = driven_for_poll(run)
+    return {"run": polled_run(run) | ({} if driven is None else {"driven": driven})}
+
+
+def _stop_words(stops: list[StopCommand]) -> dict[str, Any]:
+    """Return what a runner is told: whose processes to end, and whose turns alone."""
+    ends = [stop for stop in stops if not stop.keeps_process]
+    turns = [stop.run_id for stop in stops if stop.keeps_process]
+    told: dict[str, Any] = {"cancel_runs": turns} if turns else {}
+    if ends:
+        told["stop_runs"] = [stop.run_id for stop in ends]
+        told["stop_sessions"] = [stop.session_id for stop in ends]
+    return told
 
 
 def poll_topics(runner_id: str) -> list[str]:
@@ -215,9 +235,12 @@ def poll_broke_off(runner_id: str, answer: dict[str, Any] | None, now: datetime)
     answer = answer or {}
     if "run" in answer:
         runs.unclaim(answer["run"]["run_id"], runner_id, now)
-    if "stop_runs" in answer:
-        untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=answer["stop_runs"])
+    if stopped := [*answer.get("stop_runs", ()), *answer.get("cancel_runs", ())]:
+        untold = StopCommand.objects.filter(runner_id=runner_id, run_id__in=stopped)
         untold.update(delivered_at=None)
+    if commands := answer.get("commands"):
+        told = DrivenCommand.objects.filter(pk__in=[one["id"] for one in commands], done_at__isnull=True)
+        told.update(delivered_at=None)
 
 
 def deregister(

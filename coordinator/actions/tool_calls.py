@@ -22,8 +22,8 @@ from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
 from coordinator.notifications import messages
+from coordinator.policy import agent_options, in_force
 from coordinator.policy import approvals as rules
-from coordinator.policy import in_force
 from coordinator.policy.approvals import Subject
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import Ruling
@@ -78,7 +78,7 @@ def answered_before(asked: AskedCall, now: datetime, *, by: Actor) -> Settled | 
         here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
-        if _is_about(row, asked) and _judged(row, asked) and take(row.request_id, asked, by=by, now=now):
+        if _is_about(row, asked) and judged(row, asked) and take(row.request_id, asked, by=by, now=now):
             return _answer(row, now)
     return None
 
@@ -89,7 +89,7 @@ def _is_about(row: PermissionRequest, asked: AskedCall) -> bool:
     return named or row.context.used_by == f"{asked.session_id} {asked.call_id}"
 
 
-def _judged(row: PermissionRequest, asked: AskedCall) -> bool:
+def judged(row: PermissionRequest, asked: AskedCall) -> bool:
     """Say whether the verdict is on this very call: what was asked for or, where a person edited that, what they made.
 
     Anybody with a key can ask by the hook's names, and so with a call's id above something else.
@@ -113,16 +113,16 @@ def ask(
     ruling: Ruling,
     *,
     by: Actor,
-    deadline: datetime,
+    deadline: datetime | None,
     outlasts: bool = False,
     sent_as: str | None = None,
     now: datetime,
 ) -> PermissionRequest:
     """Put the call before people and return the request that stands for it, with its context.
 
-    The hook waits until `deadline`. Where the request `outlasts` it, people may decide for longer, and it may be one
-    that was asked before, about this call, and is decided by now. Asked again under the same `sent_as`, it is the
-    same request, whatever has become of it.
+    The hook waits until `deadline`, for ever where there is none. Where the request `outlasts` it, people may decide
+    for longer, and it may be one that was asked before, about this call, and is decided by now. Asked again under the
+    same `sent_as`, it is the same request, whatever has become of it.
     """
     found = approvals.request(
         NewRequest(
@@ -140,7 +140,7 @@ def ask(
             session_id=asked.session_id,
             agent_id=asked.agent_id,
             event_id=asked.event_id,
-            deadline=max(deadline, now + held_for()) if outlasts else deadline,
+            deadline=max(deadline or now, now + held_for()) if outlasts else deadline,
             idempotency_key=sent_as,
             folder=asked.folder,
             host=asked.host,
@@ -305,7 +305,7 @@ def _added(additions: Additions, row: PermissionRequest) -> dict[str, Any]:
     picked = _picked(row, additions.picked)
     if picked:
         added["suggestions"] = picked
-    if added and row.plugin_id not in AGENTS:
+    if added and row.plugin_id not in AGENTS and not agent_options.is_of_driven(row):
         raise BadRequest("Only calls of coding agents can be edited. Approve or deny this request as it is.")
     if "updated_input" in added and not is_editable(row):
         raise BadRequest("This call cannot be edited. Deny it instead and say in the reason what to change.")

@@ -90,7 +90,12 @@ def _body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
 TEXT = {"type": "string"}
+SESSION = _parameter("path", "session_id", TEXT, "The session", needed=True)
 EVENT = {"$ref": REF.format(model="EventIn")}
 _IDS = {"type": "array", "items": TEXT}
 POLL_ANSWER = {
@@ -227,13 +232,75 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "description": (
                 "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (30 s if not set), then 204: poll again at once. Answers as "
                 "soon as there is something: `{deregistered: true}` before `{stop_runs, stop_sessions}` before "
-                "`{run}`, never two of them. A run is claimed for this runner. If it is not reported as started "
+                "`{commands}` before `{run}`, never two of them. To a runner that registered with `offers` "
+                "`cancel_runs` names runs whose turn alone ends (reported as completed and idle), beside the others or "
+                "alone, and `run` has `driven`: where its session stands. A run "
+                "is claimed for this runner. If it is not reported as started "
                 "within 60 s, or the connection breaks off, it waits for a runner again. A stop is told again "
                 "after 15 s and taken for done after 60 s. A runner that is not heard of counts as stale after "
                 "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
             ),
             "parameters": [_parameter("query", "runner_id", TEXT, "Who asks", needed=True)],
             "answers": {200: POLL_ANSWER, 204: None, **PROBLEMS},
+        }
+    },
+    "/runner/sessions/{session_id}/updates": {
+        "post": {
+            "operationId": "tell_updates",
+            "x-scopes": ["runner"],
+            "tags": ["Runner"],
+            "summary": "Tell what a driven agent does",
+            "description": (
+                "Each of `updates` is `{n, at, update}`: `update` is a `session/update` of the Agent Client "
+                "Protocol as the agent sent it, or one of Signalbox's own kinds (`signalbox/agent`, "
+                "`signalbox/turn_started`, "
+                "`signalbox/turn_ended`, `signalbox/terminal`, `signalbox/changes`, `signalbox/agent_failed`, "
+                "`signalbox/command_done`, `signalbox/unknown`). `n` counts up in the session from 1. What was taken "
+                "before is left out; after a gap nothing is taken, so send again from `next` on. Only the runner that "
+                "took the session's last run may tell."
+            ),
+            "parameters": [SESSION],
+            "requestBody": _body(
+                _object(runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}})
+            ),
+            "answers": {200: _object(ok={"type": "boolean"}, next={"type": "integer"}), **PROBLEMS},
+        }
+    },
+    "/runner/sessions/{session_id}/permission": {
+        "post": {
+            "operationId": "ask_for_agent",
+            "x-scopes": ["runner"],
+            "tags": ["Runner"],
+            "summary": "Ask whether a driven agent's call may run",
+            "description": (
+                "`tool_call` and `options` are those of the agent's `session/request_permission`, `known` what came of "
+                "that call before. Rules decide first, then a person. Held for 25 s; `outcome` is null while nobody "
+                "has answered: ask again with the same. Else it is `{optionId}`, one of the agent's own, or "
+                "`{cancelled: true}`; `reason` is for the agent to read."
+            ),
+            "parameters": [SESSION],
+            "requestBody": _body(
+                _object(
+                    runner_id=TEXT,
+                    run_id=TEXT,
+                    tool_call={"type": "object"},
+                    options={"type": "array", "items": {"type": "object"}},
+                    known={},
+                )
+            ),
+            "answers": {200: _object(permission_request_id={}, outcome={}, reason={}), **PROBLEMS},
+        }
+    },
+    "/runner/sessions/{session_id}/permission/withdraw": {
+        "post": {
+            "operationId": "withdraw_for_agent",
+            "x-scopes": ["runner"],
+            "tags": ["Runner"],
+            "summary": "Say that a driven agent does not ask any more",
+            "description": "Closes the open question about the call `toolCallId`, if there is one, and says `why`.",
+            "parameters": [SESSION],
+            "requestBody": _body(_object(runner_id=TEXT, toolCallId=TEXT, why=TEXT)),
+            "answers": {200: "Ok", **PROBLEMS},
         }
     },
     "/sse/sessions": {

@@ -51,6 +51,33 @@ class BroughtAgent(BaseModel):
     parameters_schema: dict[str, Any] | None = None
 
 
+class OfferedAgent(BaseModel):
+    """An agent that the runner can drive, or knows and its machine has not (then `how` says how to get it)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text
+    title: Text | None = None
+    version: Text | None = None
+    how: Text | None = None
+
+
+class Offers(BaseModel):
+    """What a runner has that drives agents by the Agent Client Protocol.
+
+    It takes runs for these `agents` in these `directories` alone, `at_once` of them together. It is told more in its
+    poll than other runners: `cancel_runs`, `commands`, and with a run where its session stands (`driven`).
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    agents: list[OfferedAgent] = Field([], max_length=100)
+    missing: list[OfferedAgent] = Field([], max_length=100)
+    directories: list[Text] = Field([], max_length=500)
+    at_once: int | None = Field(None, ge=1)
+    worktrees: bool = False
+
+
 class Registration(BaseModel):
     """Who the runner is and what it offers. Fields that are not listed here are kept."""
 
@@ -63,6 +90,7 @@ class Registration(BaseModel):
     tags: list[Text] | None = None
     require_matching_tags: bool = False
     agents: list[BroughtAgent] | None = Field(None, max_length=500)
+    offers: Offers | None = None
 
 
 class Registered(Schema):
@@ -98,6 +126,7 @@ def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
             tags=body.tags or [],
             require_matching_tags=body.require_matching_tags,
             extra=_extra(body),
+            offers=body.offers.model_dump(exclude_unset=True) if body.offers else None,
         ),
         timezone.now(),
         key=caller(request),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coordinator.client.line import Answer
 
 USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(AGENTS)}\n"
+DRIVEN = "SIGNALBOX_SESSION"  # for which session a runner started the agent
 BLOCK = 2  # the exit code that agents take as "block this call"
 LARGEST = 20 << 20  # bytes of a hook that the server reads
 QUICKLY = 0.8  # seconds in which a server that is there has taken a hook
@@ -286,6 +287,8 @@ class HookCommand:
         hook = kept or Kept(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": _quoted(os.uname().nodename)}
+        if kept is None and (driven := os.environ.get(DRIVEN)):
+            headers["X-Signalbox-Session"] = _quoted(driven)
         if self._settings.key:
             headers["Authorization"] = f"Bearer {self._settings.key}"
         if kept is not None:

@@ -22,6 +22,7 @@ from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.bridge import DjangoBridge
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
+from coordinator.edge.driving import DrivingDoor
 from coordinator.edge.hooks import SCOPES as HOOK_SCOPES
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone, headers_of, send_error
@@ -67,6 +68,9 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", r"/api/events"): "events",
     ("POST", r"/api/access/check"): "access",
     ("POST", r"/hooks/([^/]+)"): "hook",
+    ("POST", r"/runner/sessions/([^/]+)/updates"): "updates",
+    ("POST", r"/runner/sessions/([^/]+)/permission"): "permission",
+    ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): "withdraw",
     ("POST", r"/v1/logs"): "logs",
     ("POST", r"/v1/traces"): "traces",
     ("POST", r"/v1/metrics"): "metrics",
@@ -125,6 +129,15 @@ class Application:
         self.rulings = Rulings(self.hub, policies, self.threads)
         asker = Asker(self.waits, self.threads)
         gate = BrakeGate(self.waits, self.threads)
+        driving = DrivingDoor(
+            self.auth,
+            self.writer,
+            rulings=self.rulings,
+            gate=gate,
+            waits=self.waits,
+            threads=self.threads,
+            bodies=self.bodies,
+        )
         self.hooks: dict[str, CallGuard] = {}
         for name, dialect in DIALECTS.items():
             recorder = Recorder(self.writer, dialect)
@@ -147,6 +160,9 @@ class Application:
             "verdict": self.polls.verdict,
             "chat": self.chat.wait,
             "hook": self._hook,
+            "updates": driving.updates,
+            "permission": driving.permission,
+            "withdraw": driving.withdraw,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -273,7 +289,7 @@ class Application:
                 lambda: Channel(
                     wants,
                     render,
-                    pause=live.SIGNAL_PAUSE,
+                    pause=live.pause(names),
                     sum_up=sum_up if live.views(names) else None,
                     sum_up_pause=live.SUMMARY_PAUSE,
                 ),

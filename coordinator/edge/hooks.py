@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -46,6 +47,7 @@ WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
 LIMIT = LIMITS["hook"][KEY]
 BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
+SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 CANNOT_RUN: Settled = {
     "status": "denied",
@@ -189,6 +191,8 @@ class HookDoor:
     async def _decided(self, hook: Hook, ruling: Ruling, asks: _HookRequest) -> Reply | None:
         """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""
         known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+        if known.driven and ruling.decision == OBSERVE:
+            return None  # its runner is asked, and puts the question before people in the agent's own words
         call = self.dialect.call_of(hook, known.session_id, asks.caller.agent_id, asks.where.hostname)
         reply: Reply | None
         if ruling.decision in {ALLOW, DENY}:
@@ -296,7 +300,14 @@ def where_of(agent: str, hook: Hook, headers: Headers, caller: KeyIdentity) -> S
         agent_name=caller.agent_id or agent,
         profile=agent,
         by=caller,
+        driven=driven_of(headers),
     )
+
+
+def driven_of(headers: Headers) -> str | None:
+    """Return the session of ours for which a runner started the agent, where its hook passes that on."""
+    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
+    return told if SESSION_ID.fullmatch(told) else None
 
 
 def longest(scope: Scope) -> float:

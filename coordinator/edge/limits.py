@@ -51,6 +51,9 @@ EDGE_DOORS: dict[str, str] = {
     "events": "events",
     "access": "question",
     "hook": "hook",
+    "updates": "events",
+    "permission": "events",
+    "withdraw": "events",
     "logs": "telemetry",
     "traces": "telemetry",
     "metrics": "telemetry",
@@ -73,9 +76,9 @@ PAGE_DOORS: dict[str, str] = {
             mcp:accept mcp:accepted-only mcp:add mcp:ask mcp:credential-remove mcp:credential-set
             mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
             mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
-            runs:new runs:release runs:stop sessions:delete sessions:rename sessions:resume
-            sessions:stop""",
-        "upload": "chat:say",
+            runs:new runs:release runs:stop sessions:command sessions:delete sessions:rename
+            sessions:resume sessions:stop sessions:stop-turn sessions:unqueue""",
+        "upload": "chat:say sessions:prompt",
     }.items()
     for name in names.split()
 }

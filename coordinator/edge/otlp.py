@@ -32,7 +32,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.reports import TURN_END
+from coordinator.sessions.reports import TURN_END, KnownSession, is_told_by_runner
 
 SCOPES = ("agent", "runner", "operator")
 LIMIT = LIMITS["telemetry"][KEY]
@@ -123,7 +123,7 @@ def _read(kind: str, form: bytes, body: bytes, now: datetime) -> list[SessionRep
 
 def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
-    known: dict[str, str] = {}
+    known: dict[str, KnownSession] = {}
     events: list[NewEvent] = []
     times = _times(reports, now)
     for one in reports:
@@ -132,10 +132,12 @@ def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list
                 continue
             where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
             first, last = times[one.session]
-            found = sessions.observed_session_for(one.session, where, first, last, now)
-            known[one.session] = found.session_id
+            known[one.session] = sessions.observed_session_for(one.session, where, first, last, now)
+        found = known[one.session]
         for event in one.events:
-            event.session_id = known[one.session]
+            if found.driven and is_told_by_runner(event.event_type, event.role):
+                continue
+            event.session_id = found.session_id
             if event.event_type in STOP_EVENTS and _goes_on(event, times[one.session][1], now):
                 event.event_type = TURN_END
             events.append(event)

@@ -29,7 +29,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.events import NewEvent
-from coordinator.sessions.reports import KnownSession, SessionLocation
+from coordinator.sessions.reports import KnownSession, SessionLocation, is_told_by_runner
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Recorder:
                 self._known.clear()
         until = now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
         self._known[where.by, hook.session] = known, until
-        if hook.name in self.dialect.beginnings:
+        if hook.name in self.dialect.beginnings and not known.driven:
             take_up = functools.partial(sessions.take_up, known.session_id, timezone.now())
             await self.perform(take_up, within=within)
         return known
@@ -86,7 +86,11 @@ class Recorder:
 
     async def _observed(self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling) -> None:
         known = await self.session_of(hook, where)
-        events = await self._events(hook, known.session_id, ruling)
+        if known.driven:
+            is_piece = self.dialect.pieces is not None and self.dialect.pieces.of(hook) is not None
+            events: list[NewEvent] = [] if is_piece else [*self.dialect.events_of(hook, known.session_id)]
+        else:
+            events = await self._events(hook, known.session_id, ruling)
         await self._write(hook, events, size, where.by)
 
     async def write(
@@ -128,7 +132,13 @@ class Recorder:
         return refusal
 
     async def _write(self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None) -> None:
-        """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept."""
+        """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept.
+
+        What the runner tells that drives the agent is left to it.
+        """
+        known, _ = self._known.get((by, hook.session), (None, 0.0))
+        if known is not None and known.driven:
+            events = [one for one in events if not is_told_by_runner(one.event_type, one.role)]
         if not events:
             return
         lost = self._lost.pop(hook.session, None)

@@ -66,10 +66,12 @@ class View:
     beside: frozenset[str]
     news: Callable[[str, Sequence[Change]], Drawing | None]
     summary: Callable[[str], Drawing | None]
+    # As `about`, for what changes many times a second: it is drawn, and is no reason to sum up.
+    along: frozenset[str] = frozenset()
 
     def topics(self, key: str) -> Iterator[str]:
         """Yield the topics that the view of `key` follows."""
-        yield from (f"{topic}:{key}" for topic in self.about)
+        yield from (f"{topic}:{key}" for topic in self.about | self.along)
         yield from self.beside
 
     def is_about(self, key: str, change: Change) -> bool:
@@ -78,7 +80,8 @@ class View:
 
     def follows(self, key: str, change: Change) -> bool:
         """Say whether a change may add something to the view."""
-        return change.topic in self.beside or self.is_about(key, change)
+        own = change.topic in self.along and key in (change.key, change.parent)
+        return own or change.topic in self.beside or self.is_about(key, change)
 
 
 VIEWS: dict[str, View] = {}

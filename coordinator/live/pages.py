@@ -28,6 +28,8 @@ MOST_TOPICS = 20
 MOST_REPLAYED = 5_000  # changes after which a page does better to load afresh
 SIGNAL_PAUSE = 0.25  # seconds between signals of a busy page: the first goes at once, the rest together
 
+BRISK_PAUSE = 0.06  # where a page shows what is being said
+
 log = logging.getLogger(__name__)
 
 SUMMARY_PAUSE = 2.0  # seconds between summaries of what goes on changing
@@ -66,6 +68,11 @@ def views(names: Iterable[str]) -> list[tuple[View, str]]:
     """Return the views among `names`, each with the key of what it shows."""
     parts = (name.partition(":") for name in sorted(names))
     return [(VIEWS[view], key) for view, _, key in parts if view in VIEWS and key]
+
+
+def pause(names: Iterable[str]) -> float:
+    """Return the seconds between two drawings of a page that follows these."""
+    return BRISK_PAUSE if any(view.along for view, _ in views(names)) else SIGNAL_PAUSE
 
 
 def wants(names: frozenset[str]) -> Topics:

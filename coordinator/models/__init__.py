@@ -7,6 +7,7 @@ from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
+from coordinator.models.driving import Draft, DrivenCall, DrivenSession
 from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
@@ -17,7 +18,15 @@ from coordinator.models.permissions import PermissionContext, PermissionRequest,
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
 from coordinator.models.prices import ModelPrice
 from coordinator.models.rules import ToolRule
-from coordinator.models.runners import Blueprint, Callback, Capability, Runner, StopCommand
+from coordinator.models.runners import (
+    Blueprint,
+    Callback,
+    Capability,
+    DrivenCommand,
+    Runner,
+    RunnerOffers,
+    StopCommand,
+)
 from coordinator.models.sessions import (
     Event,
     EventContext,
@@ -58,6 +67,10 @@ __all__ = [
     "ChatBranch",
     "ChatMessage",
     "ConnectCode",
+    "Draft",
+    "DrivenCall",
+    "DrivenCommand",
+    "DrivenSession",
     "Event",
     "EventContext",
     "EventOrigin",
@@ -84,6 +97,7 @@ __all__ = [
     "Run",
     "RunParameters",
     "Runner",
+    "RunnerOffers",
     "RuntimePlugin",
     "Session",
     "SessionTitle",

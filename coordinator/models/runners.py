@@ -8,17 +8,22 @@ from typing import Any, Self
 from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
-from coordinator.models.sessions import Run
+from coordinator.models.sessions import Run, Session
 
 AUTONOMOUS, PROCEDURAL = "autonomous", "procedural"
 
 
 class RunnerQuerySet(models.QuerySet["Runner"]):
     def with_news(self) -> Self:
-        """Add `has_stops` (some stop command stands for it) and `has_work` (some run is pending for anybody)."""
+        """Add `has_stops` and `has_commands` (some stand for it), and `has_work` (a run is pending for anybody)."""
         stops = StopCommand.objects.filter(runner_id=models.OuterRef("pk"))
         pending = Run.objects.filter(status=Run.Status.PENDING)
-        return self.annotate(has_stops=models.Exists(stops), has_work=models.Exists(pending))
+        commands = DrivenCommand.objects.filter(runner_id=models.OuterRef("pk"), done_at__isnull=True)
+        return self.annotate(
+            has_stops=models.Exists(stops),
+            has_commands=models.Exists(commands),
+            has_work=models.Exists(pending),
+        )
 
 
 class Runner(models.Model):
@@ -42,6 +47,7 @@ class Runner(models.Model):
 
     # Added by with_news().
     has_stops: bool
+    has_commands: bool
     has_work: bool
 
     objects = RunnerQuerySet.as_manager()
@@ -145,6 +151,9 @@ class StopCommand(models.Model):
     session_id = models.TextField()
     requested_at = IsoTextField()
     delivered_at = IsoTextField(null=True)
+    keeps_process = models.BooleanField(
+        default=False, db_default=False, help_text="The turn alone ends; the agent waits for the next prompt."
+    )
 
     class Meta:
         db_table = "stop_commands"
@@ -183,3 +192,47 @@ class Callback(models.Model):
 
     def __str__(self) -> str:
         return f"{self.child_session_id} to {self.parent_session_id}"
+
+
+class DrivenCommand(models.Model):
+    """What a person told a living session, beside a prompt: another mode or model, to give up its work tree."""
+
+    command_id = models.TextField(primary_key=True)
+    session = models.ForeignKey(
+        Session,
+        models.DO_NOTHING,  # the database cascades
+        db_index=False,
+        related_name="driven_commands",
+    )
+    runner_id = models.TextField()
+    command = JsonTextField()
+    ordered_by = models.TextField()
+    ordered_at = IsoTextField()
+    delivered_at = IsoTextField(null=True)
+    done_at = IsoTextField(null=True)
+    error = models.TextField(null=True)
+
+    class Meta:
+        db_table = "driven_commands"
+
+    def __str__(self) -> str:
+        return self.command_id
+
+
+class RunnerOffers(models.Model):
+    """What a runner that drives agents has: its agents, the folders it may work in, how many sessions at once."""
+
+    runner = models.OneToOneField(
+        Runner,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="runner_id",
+        related_name="offers",
+    )
+    offers = JsonTextField()
+
+    class Meta:
+        db_table = "runner_offers"
+
+    def __str__(self) -> str:
+        return f"offers of {self.pk}"

@@ -16,6 +16,30 @@ PROMPT_ALONE: dict[str, Any] = {
     "properties": {"prompt": {"type": "string", "minLength": 1}},
     "additionalProperties": False,
 }
+# What a runner takes that drives agents (runs.offers).
+DRIVEN: dict[str, Any] = {
+    "type": "object",
+    "required": ["prompt"],
+    "properties": {
+        "prompt": {"type": "string"},
+        "agent": {"type": "string", "minLength": 1, "maxLength": 200},
+        "mode": {"type": "string", "maxLength": 500},
+        "model": {"type": "string", "maxLength": 500},
+        "worktree": {"type": "boolean"},
+        "fork_of": {"type": "string", "maxLength": 200},
+        "images": {
+            "type": "array",
+            "maxItems": 20,
+            "items": {
+                "type": "object",
+                "required": ["mimeType", "data"],
+                "properties": {"mimeType": {"type": "string", "maxLength": 100}, "data": {"type": "string"}},
+                "additionalProperties": False,
+            },
+        },
+    },
+    "additionalProperties": False,
+}
 NO_AGENT = "(no agent)"
 LARGEST_SCHEMA = 64 * 1024  # bytes of JSON; a runner's word for what its agent takes
 MOST_FAULTS = 20

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.models import LivingExecutor, Run, Runner
+from coordinator.runs import offers
 from coordinator.runs.demands import NAMED, meets, tags_of
 from coordinator.runs.liveness import is_alive
 from coordinator.runs.statuses import ACTIVE, OPEN
@@ -27,16 +28,17 @@ class Queue:
     runners: list[Runner]
     busy: frozenset[str]
     living: Mapping[str, str] = field(default_factory=dict)  # whose process waits in a session
+    offers: Mapping[str, Any] = field(default_factory=dict)  # of runners that drive agents, by their ids
 
     @classmethod
     def at(cls, now: datetime) -> Queue:
-        """Return the queue's surroundings at `now`: three queries."""
+        """Return the queue's surroundings at `now`: four queries."""
         runners = [
             runner for runner in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(runner, now)
         ]
         busy = Run.objects.filter(status__in=ACTIVE).values_list("session_id", flat=True)
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
-        return cls(runners, frozenset(busy), living)
+        return cls(runners, frozenset(busy), living, offers.of_runners(runner.pk for runner in runners))
 
     def why(self, run: Run) -> str:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
@@ -51,13 +53,20 @@ class Queue:
             return "No runner is online."
         return self._for_whom(run)
 
+    def _lacks(self, runner: Runner, run: Run) -> str:
+        return offers.lacks(self.offers.get(runner.pk), offers.agent_of(run), run.project_dir)
+
     def _for_whom(self, run: Run) -> str:
         """Return which runner has yet to come for the run, or what no runner has."""
         if run.session_id in self.living:
             return (
                 f"The process of its session waits on runner {self.living[run.session_id]}, which takes it."
             )
-        able = [runner for runner in self.runners if meets(runner, run.demands)]
+        meeting = [runner for runner in self.runners if meets(runner, run.demands)]
+        lacks = {runner.pk: self._lacks(runner, run) for runner in meeting}
+        able = [runner for runner in meeting if not lacks[runner.pk]]
+        if meeting and not able:
+            return f"No online runner has {next(iter(lacks.values()))}."
         if able:
             names = ", ".join(runner.hostname for runner in able[:3])
             return f"The next poll of one of these runners takes it: {names}."

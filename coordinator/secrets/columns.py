@@ -35,6 +35,12 @@ COLUMNS: dict[str, dict[str, str]] = {
     "ChatBranch": {NAMES: "parent_id"},
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
     "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
+    "Draft": {SHOWN_MASKED: "text blocks", NAMES: "kind message_id began_at"},  # masked when it is an event
+    "DrivenCall": {SHOWN_MASKED: "told output", NAMES: "call_id began_at"},  # likewise; gone when the turn has ended
+    "DrivenCommand": {PEOPLE: "command", NAMES: "command_id runner_id ordered_by", MASKED: "error"},
+    "DrivenSession": {MASKED: "plan",
+                      NAMES: "runner_id run_id agent agent_session_id agent_info capabilities mode mode_choices "
+                             "model model_choices config_options commands usage worktree"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},
@@ -68,6 +74,7 @@ COLUMNS: dict[str, dict[str, str]] = {
             NAMES: "run_id type agent_name project_dir parent_session_id execution_mode demands status runner_id"},
     "RunParameters": {SHOWN_MASKED: "parameters"},  # as the prompt
     "Runner": {NAMES: "runner_id hostname project_dir executor_profile executor tags registered_by extra"},
+    "RunnerOffers": {NAMES: "offers"},
     "RuntimePlugin": {NAMES: "plugin_id script_name permissions created_by", PEOPLE: "description code_content"},
     "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},

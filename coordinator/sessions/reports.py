@@ -19,20 +19,45 @@ UNRECORDED_PROMPT = "(A prompt"
 
 
 class KnownSession(NamedTuple):
-    """A session of ours for one of an agent's, and whether it is told yet where that one runs."""
+    """A session of ours for one of an agent's, whether it is told where that runs, and whether a runner drives it."""
 
     session_id: str
     complete: bool
+    driven: bool = False
 
 
 class SessionLocation(NamedTuple):
-    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door)."""
+    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door).
+
+    `driven` is the session of ours for which a runner started the agent, where the agent's hook passes that on.
+    """
 
     project_dir: str | None = None
     hostname: str | None = None
     agent_name: str | None = None
     profile: str | None = None
     by: KeyIdentity | None = None
+    driven: str | None = None
+
+
+_TOLD = frozenset(
+    {
+        "pre_tool",
+        "post_tool",
+        "permission_request",
+        "session_start",
+        "session_stop",
+        "run_start",
+        "run_completed",
+        TURN_END,
+        MODEL_REQUEST,
+    }
+)
+
+
+def is_told_by_runner(event_type: str, role: str | None) -> bool:
+    """Say whether the runner tells this of a session that it drives, so that the agent's hooks need not."""
+    return role in {"user", "assistant"} if event_type == "message" else event_type in _TOLD
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from coordinator.actions.tool_calls import is_editable, rule_digest
 from coordinator.dialects.registry import DIALECTS
 from coordinator.models import PermissionRequest
-from coordinator.policy import approvals
+from coordinator.policy import agent_options, approvals
 
 LONGEST_EDITABLE = 20_000  # characters; more is edited where the agent runs
 
@@ -28,8 +30,8 @@ class ToolCallEdit:
 
 def edit_of(row: PermissionRequest) -> ToolCallEdit | None:
     """Return what can be added to the approval of `row`; None for requests of other programs."""
-    dialect = DIALECTS.get(row.plugin_id)
-    if dialect is None:
+    dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_of_driven(row)
+    if dialect is None and not is_driven:
         return None
     given = approvals.subject_of(row).tool_input
     given = given if isinstance(given, dict) else {}
@@ -37,6 +39,11 @@ def edit_of(row: PermissionRequest) -> ToolCallEdit | None:
     text = given[field] if field else json.dumps(given, indent=2, ensure_ascii=False)
     if approvals.needed(row) > 1:  # they must all approve the same
         return None
-    rules = [(rule_digest(one), dialect.offer_in_words(one)) for one in approvals.offered_rules(row)]
+    in_words = _own_words if dialect is None or is_driven else dialect.offer_in_words
+    rules = [(rule_digest(one), in_words(one)) for one in approvals.offered_rules(row)]
     is_shown = is_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)
+
+
+def _own_words(option: Mapping[str, Any]) -> str:
+    return str(option.get("name") or option.get("optionId"))

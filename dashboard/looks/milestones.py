@@ -29,6 +29,25 @@ def _asked(event: TimelineEvent) -> str:
     return " · ".join(words)
 
 
+# How a turn ended, as the Agent Client Protocol has it; in good order it is not worth a word.
+_ENDS = {
+    "cancelled": "stopped",
+    "max_tokens": "the model's limit of tokens was reached",
+    "max_turn_requests": "its limit of requests to the model was reached",
+    "refusal": "the model refused",
+}
+
+
+def _turn_ended(event: TimelineEvent) -> str:
+    why = _ENDS.get(event.reason or "")
+    return f"Turn ended: {why}" if why else "Turn ended"
+
+
+def _to(event: TimelineEvent) -> str:
+    held = event.tool_input.value if event.tool_input else None
+    return str(held.get("to", "")) if isinstance(held, dict) else ""
+
+
 def _read_from(facts: StoredValue | None) -> str:
     """Return where a history comes from, in words: with Claude Code's version and the branch."""
     held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
@@ -39,7 +58,9 @@ def _read_from(facts: StoredValue | None) -> str:
 
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
-    "turn_end": ("st-check", lambda _: "Turn ended", ""),
+    "turn_end": ("st-check", _turn_ended, ""),
+    "mode_changed": ("st-info", lambda event: f"Mode changed: {_to(event)}", "calm"),
+    "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
     READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),

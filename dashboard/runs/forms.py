@@ -8,6 +8,7 @@ from django import forms
 
 from coordinator.models import Blueprint
 from coordinator.runs.blueprints import brought_agents
+from dashboard.runs.offers import Offered
 
 
 class DemandsForm(forms.Form):
@@ -37,6 +38,17 @@ class ResumeForm(DemandsForm):
 
 
 class StartForm(DemandsForm):
+    """What a new session is started with. `offered` is what online runners have (dashboard.runs.offers)."""
+
+    agent = forms.ChoiceField(
+        required=False, label="Agent", help_text="What the runners that are online can drive."
+    )
+    worktree = forms.BooleanField(
+        required=False,
+        label="In a work tree of its own",
+        help_text="The agent works on a branch of its own, so that runs in one repository do not meet.",
+    )
+    fork_of = forms.CharField(required=False, widget=forms.HiddenInput)
     agent_name = forms.ChoiceField(
         required=False, label="Blueprint", help_text="The blueprint of the agent. Its demands are added."
     )
@@ -56,10 +68,12 @@ class StartForm(DemandsForm):
     )
 
     field_order = (
-        "agent_name",
-        "prompt",
-        "parameters",
+        "agent",
         "project_dir",
+        "prompt",
+        "worktree",
+        "agent_name",
+        "parameters",
         "hostname",
         "executor_profile",
         "tags",
@@ -68,12 +82,47 @@ class StartForm(DemandsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.offered = Offered.now()
+        self._offer()
         self.fields["prompt"].required = False
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
         names = sorted(active | {agent.name for agent in brought_agents()})
         field = self.fields["agent_name"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", "No blueprint"), *((name, name) for name in names)]
+
+    # Those that are asked first; the others stand behind a fold.
+    FIRST = ("agent", "project_dir", "prompt", "worktree")
+
+    def _offer(self) -> None:
+        """Offer what online runners have."""
+        agents = self.fields["agent"]
+        assert isinstance(agents, forms.ChoiceField)
+        agents.choices = [("", "Any agent"), *self.offered.agents]
+        if not self.offered.agents:
+            del self.fields["agent"]
+        if not self.offered.worktrees:
+            del self.fields["worktree"]
+        self.fields["project_dir"].widget.attrs["list"] = "offered-directories"
+        if self.offered.agents and not self.initial.get("agent"):
+            self.initial["agent"] = self.offered.agents[0][0]
+        if self.offered.directories and not self.initial.get("project_dir"):
+            self.initial["project_dir"] = self.offered.directories[0]
+
+    @property
+    def first_fields(self) -> list[forms.BoundField]:
+        """The fields that are asked first."""
+        return [self[name] for name in self.FIRST if name in self.fields]
+
+    @property
+    def further_fields(self) -> list[forms.BoundField]:
+        """The fields behind the fold."""
+        return [one for one in self.visible_fields() if one.name not in self.FIRST]
+
+    @property
+    def is_further_used(self) -> bool:
+        """Say whether something behind the fold is filled in or wrong."""
+        return any(one.errors or one.value() for one in self.further_fields)
 
     def clean_parameters(self) -> dict[str, Any] | None:
         """Return the arguments; nothing for an empty field."""
@@ -94,4 +143,12 @@ class StartForm(DemandsForm):
             )
         elif prompt and parameters is not None:
             data["parameters"] = {"prompt": prompt, **parameters}
+        elif prompt and not data.get("agent_name"):
+            data["parameters"] = self._for_driven(data)
         return data
+
+    @staticmethod
+    def _for_driven(data: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what a runner is told that drives agents; None where the prompt is all."""
+        told = {name: data[name] for name in ("agent", "fork_of", "worktree") if data.get(name)}
+        return {"prompt": data["prompt"], **told} if told else None

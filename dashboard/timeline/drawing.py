@@ -29,6 +29,7 @@ from coordinator.sessions.timeline import (
 from coordinator.sessions.timeline.news import MOST_EVENTS
 from coordinator.sessions.timeline.reading import KINDS
 from dashboard.rendering.allowance import with_allowance
+from dashboard.timeline import draft
 from dashboard.timeline.heading import header_context
 from dashboard.timeline.query import Query
 from dashboard.timeline.shown import shown
@@ -37,24 +38,38 @@ from dashboard.timeline.shown import shown
 def news(session_id: str, changes: Sequence[Change]) -> Drawing | None:
     """Return the rows that these changes add to a session's timeline, in its order, or complete in it.
 
-    `{"too_many": True}` where the page does better to load the end afresh, None where nothing of it is concerned.
+    `draft` is what its agent does this moment, where that has changed. `{"too_many": True}` where the page does better
+    to load the end afresh, None where nothing of it is concerned.
     """
-    event_ids = [
-        int(change.key)
-        for change in changes
-        if (change.topic, change.op, change.parent) == ("events", "insert", session_id)
-    ]
+    told = _rows_told(session_id, changes)
+    if any(change.topic == "drafts" and change.key == session_id for change in changes):
+        told = {**(told or {}), "draft": draft.drawn(session_id)}
+    return told
+
+
+def _rows_told(session_id: str, changes: Sequence[Change]) -> Drawing | None:
+    event_ids = _events(changes, "insert", session_id)
+    changed_ids = [one for one in _events(changes, "update", session_id) if one not in event_ids]
     request_ids = {int(change.key) for change in changes if change.topic == "permission_requests"}
-    session = Session.objects.filter(pk=session_id).first() if event_ids or request_ids else None
+    concerned = event_ids or request_ids or changed_ids
+    session = Session.objects.filter(pk=session_id).first() if concerned else None
     if session is None:
         return None
-    if len(event_ids) > MOST_EVENTS:
+    if len(event_ids) + len(changed_ids) > MOST_EVENTS:
         return {"too_many": True}
     timeline = Timeline(session_id)
     arrived = rows_since(timeline, timeline.arrived(event_ids), session)
     began = began_us(session)
     rows = [*_drawn(arrived, session, began), *_drawn_beside(asked_of(session, request_ids), session, began)]
+    if changed_ids:
+        changed = rows_since(timeline, timeline.arrived(changed_ids), session)
+        rows += [one | {"completes": True} for one in _drawn(changed, session, began)]
     return {"rows": rows} if rows else None
+
+
+def _events(changes: Sequence[Change], op: str, session_id: str) -> list[int]:
+    wanted = ("events", op, session_id)
+    return [int(one.key) for one in changes if (one.topic, one.op, one.parent) == wanted]
 
 
 def asked_of(session: Session, request_ids: Iterable[int]) -> list[Row]:
@@ -74,10 +89,11 @@ def summary(session_id: str) -> Drawing | None:
 
 VIEW = View(
     "timeline",
-    frozenset({"events", "sessions", "runs"}),
+    frozenset({"events", "sessions", "runs", "driven"}),
     frozenset({"permission_requests"}),
     with_allowance(news),
     with_allowance(summary),
+    along=frozenset({"drafts"}),
 )
 
 

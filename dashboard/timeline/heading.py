@@ -16,6 +16,7 @@ from coordinator.sessions.facts import began_us, masked_in, with_last_instant
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import counts_of
 from coordinator.sessions.timeline.places import EventPlace
+from dashboard.sessions.steering import steering_context
 from dashboard.timeline.facets import facets_of, tools_of
 from dashboard.timeline.query import Query
 
@@ -38,7 +39,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
     living = LivingExecutor.objects.filter(pk=session.pk).first() if session.status == IDLE else None
     keeper = Runner.objects.filter(pk=living.runner_id).first() if living else None
     ended = EventPlace(last_us, 0).moment if last_us is not None else None
-    return {
+    return steering_context(session) | {
         "session": session,
         "session_title": named.get(session.pk, ""),
         "parent_title": named.get(session.parent_session_id or "", ""),

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.views import runs, session_acts, session_events, session_exports, session_list, sessions
+from dashboard.views import (
+    runs,
+    session_acts,
+    session_events,
+    session_exports,
+    session_list,
+    session_steering,
+    sessions,
+)
 
 app_name = "sessions"
 urlpatterns = [
@@ -26,6 +34,10 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/events/<int:event_id>/", session_events.raw_event, name="event"),
     path("sessions/<text:session_id>/-/stop/", session_acts.stop, name="stop"),
     path("sessions/<text:session_id>/-/resume/", runs.resume, name="resume"),
+    path("sessions/<text:session_id>/-/prompt/", session_steering.prompt, name="prompt"),
+    path("sessions/<text:session_id>/-/stop-turn/", session_steering.stop_turn, name="stop-turn"),
+    path("sessions/<text:session_id>/-/unqueue/", session_steering.unqueue, name="unqueue"),
+    path("sessions/<text:session_id>/-/command/", session_steering.command, name="command"),
     path("sessions/<text:session_id>/-/rename/", session_acts.rename, name="rename"),
     path("sessions/<text:session_id>/-/delete/", session_acts.delete, name="delete"),
     path("sessions/<text:session_id>/-/export.ndjson", session_exports.ndjson, name="ndjson"),

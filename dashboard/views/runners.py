@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
@@ -15,6 +16,7 @@ from coordinator.actions import runners
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.models import Run, Runner
+from coordinator.runs import offers
 from coordinator.runs.liveness import is_alive
 from coordinator.runs.statuses import ACTIVE
 from coordinator.sessions import titles
@@ -24,11 +26,12 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 @dataclass(frozen=True, slots=True)
 class RunnerRow:
-    """A runner, whether it is heard of, and the runs that it holds, each with its session's title."""
+    """A runner, whether it is heard of, the runs that it holds, each with its session's title, and what it drives."""
 
     runner: Runner
     state: str
     runs: list[tuple[Run, str]]
+    drives: list[dict[str, Any]]
 
 
 @require_safe
@@ -41,9 +44,16 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     held: dict[str | None, list[tuple[Run, str]]] = {}
     for run in active:
         held.setdefault(run.runner_id, []).append((run, named.get(run.session_id, "")))
+    known = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
+    offered = offers.of_runners(runner.pk for runner in known)
     rows = [
-        RunnerRow(runner, "online" if is_alive(runner, now) else "stale", held.get(runner.pk, []))
-        for runner in Runner.objects.order_by("hostname", "project_dir", "runner_id")
+        RunnerRow(
+            runner,
+            "online" if is_alive(runner, now) else "stale",
+            held.get(runner.pk, []),
+            offers.agents_of(offered.get(runner.pk)),
+        )
+        for runner in known
     ]
     context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
     return render(

@@ -22,6 +22,7 @@ from coordinator.models import Run, Runner, Session
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
 from coordinator.runs.waits import Queue
+from coordinator.secrets.masking import without_secrets
 from coordinator.sessions import titles
 from coordinator.sessions.title_words import title_of
 from dashboard.filters.runs import RunFilter
@@ -118,7 +119,7 @@ def new(request: HtmxHttpRequest) -> HttpResponse:
         for name in ("agent_name", "project_dir", "parent_session_id")
         if name in request.GET
     }
-    form = StartForm(request.POST or None, initial=asked)
+    form = StartForm(request.POST or None, initial=_as_before(request) | asked)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
@@ -126,6 +127,20 @@ def new(request: HtmxHttpRequest) -> HttpResponse:
         if ordered is not None:
             return redirect("sessions:detail", ordered.session_id)
     return render(request, "runs/new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+def _as_before(request: HtmxHttpRequest) -> dict[str, Any]:
+    """Return what a session was started with, for another that starts as it did, or goes on from where it stands."""
+    again, fork_of = request.GET.get("again", ""), request.GET.get("fork_of", "")
+    first = Run.objects.filter(session_id=again or fork_of).select_related("ordered_with")
+    run = first.order_by("created_at", "run_id").first()
+    if run is None:
+        return {}
+    ordered_with = getattr(run, "ordered_with", None)
+    given = ordered_with.parameters if ordered_with is not None else {}
+    agent = given.get("agent", "") if isinstance(given, dict) else ""
+    asked = {"agent": agent, "agent_name": run.agent_name or "", "project_dir": run.project_dir or ""}
+    return asked | ({"prompt": without_secrets(run.prompt)} if again else {"fork_of": fork_of})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -34,6 +34,7 @@ from coordinator.sessions.timeline import (
 from coordinator.sessions.timeline.rows import FAR
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.timeline.draft import draft_context
 from dashboard.timeline.drawing import asked_of
 from dashboard.timeline.heading import header_context, page_url
 from dashboard.timeline.minimap import Minimap, minimap_of
@@ -184,6 +185,7 @@ def window_context(session: Session, query: Query) -> dict[str, Any]:
         "waterfall": waterfall_of(rows, _now_us()),
         "since": since,
         "is_live": session.status in LIVE,
+        **draft_context(session.pk),
     }
 
 

@@ -7,6 +7,7 @@ const SUMMARY_LATE = 4000; // ms after which a summary that the stream has not b
 
 const session = () => document.querySelector("#window")?.dataset.session;
 const tail = () => document.querySelector("#tail");
+const foot = () => document.querySelector("#draft") ?? tail();
 const entries = () => document.querySelector("#entries");
 const rows = () => [...entries().querySelectorAll(":scope > [data-place]")];
 const nearEnd = () => window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 120;
@@ -51,7 +52,7 @@ function place(row, isNew) {
     let after = all.length;
     while (after > 0 && before(row, all[after - 1])) after -= 1;
     if (after === 0 && all.length && document.querySelector("#older")) return false; // it belongs to an earlier stretch
-    entries().insertBefore(row, all[after] ?? tail());
+    entries().insertBefore(row, all[after] ?? foot());
     row.classList.add("arrived");
   } else {
     return false;
@@ -87,6 +88,8 @@ function isWanted(row) {
 
 function drawn(drawing) {
   if (drawing.key !== session()) return;
+  if (drawing.draft !== undefined) showDraft(drawing.draft, drawing.upto);
+  if (drawing.draft !== undefined && !drawing.rows && !drawing.too_many) return;
   if (drawing.summary) showSummary(parse(drawing.summary));
   else if (document.querySelector("#window").dataset.searched === "yes") newsLater();
   else if (!drawing.rows) news();
@@ -95,6 +98,19 @@ function drawn(drawing) {
     showRows(drawing.rows.filter(isWanted).map((row) => [parse(row.html).firstElementChild, !row.completes]));
     mark(drawing.upto);
   }
+}
+
+// What the agent does this moment, at the timeline's foot. Its terminal stays at its end, where the reader left it there.
+let draftUpto = 0;
+
+function showDraft(html, upto) {
+  const old = document.querySelector("#draft");
+  if (!old || upto < draftUpto) return;
+  draftUpto = upto;
+  const follow = nearEnd();
+  window.Idiomorph.morph(old, parse(html).firstElementChild);
+  for (const output of document.querySelectorAll("#draft .draft-output")) output.scrollTop = output.scrollHeight;
+  if (follow && !document.querySelector("#draft").hidden) toEnd();
 }
 
 // The end is not in this page: calls in it are completed, what is new is counted.
@@ -203,6 +219,7 @@ function trim(side) {
   } else {
     url.searchParams.set("after", rows().at(-1).dataset.place);
     more("newer", url, "afterend");
+    document.querySelector("#draft")?.remove();
     tail()?.remove();
   }
 }
@@ -234,6 +251,8 @@ async function extend(link) {
   if (!older && end) entries().append(end);
   newRows.forEach((row) => htmx.process(row));
   if (older) window.scrollBy({ top: document.documentElement.scrollHeight - height, behavior: "instant" });
+  const now = came.querySelector("#entries > #draft");
+  if (!older && now && !document.querySelector("#draft")) entries().insertBefore(now, tail());
   trim(older ? "end" : "start");
   watch();
   document.dispatchEvent(new CustomEvent("timeline:changed"));
@@ -269,6 +288,7 @@ function showSummary(came) {
   for (const button of came.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   window.Idiomorph.morph(document.querySelector("#session-head"), came.querySelector("#session-head"));
   window.Idiomorph.morph(document.querySelector("#session-actions"), came.querySelector("#session-actions"));
+  document.dispatchEvent(new CustomEvent("steer:now", { detail: came.querySelector("#steer-now") }));
   if (tail()) tail().innerHTML = came.querySelector("#tail-words").innerHTML;
   for (const fresh of came.querySelectorAll("data[data-facet]")) {
     // Only the numbers: replacing the whole bar would close menus and disturb a search being typed.

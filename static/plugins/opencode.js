@@ -103,6 +103,7 @@ class Server {
           "content-type": "application/json",
           "x-signalbox-host": encodeURIComponent(hostname()),
           "x-signalbox-hook-id": id,
+          ...(process.env.SIGNALBOX_SESSION ? { "x-signalbox-session": process.env.SIGNALBOX_SESSION } : {}),
           ...(late ? { "x-signalbox-age": String(Math.max(0, Date.now() - at) / 1000) } : {}),
           ...(late && denied ? { "x-signalbox-denied": encodeURIComponent(denied.slice(0, 1000)) } : {}),
           ...(this.settings.key ? { authorization: `Bearer ${this.settings.key}` } : {}),

@@ -39,7 +39,8 @@ _PAGES: dict[tuple[str, str], str] = {
         approvals:notification-remove
         approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
         mcp:accepted-only
-        mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:stop
+        mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
+        sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
         claude_code:accept-suggestion""",
     ("admin", SAFE): "style",
     ("admin", BOTH): """
@@ -65,11 +66,13 @@ _TO_LOOK_AT = """
     coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
     coordinator_chatattachment coordinator_chatbranch
     coordinator_chatmessage coordinator_connectcode
+    coordinator_draft coordinator_drivencall coordinator_drivencommand coordinator_drivensession
     coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
     coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
-    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runparameters
+    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runneroffers
+    coordinator_runparameters
     coordinator_runtimeplugin coordinator_session coordinator_sessiontitle coordinator_sessionwriter
     coordinator_setuptoken coordinator_stopcommand coordinator_toolrule"""
 ADMIN_TABLES: dict[str, str] = {
@@ -149,6 +152,9 @@ EDGE: dict[tuple[str, str], str] = {
     ("POST", r"/api/events"): f"{R} {A} {O}",
     ("POST", r"/api/access/check"): EVERYBODY,
     ("POST", r"/hooks/([^/]+)"): A,
+    ("POST", r"/runner/sessions/([^/]+)/updates"): R,
+    ("POST", r"/runner/sessions/([^/]+)/permission"): R,
+    ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): R,
     ("POST", r"/v1/logs"): f"{R} {A} {O}",
     ("POST", r"/v1/traces"): f"{R} {A} {O}",
     ("POST", r"/v1/metrics"): f"{R} {A} {O}",

@@ -15,7 +15,7 @@ from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
 from coordinator.models.runners import AUTONOMOUS
 from coordinator.policy import brakes
-from coordinator.runs import demands
+from coordinator.runs import demands, offers
 from coordinator.runs.statuses import ACTIVE
 
 PAGE = 200  # runs read at a time
@@ -23,10 +23,18 @@ PAGE = 200  # runs read at a time
 
 def claim_next(runner: Runner, now: datetime) -> Run | None:
     """Claim the oldest pending run that `runner` may take, for it alone; None where there is none."""
+    offered = offers.of_runners([runner.runner_id]).get(runner.runner_id)
     for run_id, wanted, agent in _waiting(runner):
-        if demands.meets(runner, wanted) and _brings(runner, agent) and (run := _claim(run_id, runner, now)):
+        fits = demands.meets(runner, wanted) and _brings(runner, agent) and _serves(offered, run_id)
+        if fits and (run := _claim(run_id, runner, now)):
             return run
     return None
+
+
+def _serves(offered: Any, run_id: str) -> bool:
+    """Say whether a runner with these offers (None: it has none) has the agent that the run is for, and its folder."""
+    run = Run.objects.select_related("ordered_with").get(pk=run_id)
+    return not offers.lacks(offered, offers.agent_of(run), run.project_dir)
 
 
 def _brings(runner: Runner, agent: str | None) -> bool:

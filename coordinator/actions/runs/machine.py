@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from coordinator.actions import audit, callbacks
+from coordinator.actions.runs import turns
 from coordinator.errors import NotFound
 from coordinator.identity.actors import system
 from coordinator.lib import instants
@@ -52,6 +53,12 @@ SOURCES: dict[str, tuple[str, ...]] = {
     Run.Status.COMPLETED: ACTIVE,
     Run.Status.FAILED: (Run.Status.PENDING, *ACTIVE),
     Run.Status.STOPPED: (Run.Status.PENDING, *ACTIVE),
+}
+# What a driven agent's open question is told when a run has ended so.
+ENDED: dict[str, str] = {
+    Run.Status.COMPLETED: "The turn has ended.",
+    Run.Status.FAILED: "The run has failed, and its agent is gone.",
+    Run.Status.STOPPED: "The turn was stopped.",
 }
 # How a session stands when a run of it has ended so.
 AFTERWARDS: dict[str, str] = {
@@ -118,6 +125,7 @@ def end(run: Run, session: Session, status: str, now: datetime, *, error: str | 
     if not move(run, status, completed_at=now, **texts):
         return False
     _mask_parameters(run)
+    turns.leave_nothing_open(run, ENDED[status], now)
     StopCommand.objects.filter(run_id=run.run_id).delete()
     _end_session(session, status)
     if status == Run.Status.COMPLETED:
@@ -248,17 +256,27 @@ def no_match_timeout() -> timedelta:
     return timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
 
 
-def order_stop(run: Run, runner_id: str, now: datetime) -> None:
-    """Have the runner told to end the run's process, again if it was told before it had one."""
-    order_stop_of(run.run_id, run.session_id, runner_id, now)
+def order_stop(run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False) -> None:
+    """Have the runner told to end the run's process, again if it was told before it had one.
+
+    Where it `keeps_process`, the turn alone ends, and the agent waits for the next prompt.
+    """
+    order_stop_of(run.run_id, run.session_id, runner_id, now, keeps_process=keeps_process)
 
 
-def order_stop_of(run_id: str, session_id: str, runner_id: str, now: datetime) -> None:
+def order_stop_of(
+    run_id: str, session_id: str, runner_id: str, now: datetime, *, keeps_process: bool = False
+) -> None:
     """Have the runner told to end a session's process, which runs this run or ran it last."""
     StopCommand.objects.update_or_create(
         runner_id=runner_id,
         run_id=run_id,
-        defaults={"session_id": session_id, "requested_at": now, "delivered_at": None},
+        defaults={
+            "session_id": session_id,
+            "requested_at": now,
+            "delivered_at": None,
+            "keeps_process": keeps_process,
+        },
     )
 
 

@@ -15,9 +15,9 @@ from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
 from coordinator.models import Blueprint, Run, Session
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
-from coordinator.runs import demands
+from coordinator.runs import demands, offers
 from coordinator.runs.blueprints import brought_agent
-from coordinator.runs.parameters import require_fit
+from coordinator.runs.parameters import DRIVEN, require_fit
 from coordinator.runs.statuses import RESUME
 
 
@@ -105,11 +105,18 @@ def _what_is_ordered(
         return _Wanted(None, None)  # as older clients order: a prompt, to any runner of agents
     given = {"prompt": prompt} if parameters is None else parameters
     schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
-    require_fit(given, {"type": "object"} if is_procedural and schema is None else schema, agent_name)
+    if schema is None:
+        schema = {"type": "object"} if is_procedural else _driven_schema(given)
+    require_fit(given, schema, agent_name)
     demanded = (
         brought.demands() if brought else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
     )
     return _Wanted(demanded, given if is_procedural or set(given) != {"prompt"} else None)
+
+
+def _driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of what a runner takes that drives agents, where any of that is given."""
+    return DRIVEN if any(name in given for name in offers.PARAMETERS) else None
 
 
 def _agent_of(session_id: str) -> str | None:

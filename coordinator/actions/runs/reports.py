@@ -20,7 +20,7 @@ from coordinator.actions.runs.machine import (
     write_event,
 )
 from coordinator.errors import Forbidden
-from coordinator.models import HeldRun, Run, Runner, Session
+from coordinator.models import HeldRun, Run, Runner, Session, StopCommand
 from coordinator.runs import demands
 from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
@@ -85,7 +85,10 @@ def completed(run_id: str, runner: Runner, now: datetime, *, session_status: str
             _forget_process(run)
             end(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
-            executors.has_ended(session.session_id)
+            if _keeps_process(run):
+                executors.lives_on(run, runner.runner_id, now)
+            else:
+                executors.has_ended(session.session_id)
             if end(run, session, Run.Status.STOPPED, now):
                 note_stop(run, now, since=run.started_at, reason="stopped")
         elif run.status == Run.Status.RUNNING:
@@ -110,6 +113,11 @@ def stopped(run_id: str, runner: Runner, now: datetime) -> None:
         _require_holder(run, runner)
         _forget_process(run)
         end(run, session, Run.Status.STOPPED, now)
+
+
+def _keeps_process(run: Run) -> bool:
+    """Say whether the turn alone was to be stopped."""
+    return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
 
 
 def _forget_process(run: Run) -> None:

@@ -22,7 +22,7 @@ from coordinator.actions.runs.machine import (
 )
 from coordinator.errors import BadRequest
 from coordinator.identity.actors import Actor
-from coordinator.models import LivingExecutor, Run, Runner, Session
+from coordinator.models import LivingExecutor, Run, Runner, RunnerOffers, Session
 from coordinator.runs.statuses import OPEN
 from coordinator.runs.stops import STOPPABLE
 
@@ -40,6 +40,7 @@ class StopResult:
 def stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
     """Stop a run: a pending one at once, any other through its runner, which is told on its poll.
 
+    A runner that drives agents ends the turn alone: the session's agent waits for the next prompt.
     Raises NotFound, or BadRequest for a run that is being stopped or has ended.
     """
     with transaction.atomic():
@@ -54,10 +55,11 @@ def stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
             metadata={"session_id": session.session_id, "before": run.status},
             now=now,
         )
-        return _stop(run, session, now)
+        keeps = RunnerOffers.objects.filter(pk=run.runner_id).exists()
+        return _stop(run, session, now, keeps_process=keeps)
 
 
-def _stop(run: Run, session: Session, now: datetime) -> StopResult:
+def _stop(run: Run, session: Session, now: datetime, *, keeps_process: bool = False) -> StopResult:
     """Stop an open run whose session's lock is held."""
     if run.status == Run.Status.PENDING:
         end(run, session, Run.Status.STOPPED, now)
@@ -65,7 +67,7 @@ def _stop(run: Run, session: Session, now: datetime) -> StopResult:
     if not Runner.objects.filter(pk=run.runner_id).exists():
         end(run, session, Run.Status.STOPPED, now)
         return _stop_of(run, "Run stopped: its runner is gone")
-    order_stop(run, str(run.runner_id), now)
+    order_stop(run, str(run.runner_id), now, keeps_process=keeps_process)
     move(run, Run.Status.STOPPING)
     set_session(session, Session.Status.STOPPING)
     return _stop_of(run)

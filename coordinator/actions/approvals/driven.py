@@ -1,0 +1,35 @@
+"""Questions of driven agents: they wait as long as their turn does, and end with it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from coordinator.actions.approvals import ending
+from coordinator.errors import Conflict, NotFound
+from coordinator.identity.actors import Actor, system
+from coordinator.models import PermissionRequest
+from coordinator.policy.agent_options import is_of_driven
+
+RUNNER = system("runner")
+
+
+def open_questions(session_id: str, call_id: str | None = None) -> list[PermissionRequest]:
+    """Return what the session's driven agent asks just now; with `call_id`, about this call."""
+    pending = PermissionRequest.objects.filter(status="pending", context__session_id=session_id)
+    return [
+        row
+        for row in pending.order_by("id")
+        if is_of_driven(row) and (call_id is None or row.metadata.get("tool_use_id") == call_id)
+    ]
+
+
+def withdraw_open(
+    session_id: str, why: str, *, now: datetime, call_id: str | None = None, by: Actor = RUNNER
+) -> int:
+    """Take back the questions that nobody waits for any more, saying why; return how many those were."""
+    asked = open_questions(session_id, call_id)
+    for row in asked:
+        with suppress(Conflict, NotFound):  # a person was faster
+            ending.withdraw(row.request_id, by=by, may_all=True, reason=why, now=now)
+    return len(asked)

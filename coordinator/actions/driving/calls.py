@@ -1,0 +1,102 @@
+"""Tool calls of a driven agent: one row each, which fills in while the agent works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.actions.driving.told import Told
+from coordinator.models import DrivenCall, Event
+from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.driving import LONGEST_OUTPUT, ToldCall
+
+
+def tell(told: Told, fields: Mapping[str, Any]) -> None:
+    """Take an update of a call: begin its row once its input is whole, end it with its result."""
+    call_id = fields.get("toolCallId")
+    if not isinstance(call_id, str) or not call_id:
+        told.event("tool_call", tool_input=dict(fields))
+        return
+    known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    if known is None:
+        known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+    if known.ended:
+        return
+    known.told = told.speech.merged(known.told, fields)
+    _keep_up(told, known)
+
+
+def note_asked(told: Told, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
+    """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
+    known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    if known is None:
+        known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+    if not known.ended:
+        known.told = {**told.speech.merged(known.told, fields), "asked": True}
+        _keep_up(told, known)
+    return known
+
+
+def _keep_up(told: Told, known: DrivenCall) -> None:
+    """Bring the call's events up to what is known of it."""
+    call = told.speech.call(known.told, told.program)
+    shown = told.speech.terminal(known.told)
+    if shown is not None:
+        known.output = shown[-LONGEST_OUTPUT:]
+    if known.event_id is None and call.ready:
+        _begin(told, known, call)
+    else:
+        _fill_in(known, call)
+    if call.over:
+        _end(told, known, call)
+    known.save()
+
+
+def _begin(told: Told, known: DrivenCall, call: ToldCall) -> None:
+    told.event(
+        "pre_tool",
+        at=known.began_at,
+        tool_name=call.tool,
+        tool_input=call.tool_input,
+        tool_use_id=known.call_id,
+        subagent=call.parent,
+        extra=call.extra or None,
+    )
+    known.event_id = told.write()
+    known.told = {**known.told, "begun": _begun(call)}
+
+
+def _begun(call: ToldCall) -> list[Any]:
+    return [call.tool, call.tool_input]
+
+
+def _fill_in(known: DrivenCall, call: ToldCall) -> None:
+    """Change the row where the agent has told more of the call's input since it began."""
+    if known.event_id is None or known.told.get("begun") == _begun(call):
+        return
+    Event.objects.filter(pk=known.event_id).update(
+        tool_name=call.tool, tool_input=without_secrets(call.tool_input)
+    )
+    known.told = {**known.told, "begun": _begun(call)}
+
+
+def _end(told: Told, known: DrivenCall, call: ToldCall) -> None:
+    told.event(
+        "post_tool",
+        tool_name=call.tool,
+        tool_input=call.tool_input,
+        tool_output=call.output,
+        error=call.error,
+        tool_use_id=known.call_id,
+        subagent=call.parent,
+    )
+    known.ended, known.output = True, None
+    known.told = {}
+
+
+def end_all(told: Told) -> None:
+    """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
+    for known in DrivenCall.objects.filter(session_id=told.session_id, ended=False, event_id__isnull=True):
+        call = told.speech.call(known.told, told.program)
+        _begin(told, known, call)
+    DrivenCall.objects.filter(session_id=told.session_id).delete()

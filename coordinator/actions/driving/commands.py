@@ -1,0 +1,62 @@
+"""What people want of a living session beside a prompt: another mode, model or setting, an end of its work tree."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from coordinator.actions import audit
+from coordinator.errors import BadRequest, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.models import DrivenCommand, DrivenSession
+from coordinator.secrets.masking import without_secrets
+
+AGAIN_AFTER = timedelta(seconds=15)  # a command that was told and not done is told again
+KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
+
+
+def order(session_id: str, command: dict[str, Any], *, by: Actor, now: datetime) -> DrivenCommand:
+    """Have a session's runner told to do something. Raises NotFound, and BadRequest for what nobody understands."""
+    if len(command) != 1 or not KINDS & command.keys():
+        raise BadRequest(f"A command is one of: {', '.join(sorted(KINDS))}.")
+    with transaction.atomic():
+        driven = DrivenSession.objects.filter(pk=session_id).first()
+        if driven is None:
+            raise NotFound("No runner drives this session.")
+        made = DrivenCommand.objects.create(
+            command_id=f"cmd_{uuid.uuid4().hex[:12]}",
+            session_id=session_id,
+            runner_id=driven.runner_id,
+            command=command,
+            ordered_by=str(by),
+            ordered_at=now,
+        )
+        audit.record(
+            "SESSION_COMMANDED",
+            actor=by,
+            target=session_id,
+            result="success",
+            metadata=command,
+            now=now,
+        )
+    return made
+
+
+def take_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
+    """Return what the runner has to do and was not told lately, and note that it is told now."""
+    due = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
+    waiting = DrivenCommand.objects.filter(due, runner_id=runner_id, done_at__isnull=True)
+    rows = list(waiting.order_by("ordered_at", "command_id"))
+    if rows:
+        DrivenCommand.objects.filter(pk__in=[row.pk for row in rows]).update(delivered_at=now)
+    return [{"id": row.command_id, "session_id": row.session_id, **row.command} for row in rows]
+
+
+def done(session_id: str, command_id: str, error: str | None, now: datetime) -> None:
+    """The runner has done a command, or says why it could not."""
+    open_ones = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True)
+    open_ones.update(done_at=now, error=without_secrets(error))

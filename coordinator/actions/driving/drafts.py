@@ -1,0 +1,60 @@
+"""What an agent is saying right now: one growing draft a session, which becomes one event when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.actions.driving.told import Told
+from coordinator.models import Draft
+from coordinator.sessions.driving import Words
+
+LONGEST = 100_000  # characters; what is longer becomes several events
+MOST_BLOCKS = 100
+
+
+def add(told: Told, piece: Words) -> None:
+    """Add a piece to what is being said; a piece of something else ends what was."""
+    draft = Draft.objects.filter(pk=told.session_id).first()
+    if draft is not None and not _continues(draft, piece):
+        _become_event(told, draft)
+        draft = None
+    if draft is None:
+        if not piece.text and piece.block is None:
+            return
+        draft = Draft(
+            session_id=told.session_id,
+            kind=piece.kind,
+            message_id=piece.message_id,
+            text="",
+            began_at=told.at,
+        )
+    draft.text += piece.text
+    if piece.block is not None:
+        draft.blocks = [*(draft.blocks or []), piece.block]
+    draft.save()
+
+
+def _continues(draft: Draft, piece: Words) -> bool:
+    is_same = draft.kind == piece.kind and (
+        piece.message_id is None or draft.message_id is None or draft.message_id == piece.message_id
+    )
+    return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
+
+
+def finish(told: Told) -> None:
+    """What was being said has ended."""
+    draft = Draft.objects.filter(pk=told.session_id).first()
+    if draft is not None:
+        _become_event(told, draft)
+
+
+def _become_event(told: Told, draft: Draft) -> None:
+    draft.delete()
+    blocks: list[dict[str, Any]] = []
+    if draft.text.strip():
+        kind = "thinking" if draft.kind == "thought" else "text"  # as the models' APIs name them
+        blocks = [{"type": kind, kind: draft.text}]
+    blocks += draft.blocks or []
+    if blocks:
+        role = "user" if draft.kind == "user" else "assistant"
+        told.event("message", at=draft.began_at, role=role, content=blocks)

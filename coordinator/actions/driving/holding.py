@@ -1,0 +1,66 @@
+"""Who drives a session: the runner that took its last run, and where the session stands with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.errors import Forbidden, NotFound
+from coordinator.models import DrivenSession, Run, Runner, RunnerOffers, Session
+
+
+def require_holder(session_id: str, runner: Runner) -> Run:
+    """Return the session's last run that a runner has taken. Raises NotFound, and Forbidden where another has it."""
+    taken = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
+    last = taken.order_by("-created_at__text", "-run_id").first()
+    if last is None:
+        if not Session.objects.filter(pk=session_id).exists():
+            raise NotFound("Session not found")
+        raise Forbidden(f"No run of session {session_id} is held by runner {runner.runner_id}")
+    if last.runner_id != runner.runner_id:
+        raise Forbidden(f"Session {session_id} is held by another runner")
+    return last
+
+
+def locked(session_id: str, runner: Runner) -> DrivenSession:
+    """Return the session's row, made if need be, locked until the transaction ends."""
+    DrivenSession.objects.get_or_create(session_id=session_id, defaults={"runner_id": runner.runner_id})
+    driven = DrivenSession.objects.select_for_update().get(pk=session_id)
+    if driven.runner_id != runner.runner_id:
+        driven.runner_id = runner.runner_id
+        driven.save(update_fields=["runner_id"])
+    return driven
+
+
+def save_changes(driven: DrivenSession, before: Mapping[str, Any]) -> None:
+    """Write what has changed since `columns_of` was noted: most updates change nothing but their number."""
+    changed = [name for name, value in columns_of(driven).items() if value != before[name]]
+    if changed:
+        driven.save(update_fields=changed)
+
+
+def columns_of(driven: DrivenSession) -> dict[str, Any]:
+    """Return the row's values by column, without its key."""
+    return {
+        column.attname: getattr(driven, column.attname)
+        for column in DrivenSession._meta.concrete_fields
+        if not column.primary_key
+    }
+
+
+def driven_for_poll(run: Run) -> dict[str, Any] | None:
+    """Return where the session of a run stands, for a runner that drives agents; None for any other."""
+    if not RunnerOffers.objects.filter(pk=run.runner_id).exists():
+        return None
+    # There from now on: the agent's hooks may be heard before the runner has told anything.
+    known, _ = DrivenSession.objects.get_or_create(
+        session_id=run.session_id, defaults={"runner_id": str(run.runner_id)}
+    )
+    return {
+        "agent": known.agent,
+        "agent_session_id": known.agent_session_id,
+        "mode": known.mode,
+        "model": known.model,
+        "worktree": known.worktree,
+        "next": known.last_n + 1,
+    }

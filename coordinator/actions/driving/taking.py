@@ -1,0 +1,67 @@
+"""Taking what a runner tells of a session: each update once, in its order, in one transaction with what it makes.
+
+Updates are numbered within their session. What was taken before is left out, so that a runner may send again what it
+has no answer for; after a gap nothing is taken, and the answer says from where to send again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from coordinator.actions import events
+from coordinator.actions.driving import calls, drafts, facts, ours
+from coordinator.actions.driving.holding import columns_of, locked, require_holder, save_changes
+from coordinator.actions.driving.told import Told
+from coordinator.models import Runner
+from coordinator.sessions.driving import Speech, Update
+
+
+def take(
+    session_id: str,
+    runner: Runner,
+    updates: Sequence[Update],
+    *,
+    run_id: str | None,
+    speech: Speech,
+    now: datetime,
+) -> int:
+    """Take the updates that are new and return the number that the next must have.
+
+    Raises NotFound, and Forbidden where another runner holds the session.
+    """
+    with transaction.atomic():
+        held = require_holder(session_id, runner)
+        # Events are written below: the session is held first, as everywhere.
+        events.lock_sessions([session_id])
+        driven = locked(session_id, runner)
+        before = columns_of(driven)
+        told = Told(session_id, run_id or held.run_id, driven, speech, now)
+        for update in updates:
+            if update.n == driven.last_n + 1:
+                _take_one(told, update)
+                driven.last_n = update.n
+            elif update.n > driven.last_n:
+                break
+        told.write()
+        save_changes(driven, before)
+    return driven.last_n + 1
+
+
+def _take_one(told: Told, update: Update) -> None:
+    told.of(update)
+    piece = told.speech.words(update.kind, update.fields)
+    if piece is not None:
+        drafts.add(told, piece)
+    elif update.kind in {"tool_call", "tool_call_update"}:
+        drafts.finish(told)
+        calls.tell(told, update.fields)
+    elif update.kind in facts.FACTS:
+        facts.FACTS[update.kind](told, update.fields)
+    elif update.kind in ours.OURS:
+        ours.OURS[update.kind](told, update.fields)
+    else:
+        drafts.finish(told)
+        told.event(update.kind[:200] or "update", tool_input=dict(update.fields) or None)

@@ -1,0 +1,352 @@
+"""How agents speak that a runner drives: the Agent Client Protocol's updates, as Signalbox understands them. Pure.
+
+Recorded with Claude Code (its adapter), Codex (its adapter), Gemini CLI and OpenCode; tests/data/acp holds their words.
+The protocol names no tools: each agent says in a place of its own which one a call is of. Where that is known, a call
+gets the name and the input that the agent's hooks would give it, so that the same rules and looks apply.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coordinator.sessions.driving import LONGEST_OUTPUT, Speech, ToldCall, TurnUsage, Words
+
+CHUNKS = {
+    "agent_message_chunk": "message",
+    "agent_thought_chunk": "thought",
+    "user_message_chunk": "user",
+}
+OVER = frozenset({"completed", "failed", "cancelled"})
+# Fields of a call that its later updates replace, where they name them.
+REPLACED = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput", "name")
+# The tool that a kind of call is, where its agent does not say it in a way that we know.
+BY_KIND = {
+    "execute": "Bash",
+    "edit": "Edit",
+    "read": "Read",
+    "search": "Grep",
+    "fetch": "WebFetch",
+    "delete": "Delete",
+    "move": "Move",
+    "think": "Think",
+    "switch_mode": "SwitchMode",
+}
+KNOWN_META = frozenset({"claudeCode", "terminal_output_delta", "terminal_info", "terminal_exit"})
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def words(kind: str, fields: Mapping[str, Any]) -> Words | None:
+    """Return the piece of a message that a chunk tells; None for any other update."""
+    speaker = CHUNKS.get(kind)
+    if speaker is None:
+        return None
+    block, message_id = fields.get("content"), fields.get("messageId")
+    name = message_id if isinstance(message_id, str) else None
+    if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+        return Words(speaker, name, block["text"])
+    made = content([block])
+    return Words(speaker, name, "", made[0] if made else None)
+
+
+def content(blocks: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a prompt or a message as events hold them; images as the models' API has them."""
+    made = []
+    for block in blocks if isinstance(blocks, list) else []:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "image" and isinstance(block.get("data"), str):
+            source = {"type": "base64", "media_type": block.get("mimeType"), "data": block["data"]}
+            made.append({"type": "image", "source": source})
+        else:
+            made.append(dict(block))
+    return made
+
+
+# --- calls ------------------------------------------------------------------------------------------------
+
+
+def merged(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of a call with one more update of it (or the call of a permission request)."""
+    after = dict(known)
+    for name in REPLACED:
+        if name in fields and fields[name] is not None:
+            after[name] = fields[name]
+    after.setdefault("toolCallId", fields.get("toolCallId"))
+    after.setdefault("firstTitle", fields.get("title"))
+    if known.get("rawInput") and isinstance(fields.get("rawInput"), dict):
+        # A permission request may name less of the input than the call itself.
+        after["rawInput"] = {**known["rawInput"], **fields["rawInput"]}
+    meta = fields.get("_meta")
+    if isinstance(meta, dict):
+        after |= _of_claude(meta.get("claudeCode"))
+        after |= _of_terminal(after, meta)
+        if unknown := {name: value for name, value in meta.items() if name not in KNOWN_META}:
+            after["meta"] = {**(after.get("meta") or {}), **unknown}
+    return after
+
+
+def _of_claude(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        return {}
+    names = {"toolName": "toolName", "toolResponse": "toolResponse", "parentToolUseId": "parent"}
+    return {ours: told[name] for name, ours in names.items() if told.get(name) is not None}
+
+
+def _of_terminal(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Codex tells what its terminal shows beside the update."""
+    told: dict[str, Any] = {}
+    delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
+    if isinstance(delta, dict) and isinstance(delta.get("data"), str):
+        told["shown"] = (str(known.get("shown") or "") + delta["data"])[-LONGEST_OUTPUT:]
+    if isinstance(ended, dict):
+        told["exit"] = ended.get("exit_code")
+    return told
+
+
+def call(known: Mapping[str, Any], program: str) -> ToldCall:
+    """Return the call as far as it is known."""
+    tool, tool_input = _named(known, program)
+    status = known.get("status")
+    over = status in OVER
+    return ToldCall(
+        tool=tool,
+        tool_input=tool_input,
+        title=_text(known.get("title")) or tool,
+        ready=over or status == "in_progress" or bool(known.get("asked")) or _is_whole(known, program),
+        over=over,
+        output=_output(known) if over else None,
+        error=_failure(known) if status in {"failed", "cancelled"} else None,
+        parent=_text(known.get("parent")),
+        extra={
+            name: known[name]
+            for name in ("title", "kind", "locations", "meta")
+            if known.get(name) not in (None, [])
+        },
+    )
+
+
+def _is_whole(known: Mapping[str, Any], program: str) -> bool:
+    """Say whether a call that has not begun names its whole input: all but OpenCode tell none until it is."""
+    return bool(known.get("rawInput")) and program != "opencode"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _named(known: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
+    """Return a call's tool and its input, as the program's hooks name them."""
+    raw = known.get("rawInput")
+    given = dict(raw) if isinstance(raw, dict) and raw else None
+    kind = _text(known.get("kind")) or "other"
+    if program == "claude-code" and (name := _text(known.get("toolName"))):
+        return name, given
+    if program == "codex":
+        return _of_codex(known, kind, given)
+    if program == "gemini":
+        return _of_gemini(known, kind, given)
+    if program == "opencode":
+        return _of_opencode(known, kind, given)
+    return _by_kind(known, kind, given)
+
+
+def _by_kind(
+    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+) -> tuple[str, dict[str, Any] | None]:
+    tool = _text(known.get("toolName")) or _text(known.get("name")) or BY_KIND.get(kind)
+    tool = tool or _text(known.get("firstTitle")) or "tool"
+    return tool, given or _seen(known, kind)
+
+
+def _seen(known: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+    """Return an input made of what a call shows, for agents that keep its own to themselves."""
+    changes = _changes(known)
+    if changes:
+        return changes
+    title, path = _text(known.get("title")), _path(known)
+    if kind == "execute" and title:
+        return {"command": title}
+    if path:
+        return {"file_path": path, **({"description": title} if title else {})}
+    return {"description": title} if title else None
+
+
+def _changes(known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a call's diffs say as the input of an edit: one file, or one after the other."""
+    blocks = known.get("content")
+    diffs = [
+        one
+        for one in (blocks if isinstance(blocks, list) else [])
+        if isinstance(one, dict) and one.get("type") == "diff"
+    ]
+    edits = [
+        {
+            "file_path": str(one.get("path") or ""),
+            "old_string": str(one.get("oldText") or ""),
+            "new_string": str(one.get("newText") or ""),
+        }
+        for one in diffs
+    ]
+    if len(edits) == 1:
+        return edits[0]
+    return {"file_path": edits[0]["file_path"], "edits": edits} if edits else None
+
+
+def _path(known: Mapping[str, Any]) -> str | None:
+    places = known.get("locations")
+    first = places[0] if isinstance(places, list) and places else None
+    return _text(first.get("path")) if isinstance(first, dict) else None
+
+
+def _of_codex(
+    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+) -> tuple[str, dict[str, Any] | None]:
+    """Codex runs all but edits in a shell, and calls that Bash in its hooks."""
+    command = given.get("command") if given else None
+    if isinstance(command, str | list):
+        return "Bash", {"command": unwrapped(command)}
+    if known.get("name") == "exec_command" or kind == "execute":
+        title = _text(known.get("title"))
+        return "Bash", {"command": title, "description": title} if kind != "execute" else {"command": title}
+    if kind == "edit":
+        return "apply_patch", _changes(known) or given
+    return _by_kind(known, kind, given)
+
+
+def unwrapped(command: str | Sequence[Any]) -> str:
+    """Return the command that a shell is started with (`/bin/bash -lc 'git push'`), else the command itself."""
+    try:
+        parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    except ValueError:
+        return str(command)
+    if len(parts) == 3 and parts[1] in {"-lc", "-c"} and parts[0].rpartition("/")[2] in {"bash", "sh", "zsh"}:
+        return parts[2]
+    return command if isinstance(command, str) else shlex.join(parts)
+
+
+GEMINI_CALL = re.compile(r"\A([a-z][a-z_]*?)(?:__|-\d)")
+
+
+def _of_gemini(
+    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+) -> tuple[str, dict[str, Any] | None]:
+    """Gemini CLI tells a call's tool in its id, and nothing of its input but what it shows."""
+    named = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
+    tool = named[1] if named else None
+    if tool is None:
+        return _by_kind(known, kind, given)
+    changes = _changes(known)
+    if tool == "write_file" and changes and "new_string" in changes:
+        return tool, given or {"file_path": changes["file_path"], "content": changes["new_string"]}
+    return tool, given or _seen(known, kind)
+
+
+def _of_opencode(
+    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+) -> tuple[str, dict[str, Any] | None]:
+    """OpenCode first gives a call its tool for a title, and the folder beside its input."""
+    first = _text(known.get("firstTitle"))
+    if given:
+        given.pop("cwd", None)
+    if first and re.fullmatch(r"[a-z][a-z0-9_]*", first):
+        return first, given or _seen(known, kind)
+    tool = {"execute": "bash", "edit": "edit", "read": "read", "search": "grep", "fetch": "webfetch"}.get(
+        kind
+    )
+    return tool or _by_kind(known, kind, given)[0], given or _seen(known, kind)
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+
+def _output(known: Mapping[str, Any]) -> Any:
+    """Return a call's result: as its hooks would give it, else what it put out, else what it shows."""
+    if known.get("toolResponse") is not None:
+        return known["toolResponse"]
+    shown, raw = _text(known.get("shown")), known.get("rawOutput")
+    code = known.get("exit")
+    code = code if code is not None or not isinstance(raw, dict) else raw.get("exit_code")
+    if shown is not None:
+        return {"stdout": shown, "exit_code": code} if isinstance(code, int) else shown
+    if isinstance(raw, dict) and isinstance(raw.get("output"), str):
+        return raw["output"]
+    if isinstance(raw, str) and raw.strip():
+        return raw
+    return _said(known) or (raw if raw not in (None, "", {}) else None)
+
+
+def _said(known: Mapping[str, Any]) -> str | None:
+    """Return the texts that a call shows, one below the other."""
+    blocks = known.get("content")
+    texts = []
+    for one in blocks if isinstance(blocks, list) else []:
+        block = one.get("content") if isinstance(one, dict) and one.get("type") == "content" else None
+        if isinstance(block, dict) and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+    return "\n".join(texts).strip() or None
+
+
+def _failure(known: Mapping[str, Any]) -> str:
+    code = known.get("exit")
+    if known.get("status") == "cancelled":
+        return "The call was cancelled."
+    if isinstance(code, int) and code:
+        return f"Exit code {code}."
+    raw = known.get("rawOutput")
+    words = _said(known) or (raw if isinstance(raw, str) else None)
+    return (words or "The call failed.")[:20_000]
+
+
+def terminal(known: Mapping[str, Any]) -> str | None:
+    """Return what a call that still runs has put out so far, where its own updates tell it."""
+    if known.get("shown"):
+        return str(known["shown"])
+    if known.get("status") == "in_progress" and known.get("kind") == "execute":
+        return _said(known)
+    return None
+
+
+# --- usage ------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cachedReadTokens": "cache_read_tokens",
+    "cachedWriteTokens": "cache_write_tokens",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cachedInputTokens": "cache_read_tokens",
+    "cacheWriteInputTokens": "cache_write_tokens",
+}
+
+
+def usage(ended: Mapping[str, Any]) -> TurnUsage:
+    """Return what a turn took: by model where the agent says so (in `_meta.quota`), else in all."""
+    meta = ended.get("_meta")
+    quota = meta.get("quota") if isinstance(meta, dict) else None
+    by_model = quota.get("model_usage") if isinstance(quota, dict) else None
+    cost = ended.get("cost")
+    told = []
+    for one in by_model if isinstance(by_model, list) else []:
+        counts = _counts(one.get("token_count") if isinstance(one, dict) else None)
+        if counts:
+            told.append((_text(one.get("model")), counts))
+    if not told and (counts := _counts(ended.get("usage") or (quota or {}).get("token_count"))):
+        told = [(None, counts)]
+    return TurnUsage(tuple(told), cost if isinstance(cost, dict) else None)
+
+
+def _counts(told: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, value in told.items() if isinstance(told, dict) else ():
+        if name in KINDS and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
+            counts[KINDS[name]] = value
+    return counts
+
+
+SPEECH = Speech(words, merged, call, terminal, content, usage)

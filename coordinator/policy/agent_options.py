@@ -1,0 +1,64 @@
+"""The answers that a driven agent offers for its own question: which of them says what a person, or a rule, decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coordinator.models import PermissionRequest
+
+ASKS = "session/request_permission"  # what the metadata of such a request call the hook
+MOST = 20
+
+Option = Mapping[str, Any]
+Outcome = dict[str, Any]
+CANCELLED: Outcome = {"cancelled": True}
+
+
+def readable(options: Any) -> list[dict[str, str]]:
+    """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts."""
+    found = []
+    for one in options[:MOST] if isinstance(options, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("optionId"), str):
+            name, kind = one.get("name"), one.get("kind")
+            found.append(
+                {
+                    "optionId": one["optionId"],
+                    "name": name if isinstance(name, str) and name.strip() else one["optionId"],
+                    "kind": kind if isinstance(kind, str) else "",
+                }
+            )
+    return found
+
+
+def is_of_driven(row: PermissionRequest) -> bool:
+    """Say whether a driven agent asks, through its runner."""
+    return isinstance(row.metadata, dict) and row.metadata.get("hook") == ASKS
+
+
+def lasting(options: Sequence[Option]) -> list[Option]:
+    """Return the options that let more than this call run: they are offered beside a plain yes."""
+    return [one for one in options if one.get("kind") == "allow_always"]
+
+
+def allowing(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
+    """Return the agent's own yes: the one that was picked, else the one for this call alone."""
+    chosen = next((one for one in picked if one.get("optionId")), None)
+    return _of_kind(options, "allow_once", "allow_always") if chosen is None else _outcome(chosen)
+
+
+def refusing(options: Sequence[Option]) -> Outcome:
+    """Return the agent's own no; where it offers none, the question is called off."""
+    return _of_kind(options, "reject_once", "reject_always")
+
+
+def _of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
+    for kind in kinds:
+        for one in options:
+            if one.get("kind") == kind:
+                return _outcome(one)
+    return CANCELLED
+
+
+def _outcome(option: Option) -> Outcome:
+    return {"optionId": option["optionId"]}

@@ -1,0 +1,66 @@
+"""Which runs a runner that drives agents takes: those for an agent that it has, in a folder that it may work in."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coordinator.models import Run, RunnerOffers
+
+# What a run to such a runner may be ordered with beside its prompt.
+PARAMETERS = ("agent", "images", "mode", "model", "worktree", "fork_of")
+
+
+def agents_of(offers: Any) -> list[dict[str, Any]]:
+    """Return the agents that are offered, each with a name."""
+    return _named(offers, "agents")
+
+
+def missing_of(offers: Any) -> list[dict[str, Any]]:
+    """Return the agents that the runner knows and its machine has not, each with a name and how to get it."""
+    return _named(offers, "missing")
+
+
+def _named(offers: Any, name: str) -> list[dict[str, Any]]:
+    found = offers.get(name) if isinstance(offers, Mapping) else None
+    listed = found if isinstance(found, list) else []
+    return [one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)]
+
+
+def directories_of(offers: Any) -> list[str]:
+    """Return the folders in which the runner may work, with all that is in them."""
+    found = offers.get("directories") if isinstance(offers, Mapping) else None
+    return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []
+
+
+def holds(directories: Iterable[str], folder: str) -> bool:
+    """Say whether a folder is one of these, or in one of them."""
+    wanted = posixpath.normpath(folder)
+    return any(
+        wanted == one or wanted.startswith(one.rstrip("/") + "/")
+        for one in map(posixpath.normpath, directories)
+    )
+
+
+def of_runners(runner_ids: Iterable[str]) -> dict[str, Any]:
+    """Return what these runners offer, by id; those that offer nothing of the kind are left out."""
+    return dict(RunnerOffers.objects.filter(pk__in=list(runner_ids)).values_list("pk", "offers"))
+
+
+def agent_of(run: Run) -> str | None:
+    """Return for which agent a run was ordered; None where it does not say, or any will do."""
+    ordered_with = getattr(run, "ordered_with", None)
+    given = ordered_with.parameters if ordered_with is not None else None
+    agent = given.get("agent") if isinstance(given, dict) else None
+    return agent if isinstance(agent, str) else None
+
+
+def lacks(offers: Any, agent: str | None, folder: str | None) -> str:
+    """Return what of a run a runner with these offers (None: it has none) cannot serve; empty where it can."""
+    if agent is not None and agent not in {one["name"] for one in agents_of(offers)}:
+        return f"agent {agent}"
+    directories = directories_of(offers)
+    if offers is not None and folder and directories and not holds(directories, folder):
+        return f"directory {folder}"
+    return ""

@@ -1,0 +1,81 @@
+"""What a runner tells of a session whose agent it drives, as the dialect reads it and the actions write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# The agents by the names that runners use, and what their hooks' dialects are called (agent_programs.AGENTS).
+PROGRAMS = {"claude": "claude-code"}
+UNNAMED = "acp"  # the source of events of an agent whose program is not known
+LONGEST_OUTPUT = 64 * 1024  # characters of a terminal that are kept while its call runs
+
+
+def program_of(agent: str | None) -> str:
+    """Return what rules, looks and events call the program of a runner's agent."""
+    return PROGRAMS.get(agent or "", agent or UNNAMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One thing told: its number in the session, when (ISO, UTC), of which kind, with which fields."""
+
+    n: int
+    at: str
+    kind: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A piece of what somebody says: `kind` message, thought or user; a block that is no text stands in `block`."""
+
+    kind: str
+    message_id: str | None
+    text: str
+    block: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCall:
+    """A tool call as all updates of it together tell it.
+
+    `tool` and `tool_input` are as the agent's hooks would give them, where that is known. `ready` says that the input
+    is whole, `over` that the call has ended; then `output` and `error` are its result.
+    """
+
+    tool: str
+    tool_input: dict[str, Any] | None
+    title: str
+    ready: bool
+    over: bool
+    output: Any = None
+    error: str | None = None
+    folder: str | None = None
+    parent: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """Tokens of a turn by the model that took them (None: not told), and its cost where the agent says it."""
+
+    by_model: tuple[tuple[str | None, Mapping[str, int]], ...]
+    cost: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """How the agents of runners speak (dialects.acp); the actions are handed it, because a dialect is above them.
+
+    `words` reads a chunk, `merged` adds an update to what is known of a call, `call` reads that for a program,
+    `content` makes a message of a prompt's blocks, `usage` reads what a turn took.
+    """
+
+    words: Callable[[str, Mapping[str, Any]], Words | None]
+    merged: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    call: Callable[[Mapping[str, Any], str], ToldCall]
+    terminal: Callable[[Mapping[str, Any]], str | None]
+    content: Callable[[Any], list[dict[str, Any]]]
+    usage: Callable[[Mapping[str, Any]], TurnUsage]

@@ -1,0 +1,57 @@
+"""What the runners that are online offer to drive: for the form that starts a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from coordinator.models import Runner
+from coordinator.runs import offers
+from coordinator.runs.liveness import is_alive
+
+MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Agents as (name, title with version and hosts), directories, and agents that some machine has not."""
+
+    agents: list[tuple[str, str]]
+    directories: list[str]
+    missing: list[tuple[str, str]]
+    worktrees: bool
+    runners: int
+
+    @classmethod
+    def now(cls) -> Offered:
+        """Return what is offered at this moment: two queries."""
+        now = timezone.now()
+        online = [one for one in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(one, now)]
+        found = offers.of_runners(runner.pk for runner in online)
+        hosts: dict[str, list[str]] = {}
+        titles: dict[str, str] = {}
+        directories: dict[str, None] = {}
+        missing: dict[str, str] = {}
+        for runner in online:
+            offered = found.get(runner.pk)
+            for agent in offers.agents_of(offered):
+                words = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
+                titles.setdefault(agent["name"], " ".join(filter(None, words)))
+                hosts.setdefault(agent["name"], []).append(runner.hostname)
+            directories |= dict.fromkeys(offers.directories_of(offered))
+            for agent in offers.missing_of(offered):
+                missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
+        known = {title.partition(" ")[0] for title in titles.values()}
+        return cls(
+            [(name, f"{titles[name]} on {_listed(hosts[name])}") for name in titles][:MOST],
+            list(directories)[:MOST],
+            [one for one in missing.items() if one[0] not in known][:MOST],
+            any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
+            len(found),
+        )
+
+
+def _listed(hosts: list[str]) -> str:
+    own = list(dict.fromkeys(hosts))
+    return ", ".join(own[:2]) + (f" and {len(own) - 2} more" if len(own) > 2 else "")

@@ -1,0 +1,126 @@
+"""Steering a session from its page: the next prompt, the queue, this turn, what its agent lets one set."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from coordinator.actions import runs
+from coordinator.actions.driving import commands
+from coordinator.errors import BadRequest, SignalboxError, TooLarge
+from coordinator.identity.actors import person
+from coordinator.models import Run, Session
+from coordinator.runs.statuses import ACTIVE, RESUME
+from dashboard.frame import refusals
+from dashboard.frame.guards import approver
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.sessions.steering import steering_context
+
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+MOST_IMAGES = 10
+MOST_BYTES = 8 * 1024 * 1024  # of all images of a prompt
+
+
+@require_POST
+@approver
+def prompt(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Order the session's next turn; while one is at work it waits in the queue. A script gets the queue."""
+    session = get_object_or_404(Session, pk=session_id)
+    assert request.user.is_authenticated
+    try:
+        text = request.POST.get("text", "").replace("\r\n", "\n").strip()
+        images = images_of(request)
+        if not text and not images:
+            raise BadRequest("Write what the agent should do.")
+        runs.create(
+            kind=RESUME,
+            session_id=session_id,
+            prompt=text,
+            parameters={"prompt": text, "images": images} if images else None,
+            by=person(request.user),
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        if wants_fragment(request):
+            return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
+        messages.error(request, str(refusal.detail))
+        return redirect("sessions:detail", session_id)
+    if wants_fragment(request):
+        return render(request, "sessions/_steer_now.html", {"session": session, **steering_context(session)})
+    return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
+
+
+def images_of(request: HtmxHttpRequest) -> list[dict[str, str]]:
+    """Return the images of a form as a prompt carries them. Raises BadRequest and TooLarge."""
+    files = request.FILES.getlist("files")
+    if len(files) > MOST_IMAGES:
+        raise BadRequest(f"A prompt takes at most {MOST_IMAGES} images.")
+    if sum(one.size or 0 for one in files) > MOST_BYTES:
+        raise TooLarge(f"The images of a prompt may total {MOST_BYTES // 1024 // 1024} MB.")
+    images = []
+    for one in files:
+        if one.content_type not in IMAGES:
+            raise BadRequest(f"{one.name} is no image that agents take: PNG, JPEG, GIF or WebP.")
+        images.append({"mimeType": one.content_type, "data": base64.b64encode(one.read()).decode()})
+    return images
+
+
+@require_POST
+@approver
+def stop_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Stop what the session does just now; what is queued goes on after it."""
+    assert request.user.is_authenticated
+    session = get_object_or_404(Session, pk=session_id)
+    with refusals.as_message(request, missing_is_404=True):
+        working = Run.objects.filter(session=session, status__in=ACTIVE).first()
+        if working is None:
+            messages.info(request, "No turn is at work.")
+        else:
+            stopped = runs.stop(working.run_id, by=person(request.user), now=timezone.now())
+            messages.success(request, stopped.message or "The turn is being stopped.")
+    return redirect("sessions:detail", session_id)
+
+
+@require_POST
+@approver
+def unqueue(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Remove a prompt from the queue before its turn comes."""
+    assert request.user.is_authenticated
+    with refusals.as_message(request, missing_is_404=True):
+        run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
+        if run.status != Run.Status.PENDING:
+            raise BadRequest("This prompt does not wait any more.")
+        runs.stop(run.run_id, by=person(request.user), now=timezone.now())
+        messages.success(request, "The prompt was removed from the queue.")
+    return redirect("sessions:detail", session_id)
+
+
+@require_POST
+@approver
+def command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Have the session's runner set something: `what` is KIND, or set_config:OPTION, and after `=` the value."""
+    assert request.user.is_authenticated
+    get_object_or_404(Session, pk=session_id)
+    with refusals.as_message(request, missing_is_404=True):
+        wanted = command_of(request.POST.get("what", ""))
+        commands.order(session_id, wanted, by=person(request.user), now=timezone.now())
+        messages.success(request, "The agent is told.")
+    return redirect("sessions:detail", session_id)
+
+
+def command_of(what: str) -> dict[str, Any]:
+    """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree`."""
+    kind, _, value = what.partition("=")
+    kind, _, option = kind.partition(":")
+    if kind == "remove_worktree":
+        return {kind: True}
+    if kind == "set_config":
+        return {kind: {"configId": option, "value": value}}
+    return {kind: value}

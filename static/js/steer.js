@@ -1,0 +1,250 @@
+// Steering a session: Enter sends, images are dropped or pasted, the agent's commands are offered, drafts are kept.
+const steer = document.querySelector("#steer");
+const form = steer.querySelector(".steer-form");
+const text = form.querySelector("textarea");
+const picker = form.querySelector("input[type=file]");
+const shelf = form.querySelector(".steer-files");
+const offered = form.querySelector(".steer-commands");
+const send = form.querySelector("button[type=submit]");
+const draftKey = `signalbox-prompt:${form.dataset.person}:${form.dataset.steer}`;
+const touch = matchMedia("(pointer: coarse)").matches;
+const MOST_BYTES = 8 * 1024 * 1024;
+const MOST_OFFERED = 12;
+
+let files = [];
+
+function say(level, words) {
+  document.body.dispatchEvent(new CustomEvent("toast", { detail: { level, text: words } }));
+}
+
+// What stands above the field: the server draws it, here after a prompt and in the stream's summary.
+function showNow(fresh) {
+  const old = document.querySelector("#steer-now");
+  if (!old || !fresh || old.querySelector(":popover-open")) return; // nobody loses the menu that is open
+  const open = old.querySelector("#steer-plan")?.open;
+  window.Idiomorph.morph(old, fresh);
+  const plan = document.querySelector("#steer-plan");
+  if (plan && open) plan.open = true;
+}
+
+document.addEventListener("steer:now", (event) => showNow(event.detail));
+
+// The field grows with what is typed; what is not sent comes back with the page.
+function fit() {
+  text.style.blockSize = "auto";
+  text.style.blockSize = `${text.scrollHeight + 2}px`;
+}
+
+function keepDraft() {
+  try {
+    if (text.value.trim()) localStorage.setItem(draftKey, text.value);
+    else localStorage.removeItem(draftKey);
+  } catch {
+    // private windows may refuse; the draft then lives as long as the page
+  }
+}
+
+// Images.
+
+function take(added) {
+  if (!picker) return;
+  const images = added.filter((file) => /^image\/(png|jpeg|gif|webp)$/.test(file.type));
+  if (images.length < added.length) say("error", "Agents take images alone: PNG, JPEG, GIF or WebP.");
+  if ([...files, ...images].reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) {
+    say("error", "The images of a prompt may total 8 MB.");
+    return;
+  }
+  files = [...files, ...images];
+  showFiles();
+}
+
+function showFiles() {
+  for (const picture of shelf.querySelectorAll("img")) URL.revokeObjectURL(picture.src);
+  shelf.replaceChildren(...files.map(shelved));
+  shelf.hidden = files.length === 0;
+}
+
+function shelved(file) {
+  const item = document.createElement("li");
+  const picture = document.createElement("img");
+  picture.src = URL.createObjectURL(file);
+  picture.alt = "";
+  const name = document.createElement("span");
+  name.className = "clip";
+  name.textContent = file.name;
+  const remove = document.createElement("button");
+  remove.type = "button";
+  remove.className = "button ghost small";
+  remove.textContent = "Remove";
+  remove.setAttribute("aria-label", `Remove ${file.name}`);
+  remove.addEventListener("click", () => {
+    files = files.filter((one) => one !== file);
+    showFiles();
+    text.focus();
+  });
+  item.append(picture, name, remove);
+  return item;
+}
+
+picker?.addEventListener("change", () => {
+  take([...picker.files]);
+  picker.value = "";
+});
+
+document.addEventListener("paste", (event) => {
+  const pasted = [...(event.clipboardData?.files ?? [])];
+  if (!pasted.length || !picker) return;
+  event.preventDefault();
+  take(pasted);
+});
+
+const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+document.addEventListener("dragover", (event) => {
+  if (!carriesFiles(event)) return;
+  event.preventDefault(); // a file that missed the field must not replace the page
+  steer.classList.add("drop");
+});
+document.addEventListener("dragleave", (event) => event.relatedTarget || steer.classList.remove("drop"));
+document.addEventListener("drop", (event) => {
+  if (!carriesFiles(event)) return;
+  event.preventDefault();
+  steer.classList.remove("drop");
+  take([...event.dataTransfer.files]);
+});
+
+// The agent's commands.
+
+function commands() {
+  const held = document.querySelector("#slash-commands");
+  return held ? JSON.parse(held.textContent) : [];
+}
+
+function offer() {
+  const typed = /^\/(\S*)$/.exec(text.value);
+  const found = typed ? commands().filter(([name]) => name.toLowerCase().includes(typed[1].toLowerCase())) : [];
+  found.sort(([one], [other]) => Number(other.startsWith(typed[1])) - Number(one.startsWith(typed[1])));
+  offered.replaceChildren(...found.slice(0, MOST_OFFERED).map(choice));
+  offered.hidden = found.length === 0;
+  choose(0);
+}
+
+function choice([name, meaning], place) {
+  const item = document.createElement("li");
+  item.role = "option";
+  item.id = `steer-command-${place}`;
+  item.dataset.name = name;
+  const word = document.createElement("strong");
+  word.textContent = `/${name}`;
+  const words = document.createElement("span");
+  words.className = "muted clip";
+  words.textContent = meaning;
+  item.append(word, words);
+  item.addEventListener("pointerdown", (event) => {
+    event.preventDefault(); // the field keeps the focus
+    pick(item);
+  });
+  return item;
+}
+
+const chosen = () => offered.querySelector('[aria-selected="true"]');
+
+function choose(place) {
+  const items = [...offered.children];
+  items.forEach((item, at) => item.setAttribute("aria-selected", String(at === (place + items.length) % items.length)));
+  if (chosen()) text.setAttribute("aria-activedescendant", chosen().id);
+  else text.removeAttribute("aria-activedescendant");
+  chosen()?.scrollIntoView({ block: "nearest" });
+}
+
+function pick(item) {
+  text.value = `/${item.dataset.name} `;
+  offered.hidden = true;
+  text.focus();
+  keepDraft();
+}
+
+function keyInOffer(event) {
+  const at = [...offered.children].indexOf(chosen());
+  if (event.key === "ArrowDown") choose(at + 1);
+  else if (event.key === "ArrowUp") choose(at - 1);
+  else if (event.key === "Escape") offered.hidden = true;
+  else if (event.key === "Tab" || event.key === "Enter") pick(chosen());
+  else return false;
+  event.preventDefault();
+  event.stopPropagation();
+  return true;
+}
+
+// Sending.
+
+async function post(body) {
+  const headers = { "HX-Request": "true", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
+  document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
+  const answer = await fetch(form.action, { method: "POST", body, headers, credentials: "same-origin" });
+  const words = await answer.text();
+  if (answer.ok) return words;
+  const why = reasonOf(answer, words);
+  if (answer.headers.get("Signalbox-Confirm")) {
+    document.dispatchEvent(new CustomEvent("proof:wanted", { detail: why }));
+  }
+  throw new Error(why);
+}
+
+function reasonOf(answer, words) {
+  try {
+    const { detail } = JSON.parse(words);
+    if (typeof detail === "string") return detail;
+  } catch {
+    // a page instead of our JSON
+  }
+  return answer.status === 403
+    ? "You are not allowed to do this, or you are signed out. Reload the page."
+    : `Signalbox refused the prompt (${answer.status}).`;
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const words = text.value.trim();
+  if ((!words && !files.length) || send.disabled) return;
+  const body = new FormData();
+  body.set("text", words);
+  for (const file of files) body.append("files", file, file.name);
+  send.disabled = true;
+  try {
+    const came = document.createElement("template");
+    came.innerHTML = await post(body);
+    text.value = "";
+    files = [];
+    showFiles();
+    keepDraft();
+    fit();
+    showNow(came.content.querySelector("#steer-now"));
+  } catch (problem) {
+    say("error", problem instanceof TypeError ? "Signalbox cannot be reached. The prompt was not sent." : problem.message);
+  } finally {
+    send.disabled = false;
+    text.focus();
+  }
+});
+
+text.addEventListener("keydown", (event) => {
+  if (!offered.hidden && keyInOffer(event)) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch) return;
+  event.preventDefault();
+  form.requestSubmit();
+});
+text.addEventListener("input", () => {
+  keepDraft();
+  fit();
+  offer();
+});
+text.addEventListener("blur", () => {
+  offered.hidden = true;
+});
+
+try {
+  if (!text.value) text.value = localStorage.getItem(draftKey) ?? "";
+} catch {
+  // no drafts where the browser keeps none
+}
+if (text.value) fit();

@@ -1,0 +1,1 @@
+"""Sessions whose agents a runner drives."""

@@ -1,0 +1,169 @@
+"""A runner that drives agents, over HTTP: what it tells, what it asks, and how people and rules answer."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.approvals.cards import served_form
+from tests.claude_code.test_deciding import rules
+from tests.driving.driver import Driver
+from tests.driving.recorded import recording
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def driver(served: Served) -> Driver:
+    made = Driver(served)
+    made.tell({"sessionUpdate": "signalbox/agent", "agent": "claude", "agentSessionId": str(uuid.uuid4())})
+    return made
+
+
+@pytest.fixture
+def aside() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def push() -> dict[str, Any]:
+    """Claude Code asks whether it may push, with a call of its own."""
+    question = next(
+        one for one in recording("claude").questions if one["toolCall"]["title"].startswith("git push")
+    )
+    call = {**question["toolCall"], "toolCallId": f"toolu_{uuid.uuid4().hex}"}
+    return {**question, "toolCall": call}
+
+
+def wait_for_card(driver: Driver) -> str:
+    pause = threading.Event()
+    for _ in range(600):
+        if (found := driver.pending()) is not None:
+            return found
+        pause.wait(0.02)
+    raise AssertionError("no card came")
+
+
+def decide(driver: Driver, request_id: str, verdict: str, **said: Any) -> None:
+    person = driver.served.sign_in("approver")
+    form = served_form(person, request_id)
+    answer = person.post("/ui/approvals/decide/", data={**form, "verdict": verdict, **said})
+    assert answer.status_code in {200, 302}, answer.text
+
+
+def test_a_person_answers_in_the_agents_own_words(driver: Driver, aside: ThreadPoolExecutor) -> None:
+    question = push()
+    asked: Future[dict[str, Any]] = aside.submit(driver.ask, question)
+    request_id = wait_for_card(driver)
+    page = driver.served.sign_in("approver").get(f"/ui/approvals/{request_id}/").text
+    assert "Always Allow Bash(git push *)" in page
+    assert "git push origin main" in page
+    decide(driver, request_id, "approved")
+    answer = asked.result(20)
+    assert answer == {
+        "permission_request_id": request_id,
+        "outcome": {"optionId": "allow"},
+        "reason": None,
+    }
+    assert driver.ask(question) == answer
+
+
+def test_a_denial_carries_its_reason(driver: Driver, aside: ThreadPoolExecutor) -> None:
+    asked = aside.submit(driver.ask, push())
+    decide(driver, wait_for_card(driver), "denied", reason="Not on a Friday")
+    assert asked.result(20) | {"permission_request_id": ""} == {
+        "permission_request_id": "",
+        "outcome": {"optionId": "reject"},
+        "reason": "Not on a Friday",
+    }
+
+
+def test_an_option_that_lasts_is_picked(driver: Driver, aside: ThreadPoolExecutor) -> None:
+    asked = aside.submit(driver.ask, push())
+    request_id = wait_for_card(driver)
+    person = driver.served.sign_in("approver")
+    page = person.get("/ui/approvals/").text
+    at = page.index("Always Allow Bash(git push *)")
+    digest = page[:at].rpartition('name="suggestion"')[2].partition('value="')[2].partition('"')[0]
+    decide(driver, request_id, "approved", suggestion=digest)
+    assert asked.result(20)["outcome"] == {"optionId": "allow_always"}
+
+
+def test_rules_decide_before_anybody_is_asked(driver: Driver) -> None:
+    rules(
+        driver.served,
+        {"tool": "Bash", "pattern": "git push *", "verdict": "deny", "reason": "Nobody pushes"},
+    )
+    try:
+        answer = driver.ask(push())
+    finally:
+        rules(driver.served)
+    assert answer["outcome"] == {"optionId": "reject"}
+    assert "Nobody pushes" in answer["reason"]
+    assert driver.pending() is None
+
+
+def test_the_end_of_the_turn_withdraws_the_question(driver: Driver, aside: ThreadPoolExecutor) -> None:
+    asked = aside.submit(driver.ask, push())
+    request_id = wait_for_card(driver)
+    driver.tell({"sessionUpdate": "signalbox/turn_ended", "stopReason": "cancelled"})
+    assert asked.result(20)["outcome"] == {"cancelled": True}
+    ((reason,),) = driver.served.sql(
+        "SELECT reason FROM permission_context WHERE request_id = ?", (request_id,)
+    )
+    assert reason == "The turn was cancelled."
+
+
+def test_what_its_hooks_tell_too_stands_in_the_session_once(served: Served) -> None:
+    driver = Driver(served)
+    own = str(uuid.uuid4())
+    told = recording("claude")
+    updates = [one["update"] for one in told.updates]
+    updates = [{**one, "agentSessionId": own} if "agentSessionId" in one else one for one in updates]
+    agent = driver.served.client("agent")
+    hook = {"session_id": own, "cwd": "/home/dev/project"}
+    started = {**hook, "hook_event_name": "SessionStart", "source": "startup"}
+    headers = {"X-Signalbox-Session": driver.session}
+    # Before the runner has told the agent's id, the hook is known by what the runner gave its agent to pass on.
+    agent.post("/hooks/claude-code", json=started, headers=headers).raise_for_status()
+    driver.tell(*updates)
+    for name, fields in (
+        ("UserPromptSubmit", {"prompt": "please work"}),
+        ("PreToolUse", {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "toolu_x"}),
+        ("Stop", {"last_assistant_message": "All done."}),
+        ("PreCompact", {"trigger": "auto"}),
+    ):
+        body = {**hook, "hook_event_name": name, **fields}
+        agent.post("/hooks/claude-code", json=body, headers=headers).raise_for_status()
+    sessions = driver.served.sql("SELECT session_id FROM sessions WHERE executor_session_id = ?", (own,))
+    assert [one[0] for one in sessions] == [driver.session]
+    kinds = [
+        one[0]
+        for one in driver.served.sql(
+            "SELECT event_type FROM events WHERE session_id = ? ORDER BY id", (driver.session,)
+        )
+    ]
+    assert kinds.count("pre_tool") == 4
+    roles = driver.served.sql(
+        "SELECT role FROM events WHERE session_id = ? AND event_type = 'message' ORDER BY id",
+        (driver.session,),
+    )
+    assert [one[0] for one in roles] == ["user", *["assistant"] * 5]
+    assert kinds[-1] == "PreCompact"  # what only a hook tells
+
+
+def test_a_stranger_to_the_session_is_refused(driver: Driver) -> None:
+    other = Driver(driver.served)
+    path = f"/runner/sessions/{driver.session}/updates"
+    answer = other.http.post(path, json={"runner_id": other.runner_id, "updates": []})
+    assert answer.status_code == 403
+    agent = driver.served.client("agent")
+    assert agent.post(path, json={"runner_id": driver.runner_id, "updates": []}).status_code == 403
+    assert isinstance(answer, httpx.Response)
