@@ -69,7 +69,8 @@ PAGE_DOORS: dict[str, str] = {
         "form": """
             accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power
             agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
-            approvals:notification-test approvals:revoke approvals:seen chat:clear chat:delete-message chat:read
+            approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release chat:clear
+            chat:delete-message chat:read
             claude_code:accept-suggestion claude_code:calls claude_code:save-prices
             claude_code:save-rules claude_code:suggestions claude_code:trial connections:code connections:key
             connections:test keys:list keys:revoke
