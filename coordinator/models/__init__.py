@@ -12,6 +12,7 @@ from coordinator.models.feed import Change
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
+from coordinator.models.marks import DangerMark
 from coordinator.models.mcp import AcceptedOnlyServer, AskingGrant, Grant, McpCredential, McpServer, McpTool
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
@@ -67,6 +68,7 @@ __all__ = [
     "ChatBranch",
     "ChatMessage",
     "ConnectCode",
+    "DangerMark",
     "Draft",
     "DrivenCall",
     "DrivenCommand",

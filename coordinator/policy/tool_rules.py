@@ -63,7 +63,7 @@ class Rule:
 
     def names(self, tool: str) -> bool:
         """Say whether the rule names this tool."""
-        return _names(self.tool, tool)
+        return names_tool(self.tool, tool)
 
     def may_fit(self, call: PartialCall) -> bool:
         """Say whether the rule may match a call of which not everything is known."""
@@ -158,7 +158,8 @@ def _tool_names(names: str) -> re.Pattern[str]:
     return re.compile("|".join(fnmatch.translate(re.sub(r"\*+", "*", name)) for name in wanted) or r"(?!)")
 
 
-def _names(names: str, tool: str) -> bool:
+def names_tool(names: str, tool: str) -> bool:
+    """Say whether `names`, as rules write them (`Edit|Write`, `mcp__github__*`), name this tool."""
     return _tool_names(names).match(tool) is not None
 
 

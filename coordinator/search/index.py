@@ -164,7 +164,8 @@ class _Walker:
     def ask(self, groups: Sequence[Group], top: int, limit: int) -> Walk:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
-        for (low, high), ahead in itertools.pairwise([*full_text.stretches(top, BLOCK), None]):
+        stretches = list(full_text.stretches(top, BLOCK))
+        for (low, high), ahead in zip(stretches, [*stretches[1:], None], strict=True):
             began = time.monotonic()
             ids += _ask(groups, self.limits, low, high, limit - len(ids))
             if len(ids) == limit:

@@ -87,12 +87,14 @@ def _first_words(ids: list[str]) -> dict[str, list[str]]:
             rows = cursor.fetchall()
         for session_id, _, stored in rows:
             # Once one says what the session is about, what follows it need not be read.
-            if not any(map(says_much, said.get(session_id, ()))) and (title := title_of(_text_of(stored))):
+            if not any(map(says_much, said.get(session_id, ()))) and (
+                title := title_of(text_of_message(stored))
+            ):
                 said.setdefault(session_id, []).append(title)
     return said
 
 
-def _text_of(stored: Any) -> str:
+def text_of_message(stored: Any) -> str:
     """Return the text in a message's stored blocks; they may have been cut, or be no JSON."""
     blocks = decoded(stored) if isinstance(stored, str) else None
     if isinstance(blocks, UnreadableText):

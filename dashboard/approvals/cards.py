@@ -22,6 +22,7 @@ from coordinator.policy.coverage import requester_of
 from coordinator.secrets.running import runs_hidden
 from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, edit_of
+from dashboard.approvals.glance import Glance, glances
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 from dashboard.templatetags.approvals import reveals
@@ -165,6 +166,7 @@ class CardMember:
 class Card:
     members: Sequence[CardMember]
     grantable: bool = False  # whether the plugin could be given this permission for good
+    glance: Glance | None = None
 
     @property
     def first(self) -> PermissionRequest:
@@ -299,8 +301,9 @@ def cards_of(groups: Iterable[Sequence[PermissionRequest]], now: datetime) -> li
         Card(
             [CardMember(row, now, named.get(session_of(row) or "", "")) for row in group],
             (group[0].plugin_id, group[0].permission_type) in grantable,
+            glance,
         )
-        for group in groups
+        for group, glance in zip(groups, glances(groups), strict=True)
     ]
 
 

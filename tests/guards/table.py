@@ -78,6 +78,7 @@ _TO_LOOK_AT = """
 ADMIN_TABLES: dict[str, str] = {
     "auth_user": "add change delete",
     "coordinator_agent": "add change delete",
+    "coordinator_dangermark": "add change delete",
     "coordinator_mcpserver": "add change delete",
     "coordinator_pluginsetting": "add change delete",
     **dict.fromkeys(_TO_LOOK_AT.split(), ""),

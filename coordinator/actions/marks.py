@@ -1,0 +1,84 @@
+"""Writing the marks of danger. Only admins do, in Django's admin."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import re2
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import Actor
+from coordinator.models import DangerMark
+from coordinator.policy.marks import MOST_MARKS
+from coordinator.policy.tool_rules import LONGEST_PATTERN, compiled
+
+EDITABLE = ("reason", "tool", "pattern")
+LONGEST_REASON = 100
+CHANGED_MEANWHILE = (
+    "Somebody else has changed this mark since you opened it. Nothing was changed. Reload the page."
+)
+
+
+def version_of(row: DangerMark) -> str:
+    return str([getattr(row, name) for name in (*EDITABLE, "changed_by")] + [str(row.changed_at)])
+
+
+def create(values: dict[str, Any], *, by: Actor, now: datetime) -> DangerMark:
+    """Add a mark. Raises Invalid for one that could not be looked for."""
+    with transaction.atomic():
+        if DangerMark.objects.count() >= MOST_MARKS:
+            raise Invalid(f"There may be at most {MOST_MARKS} marks. Delete one first.")
+        row = DangerMark(**_checked(values), changed_at=now, changed_by=str(by))
+        row.save()
+        _record("DANGER_MARK_ADDED", row, by, now, after=values)
+    return row
+
+
+def change(pk: int, values: dict[str, Any], *, seen: str, by: Actor, now: datetime) -> None:
+    """Change a mark. Raises Invalid likewise, Conflict where it is not what its editor has seen."""
+    with transaction.atomic():
+        row = _held(pk, seen)
+        before = {name: getattr(row, name) for name in EDITABLE}
+        for name, value in _checked(before | values).items():
+            setattr(row, name, value)
+        row.changed_at, row.changed_by = now, str(by)
+        row.save()
+        _record("DANGER_MARK_CHANGED", row, by, now, before=before, after=before | values)
+
+
+def delete(pk: int, *, by: Actor, now: datetime) -> None:
+    with transaction.atomic():
+        row = DangerMark.objects.select_for_update().filter(pk=pk).first()
+        if row is None:
+            raise Conflict("The mark is deleted already.")
+        _record("DANGER_MARK_DELETED", row, by, now, before={name: getattr(row, name) for name in EDITABLE})
+        row.delete()
+
+
+def _held(pk: int, seen: str) -> DangerMark:
+    row = DangerMark.objects.select_for_update().filter(pk=pk).first()
+    if row is None or version_of(row) != seen:
+        raise Conflict(CHANGED_MEANWHILE)
+    return row
+
+
+def _checked(values: dict[str, Any]) -> dict[str, str]:
+    reason, tool, pattern = (str(values.get(name) or "").strip() for name in EDITABLE)
+    if not reason or len(reason) > LONGEST_REASON:
+        raise Invalid(f"Give the reason that cards tell, in at most {LONGEST_REASON} characters.")
+    if not pattern or len(pattern) > LONGEST_PATTERN:
+        raise Invalid(f"Give a pattern of at most {LONGEST_PATTERN} characters.")
+    try:
+        compiled(pattern, whole=False)
+    except re2.error:
+        raise Invalid("The pattern cannot be read. Look-around and back-references do not work.") from None
+    return {"reason": reason, "tool": tool or "*", "pattern": pattern}
+
+
+def _record(event_type: str, row: DangerMark, by: Actor, now: datetime, **what: Any) -> None:
+    audit.record(
+        event_type, actor=by, target=f"danger_mark:{row.pk}", result="success", metadata=what, now=now
+    )

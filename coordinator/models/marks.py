@@ -1,0 +1,24 @@
+"""What makes a call worth a second look: patterns that admins keep, each with the reason that cards tell."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField
+
+
+class DangerMark(models.Model):
+    """One pattern. `tool` names tools as rules do, `pattern` is an RE2 expression on what the call is about."""
+
+    id = models.BigAutoField(primary_key=True)
+    reason = models.TextField()
+    tool = models.TextField(default="*", db_default="*")
+    pattern = models.TextField()
+    changed_at = IsoTextField()
+    changed_by = models.TextField()
+
+    class Meta:
+        db_table = "danger_marks"
+
+    def __str__(self) -> str:
+        return self.reason

@@ -1,0 +1,89 @@
+"""Which of the admins' marks a call bears: reasons for a person to look twice, never a verdict and never a score."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import re2
+
+from coordinator.models import DangerMark
+from coordinator.policy.tool_rules import compiled, names_tool
+
+READ_UP_TO = 200_000  # characters of a call
+MOST_MARKS = 200
+PATHS = ("file_path", "path", "notebook_path")
+OUTSIDE = "Writes outside its directory"
+WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pattern as it is looked for."""
+
+    reason: str
+    tool: str
+    pattern: str
+
+    def is_on(self, tool: str, text: str) -> bool:
+        """Say whether a call bears it. A pattern that cannot be read, which another program wrote, is on none."""
+        try:
+            return (
+                names_tool(self.tool, tool) and compiled(self.pattern, whole=False).search(text) is not None
+            )
+        except re2.error:
+            return False
+
+
+def saved() -> tuple[Mark, ...]:
+    rows = DangerMark.objects.order_by("id").values_list("reason", "tool", "pattern")[:MOST_MARKS]
+    return tuple(Mark(*row) for row in rows)
+
+
+def reasons(marks: Sequence[Mark], tool: str, tool_input: Any, target: str, folder: str | None) -> list[str]:
+    """Return the reasons to look twice at a call, each once. `target` is what a request without an input names."""
+    text = _text(tool_input, target)
+    found = [mark.reason for mark in marks if mark.is_on(tool, text)]
+    if tool in WRITING and folder and _is_outside(tool_input, folder):
+        found.append(OUTSIDE)
+    return list(dict.fromkeys(found))
+
+
+def _text(tool_input: Any, target: str) -> str:
+    """Return what a call is about: every text of its input, else its target."""
+    if tool_input is None:
+        return target[:READ_UP_TO]
+    texts: list[str] = []
+    waiting = [tool_input]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            waiting += reversed(value.values())
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        else:
+            texts.append(json.dumps(value, default=str))
+    return "\n".join(texts)[:READ_UP_TO]
+
+
+def _is_outside(tool_input: Any, folder: str) -> bool:
+    named = [tool_input.get(name) for name in PATHS] if isinstance(tool_input, dict) else []
+    return any(isinstance(path, str) and not _is_below(path, folder) for path in named)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Say whether a path lies in a folder, as they are written: where links lead is known on the agent's host alone."""
+    if path.startswith("~"):
+        return False
+    steps: list[str] = []
+    for step in (PurePosixPath(folder) / path).parts:
+        if step == "..":
+            steps[1:] = steps[1:-1]
+        else:
+            steps.append(step)
+    return tuple(steps[: len(PurePosixPath(folder).parts)]) == PurePosixPath(folder).parts

@@ -1,0 +1,74 @@
+"""What a session did just before one of its events: what a person last told the agent, and its last calls."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from django.db import connection
+
+from coordinator.engine.values import text_of
+from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.titles import text_of_message
+
+STEPS = 3
+LOOKED_BACK = 60  # events of the session
+REACH = 50_000  # ids before the event: what is older is not looked for
+LONGEST = 300  # characters of a text that is told
+READ_UP_TO = 4_000  # characters of a stored text
+SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "description", "prompt")
+
+_BEFORE = f"""
+SELECT e.event_type, e.role, {text_of("e.tool_name")}, substr({text_of("e.content")}, 1, {READ_UP_TO}),
+    substr({text_of("e.tool_input")}, 1, {READ_UP_TO})
+FROM events e WHERE e.session_id = %s AND e.id < %s AND e.id > %s ORDER BY e.id DESC LIMIT {LOOKED_BACK}
+"""  # noqa: S608 # constants
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call that was made: its tool, and what it was about."""
+
+    tool: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What a person last told the agent (empty where that is long ago), and its last calls, oldest first."""
+
+    task: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+def before(session_id: str, event_id: int) -> Recent:
+    """Return what was told and called last before an event. Secrets are masked; texts are cut at LONGEST."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BEFORE, [session_id, event_id, event_id - REACH])
+        rows = cursor.fetchall()
+    said = (
+        text_of_message(content) for kind, role, _, content, _ in rows if (kind, role) == ("message", "user")
+    )
+    called = [
+        Step(str(tool), _about(given)) for kind, _, tool, _, given in rows if kind == "pre_tool" and tool
+    ]
+    return Recent(_shown(next(filter(None, said), "")), tuple(reversed(called[:STEPS])))
+
+
+def _about(stored: object) -> str:
+    """Return what a call was about, in a line; its input may be cut, or no JSON."""
+    if not isinstance(stored, str):
+        return ""
+    try:
+        given = json.loads(stored)
+    except (ValueError, RecursionError):
+        return _shown(stored)
+    if not isinstance(given, dict):
+        return _shown(stored)
+    most = next((given[name] for name in SAYS_MOST if isinstance(given.get(name), str)), None)
+    return _shown(stored if most is None else most)
+
+
+def _shown(text: str) -> str:
+    line = " ".join(str(without_secrets(text)).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

@@ -1,0 +1,48 @@
+"""The marks of danger that cards of waiting calls bear: kept here by admins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils import timezone
+
+from coordinator.actions import marks
+from coordinator.identity.actors import Actor
+from coordinator.models import DangerMark
+from dashboard.admin import columns
+from dashboard.admin.options import ActionAdmin
+
+
+@admin.register(DangerMark)
+class DangerMarkAdmin(ActionAdmin):
+    """A pattern, and the reason to look twice that a card tells where a call matches it."""
+
+    list_display = (
+        columns.text("reason"),
+        columns.code("tool"),
+        columns.code("pattern"),
+        columns.text("changed_by"),
+        columns.moment("changed_at"),
+    )
+    search_fields = ("reason", "tool", "pattern")
+    ordering = ("id",)
+
+    def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
+        return [(None, {"fields": [*marks.EDITABLE, "version"]})]
+
+    def version_of(self, row: Any) -> str:
+        return marks.version_of(row)
+
+    def audit_target(self, object_id: str) -> str:
+        return f"danger_mark:{object_id}"
+
+    def add_row(self, form: Any, by: Actor) -> DangerMark:
+        return marks.create(form.changed_values(marks.EDITABLE), by=by, now=timezone.now())
+
+    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+        changed = form.changed_values(marks.EDITABLE)
+        marks.change(row.pk, changed, seen=form.cleaned_data["version"], by=by, now=timezone.now())
+
+    def delete_row(self, row: Any, by: Actor) -> None:
+        marks.delete(row.pk, by=by, now=timezone.now())

@@ -1,0 +1,81 @@
+"""What a person needs beside the call itself: the task, the last steps, what was answered before, marks of danger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from django.db.models import Count, Max
+
+from coordinator.models import Event, PermissionContext, PermissionRequest
+from coordinator.policy import approvals, marks
+from coordinator.sessions import recent
+from coordinator.sessions.recent import Recent
+
+ANSWERS = (("approved", "approved"), ("denied", "denied"), ("expired", "not answered"))
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """`before` says in words how often the same call was asked for and how it was answered."""
+
+    recent: Recent
+    before: str
+    reasons: Sequence[str]
+
+
+def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
+    """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
+    firsts = [group[0] for group in groups]
+    answered = _answered({approvals.call_of(row) for row in firsts})
+    kept = marks.saved()
+    newest = _newest(firsts)
+    return [
+        Glance(_recent(row, newest), answered.get(approvals.call_of(row), ""), tuple(_reasons(row, kept)))
+        for row in firsts
+    ]
+
+
+def _newest(rows: Iterable[PermissionRequest]) -> int:
+    """Return an id above all events, if one of the requests does not say which event it is about."""
+    contexts = [approvals.context_of(row) for row in rows]
+    if all(context is None or context.event_id for context in contexts):
+        return 0
+    return (Event.objects.aggregate(last=Max("id"))["last"] or 0) + 1
+
+
+def _recent(row: PermissionRequest, newest: int) -> Recent:
+    context = approvals.context_of(row)
+    if context is None or not context.session_id:
+        return Recent()
+    if context.event_id:
+        return recent.before(context.session_id, context.event_id)
+    found = recent.before(context.session_id, newest)
+    asked_last = found.steps and found.steps[-1].tool == context.tool_name  # the call that is asked for
+    return replace(found, steps=found.steps[:-1]) if asked_last else found
+
+
+def _answered(calls: set[str]) -> dict[str, str]:
+    """Return, by the digest of a call, how it was answered before, in words."""
+    counted: dict[str, Counter[str]] = {}
+    rows = PermissionContext.objects.filter(
+        subject_key__in=calls, request__status__in=[one for one, _ in ANSWERS]
+    )
+    for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
+        counted.setdefault(call, Counter())[status] += count
+    return {call: _in_words(counts) for call, counts in counted.items()}
+
+
+def _in_words(counts: Counter[str]) -> str:
+    told = ", ".join(f"{counts[status]} {word}" for status, word in ANSWERS if counts[status])
+    total = counts.total()
+    return f"Asked {'once' if total == 1 else f'{total} times'} before: {told}."
+
+
+def _reasons(row: PermissionRequest, kept: Sequence[marks.Mark]) -> list[str]:
+    subject, context = approvals.subject_of(row), approvals.context_of(row)
+    folder = context.folder if context else None
+    return marks.reasons(
+        kept, subject.tool_name or "", subject.tool_input, subject.target_resource or "", folder
+    )
