@@ -201,8 +201,6 @@ class HookCommand:
             self._address = Address(found.url)
         except NotConnected as problem:
             self._refusal = str(problem)
-        except ValueError:
-            self._refusal = "Signalbox's address cannot be understood. Run `signalbox connect` again."
         else:
             self._settings = found
             self._folder = found.folder

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LARGEST_HEAD = 64 * 1024  # bytes of an answer's headers
 LARGEST_BODY = 8 << 20
 PORTS = {"http": 80, "https": 443}
+LOOPBACK_6 = bytes(15) + b"\x01"  # ::1
 
 
 class Away(Exception):
@@ -40,12 +41,13 @@ class Answer:
 
 
 class Address:
-    """The parts of the server's address. Raises ValueError where it is none."""
+    """The parts of a server's address, http or https. Raises ValueError where it is none."""
 
     __slots__ = ("host", "path", "port", "scheme")
 
     def __init__(self, url: str) -> None:
-        self.scheme, separator, rest = url.partition("://")
+        scheme, separator, rest = url.partition("://")
+        self.scheme = scheme.lower()
         place, slash, path = rest.partition("/")
         if self.scheme not in PORTS or not separator or not place or "@" in place:
             raise ValueError(url)
@@ -55,9 +57,11 @@ class Address:
             port = port.removeprefix(":")
         else:
             self.host, _, port = place.partition(":")
-        self.port = int(port) if port else PORTS[self.scheme]
         if not self.host or any(sign <= " " for sign in url):
             raise ValueError(url)
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise ValueError(url)
+        self.port = int(port) if port else PORTS[self.scheme]
 
     @property
     def netloc(self) -> str:
@@ -67,16 +71,27 @@ class Address:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this machine."""
+        """Whether it is this machine, in any form that the system takes: 127.0.0.0/8, ::1, and names of localhost."""
+        return self._is_named_localhost or _is_loopback(self.host)
+
+    @property
+    def _is_named_localhost(self) -> bool:
         host = self.host.lower().rstrip(".")
-        named = host == "localhost" or host.endswith(".localhost")
-        return named or host == "::1" or (host.startswith("127.") and host.replace(".", "").isdigit())
+        return host == "localhost" or host.endswith(".localhost")
 
     def places(self) -> list[tuple[str, int]]:
         """Return where to connect, in this order; every `….localhost` is this machine, whatever a resolver says."""
-        if self.host.lower().rstrip(".").endswith("localhost") and self.is_here:
+        if self._is_named_localhost:
             return [("127.0.0.1", self.port), ("::1", self.port)]
         return [(self.host, self.port)]
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return socket.inet_aton(host)[0] == 127
+    with contextlib.suppress(OSError, ValueError):
+        return socket.inet_pton(socket.AF_INET6, host) == LOOPBACK_6
+    return False
 
 
 class Line:

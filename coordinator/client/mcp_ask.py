@@ -199,8 +199,6 @@ class Question:
             address = Address(found.url)
         except NotConnected as problem:
             raise Refused(str(problem)) from None
-        except ValueError:
-            raise Refused("Signalbox's address cannot be understood") from None
         body = json.dumps(self._hook(tool, given)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
         if found.key:

@@ -18,6 +18,8 @@ import json
 import os
 import stat
 
+from coordinator.client.line import Address
+
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
@@ -142,8 +144,12 @@ def _settings_of(value: Any) -> Settings | None:
 
 
 def _checked(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise NotConnected(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
+    try:
+        Address(url)
+    except ValueError:
+        raise NotConnected(
+            f"Signalbox's address must look like http://127.0.0.1:8765 or https://signalbox.example, not {url[:80]!r}."
+        ) from None
     return url
 
 

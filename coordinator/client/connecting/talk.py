@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import socket
 import urllib.error
-import urllib.parse
 import urllib.request
 from contextlib import suppress
 from typing import Any
+
+from coordinator.client.line import Address
 
 PATIENCE = 10.0  # seconds
 LARGEST = 1 << 20
@@ -53,7 +53,9 @@ def request(url: str, path: str, key: str = "", body: Any = None) -> bytes:
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    proxies: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    proxies: list[urllib.request.BaseHandler] = (
+        [urllib.request.ProxyHandler({})] if Address(url).is_here else []
+    )
     return urllib.request.build_opener(_NoRedirects, *proxies)
 
 
@@ -67,32 +69,20 @@ def _words(refusal: urllib.error.HTTPError) -> str:
 
 
 def address(text: str) -> str:
-    """Return a server's address as it is kept. Raises Failed where it is none."""
-    text = text.strip().rstrip("/")
-    parts = urllib.parse.urlsplit(text)
+    """Return a server's address as it is kept: no slash at its end, no query. Raises Failed where it is none."""
+    text = text.strip().partition("#")[0].rstrip("/")
     with suppress(ValueError):
-        if parts.scheme in {"http", "https"} and parts.hostname and not parts.username and parts.port != 0:
-            return f"{parts.scheme}://{parts.netloc}{parts.path}" if not parts.query else _refuse(text)
-    return _refuse(text)
-
-
-def _refuse(text: str) -> str:
+        scheme = Address(text).scheme
+        if "?" not in text:
+            return f"{scheme}://{text.partition('://')[2]}"
     raise Failed(
         f"{text!r} is not an address. It looks like http://127.0.0.1:8765 or https://signalbox.example."
     )
 
 
-def is_local(url: str) -> bool:
-    """Say whether the address is this machine's own."""
-    host = urllib.parse.urlsplit(url).hostname or ""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost" or host.endswith(".localhost")
-
-
 def travels_open(url: str) -> bool:
     """Say whether a key sent there could be read on the way."""
-    return url.startswith("http://") and not is_local(url)
+    return url.startswith("http://") and not Address(url).is_here
 
 
 def exchange(url: str, code: str) -> str:

@@ -1,0 +1,63 @@
+"""What counts as a server's address, and which addresses are this machine's: no proxy and no open line for those."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.client.connecting import talk
+from coordinator.client.line import Address
+from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE, NotConnected, load
+
+HERE = [
+    "localhost", "LOCALHOST", "localhost.", "signalbox-1.localhost", "127.0.0.1", "127.8.9.10", "127.1", "2130706433",
+    "[::1]", "[0:0:0:0:0:0:0:1]",
+]  # fmt: skip
+ELSEWHERE = [
+    "localhost.example",
+    "notlocalhost",
+    "127.example",
+    "127.0.0.1.example",
+    "128.0.0.1",
+    "[::2]",
+    "10.0.0.1",
+]
+NO_ADDRESS = [
+    "",
+    "x",
+    "ftp://x",
+    "http://",
+    "http://me@x",
+    "http://x:0",
+    "http://x:99999",
+    "http://x:8_0",
+    "http://x y",
+]
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_loopback_is_this_machine_in_every_form_that_the_system_takes(host: str) -> None:
+    assert Address(f"http://{host}:8765").is_here
+    assert not talk.travels_open(f"http://{host}:8765")
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_what_only_looks_like_it_is_not(host: str) -> None:
+    assert not Address(f"http://{host}").is_here
+    assert talk.travels_open(f"http://{host}")
+    assert not talk.travels_open(f"https://{host}")
+
+
+@pytest.mark.parametrize("url", NO_ADDRESS)
+def test_no_reader_takes_what_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        Address(url)
+    with pytest.raises(talk.Failed, match="is not an address"):
+        talk.address(url)
+    monkeypatch.setenv(URL_VARIABLE, url or "/")
+    monkeypatch.setenv(KEY_VARIABLE, "sbx_x")
+    with pytest.raises(NotConnected):
+        load()
+
+
+def test_an_address_is_kept_without_what_leads_into_a_page() -> None:
+    assert talk.address(" HTTPS://Signalbox.example:8443/box/#top ") == "https://Signalbox.example:8443/box"
