@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.errors import TooMany
 from coordinator.identity.actors import key
-from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.served import Served
@@ -84,6 +84,22 @@ def test_a_key_has_so_many_requests_waiting_and_no_more(settings) -> None:
     asked(by=key("another"), target_resource="3")
     approvals.withdraw(first.request_id, by=AGENT, now=NOW)
     assert fresh(asked(target_resource="3")).status == "pending"
+
+
+def test_a_call_that_was_told_to_wait_makes_way_for_one_whose_agent_waits(settings) -> None:
+    settings.MAX_PENDING_REQUESTS = 3
+    waits = {"deadline": NOW + 60 * MINUTE, "outlasts": True, "waits_until": NOW + 3 * MINUTE}
+    asked(target_resource="0")
+    gone = asked(target_resource="1", **waits | {"waits_until": NOW + MINUTE})
+    asked(target_resource="2", **waits)
+    with pytest.raises(TooMany):
+        asked(target_resource="3", **waits)
+    later = asked(target_resource="3", now=NOW + 2 * MINUTE, **waits)
+    assert (fresh(gone).status, fresh(later).status) == ("withdrawn", "pending")
+    assert "It can ask again" in fresh(gone).context.reason
+    assert trail(gone)[-1] == "PERMISSION_REQUEST_WITHDRAWN"
+    with pytest.raises(TooMany):  # the others' agents wait, and one has no second chance
+        asked(target_resource="4", now=NOW + 2 * MINUTE, **waits)
 
 
 def test_what_expired_does_not_count(settings) -> None:

@@ -293,7 +293,7 @@ class Volleys:
         for agent in self._homes:
             (call,) = self._put(1, [agent])
             request_id = asked(self._server.served, call.agent, call.command, ASKED_WITHIN)
-            assert request_id is not None, f"{call.command} of {call.agent} is not asked about"
+            assert request_id is not None, f"nobody was asked about {call.command}: {call.denied()}"
             decide(approver, request_id, "approved")
             self.tallies[call.agent].approved_ran.append(not call.denied())
 

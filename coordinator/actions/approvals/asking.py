@@ -132,12 +132,14 @@ def _question(ask: NewRequest, by: Actor) -> _Question:
 def _require_room(by: Actor, now: datetime) -> None:
     """Raise TooMany where the asker has as many requests waiting as one may: others must be seen beside them.
 
-    Those who ask at the same instant may pass it together, by as many as there are threads.
+    A call that was told to wait makes way: its agent has gone on, and can ask again. Those who ask at the same
+    instant may pass the limit together, by as many as there are threads.
     """
     mine = PermissionRequest.objects.waiting(now).filter(
         context__requested_by=str(by), context__pending_key__isnull=False
     )
-    if mine.count() >= settings.MAX_PENDING_REQUESTS:
+    too_many = mine.count() - settings.MAX_PENDING_REQUESTS + 1
+    if too_many > 0 and not ending.make_way(mine, too_many, by, now):
         raise TooMany(
             f"{settings.MAX_PENDING_REQUESTS} requests of {by} already wait for a person, which is "
             "the limit. Wait until some are decided, or withdraw some.",

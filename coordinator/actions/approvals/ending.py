@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from coordinator.actions import access_requests, plugin_permissions
@@ -18,6 +19,8 @@ from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.secrets.masking import without_secrets
+
+MADE_WAY = "Its agent had gone on, and newer calls of the same key needed the place. It can ask again."
 
 
 def withdraw(
@@ -40,6 +43,20 @@ def withdraw(
     return rows.keeping_refusals(
         lambda: _withdraw(request_id, by, may_all, reason, now, unless_held=unless_held)
     )
+
+
+def make_way(waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: datetime) -> bool:
+    """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
+    were found. To be called inside a transaction.
+    """
+    left = waiting.filter(context__repeat_key__isnull=False, context__waits_until__lte=now).order_by("id")
+    ids = list(left.values_list("request_id", flat=True)[:number])
+    if len(ids) < number:
+        return False
+    for request_id in ids:
+        with suppress(NotFound):  # it was deleted meanwhile, and has made way so
+            _withdraw(request_id, by, False, MADE_WAY, now, unless_held=False)
+    return True
 
 
 def _withdraw(
