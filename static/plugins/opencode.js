@@ -3,17 +3,19 @@
 // Put it into ~/.config/opencode/plugins/ (or a project's .opencode/plugins/) and start OpenCode again. It finds its
 // server by SIGNALBOX_URL and SIGNALBOX_KEY, else by the file that `signalbox connect` wrote. In that file,
 // `agents.opencode.hold` false lets calls run while the server was never reached; by default they are denied then. Once
-// it was reached, it says itself which tools' calls must not run without it.
+// it was reached, it says itself which tools' calls must not run without it. That is kept in a file for OpenCode's next
+// start, the same as `signalbox hook` keeps (coordinator/client/held.py), which only its owner can read.
 //
 // It exports one function: OpenCode takes each export for a plugin.
 //
 // Tried with OpenCode 1.18.33. Its type for plugins has a function `permission.ask` that this version never calls, so
 // a permission that OpenCode asks its own person for is answered when it tells that it asks (`permission.asked`).
 
-import { randomUUID } from "node:crypto"
-import { readFileSync, statSync } from "node:fs"
+import { createHash, randomUUID } from "node:crypto"
+import { closeSync, constants, mkdirSync, openSync, readFileSync, readSync } from "node:fs"
+import { renameSync, rmSync, statSync, writeSync } from "node:fs"
 import { homedir, hostname } from "node:os"
-import { isAbsolute, join } from "node:path"
+import { dirname, isAbsolute, join } from "node:path"
 
 const NAME = "opencode"
 const WAIT = 600 // seconds that a call waits for a person
@@ -23,6 +25,8 @@ const SILENT = 20_000 // milliseconds without a sign of life after which a waiti
 const TRY_FOR = 8_000 // milliseconds for which a held call is put again to a server that went away
 const MOST_KEPT = 1000 // hooks kept in memory while the server is away; then the oldest go
 const LAST_WORDS = 1500 // milliseconds for what is not told yet, at the end
+const MOST_HELD = 1 << 16 // bytes of the file that says which tools are held
+const EVERYTHING = [["hold", "*"]]
 const TOLD = new Set([
   "session.created",
   "session.deleted",
@@ -45,13 +49,23 @@ function settingsOf(environment) {
   if (!/^https?:\/\//.test(url)) throw new NotConnected("Signalbox's address must begin with http:// or https://.")
   const ours = (stored && stored.agents && stored.agents[NAME]) || {}
   const wait = Number.isFinite(ours.wait) && ours.wait > 0 ? ours.wait : WAIT
-  return { url, key, hold: ours.hold !== false, wait }
+  return { url, key, hold: ours.hold !== false, wait, heldIn: heldIn(environment, url, key) }
+}
+
+function folderIn(environment, variable, belowHome) {
+  const named = environment[variable]
+  return named && isAbsolute(named) ? named : join(environment.HOME || homedir(), belowHome)
+}
+
+// Another server, or another key, has another folder.
+function heldIn(environment, url, key) {
+  const knownAs = createHash("sha256").update(`${url}\n${key}`).digest("hex").slice(0, 16)
+  const state = folderIn(environment, "XDG_STATE_HOME", join(".local", "state"))
+  return join(state, "signalbox", knownAs, `held-${NAME}.json`)
 }
 
 function storedIn(environment) {
-  const named = environment.XDG_CONFIG_HOME
-  const home = environment.HOME || homedir()
-  const path = join(named && isAbsolute(named) ? named : join(home, ".config"), "signalbox", "client.json")
+  const path = join(folderIn(environment, "XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
   let text
   try {
     if (process.platform !== "win32" && statSync(path).mode & 0o077) {
@@ -71,6 +85,51 @@ function storedIn(environment) {
   throw new NotConnected(`${path} cannot be understood. Run \`signalbox connect\` again.`)
 }
 
+// Returns which tools a text says are held: pairs of `hold` or `free` and tool names. Null where it says none of that.
+function heldBy(text) {
+  try {
+    const lines = JSON.parse(text)
+    const isLine = (line) =>
+      Array.isArray(line) && line.length === 2 && ["hold", "free"].includes(line[0]) && typeof line[1] === "string"
+    return Array.isArray(lines) && lines.every(isLine) ? lines : null
+  } catch {
+    return null
+  }
+}
+
+// Returns what was kept, null where nothing was. What cannot be read holds everything.
+function keptHeld(path) {
+  let file
+  try {
+    file = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK || 0))
+    const bytes = Buffer.alloc(MOST_HELD)
+    return heldBy(bytes.toString("utf8", 0, readSync(file, bytes, 0, MOST_HELD, 0))) || EVERYTHING
+  } catch (problem) {
+    return problem.code === "ENOENT" ? null : EVERYTHING
+  } finally {
+    if (file !== undefined) closeSync(file)
+  }
+}
+
+// Writes the file whole or not at all, for its owner alone.
+function keepHeld(path, lines) {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  const aside = `${path}.${process.pid}`
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants
+  const file = openSync(aside, O_WRONLY | O_CREAT | O_TRUNC | (O_NOFOLLOW || 0), 0o600)
+  try {
+    writeSync(file, JSON.stringify(lines))
+  } finally {
+    closeSync(file)
+  }
+  try {
+    renameSync(aside, path)
+  } catch (problem) {
+    rmSync(aside, { force: true })
+    throw problem
+  }
+}
+
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds))
 
 // A server that refuses for good: asking again would not help.
@@ -80,7 +139,7 @@ class Refused extends Error {}
 class Server {
   constructor(settings) {
     this.settings = settings
-    this.held = null // which tools are held for certain, as the server said last
+    this.held = keptHeld(settings.heldIn) // which tools are held for certain, as the server said last
     this.kept = []
     this.telling = null
   }
@@ -88,8 +147,12 @@ class Server {
   // Says whether a call of this tool must not run unless somebody lets it.
   holds(tool) {
     if (!this.held) return this.settings.hold
-    const line = this.held.find(([, names]) => namesTool(names, tool))
-    return Boolean(line) && line[0] === "hold"
+    try {
+      const line = this.held.find(([, names]) => namesTool(names, tool))
+      return Boolean(line) && line[0] === "hold"
+    } catch {
+      return true
+    }
   }
 
   // Posts a hook and returns the answer, null for none. `late`: its agent has gone on. Throws whatever goes wrong.
@@ -138,14 +201,13 @@ class Server {
   }
 
   learn(told) {
-    if (!told) return
+    const lines = told ? heldBy(told) : null
+    if (!lines || JSON.stringify(lines) === JSON.stringify(this.held)) return
+    this.held = lines
     try {
-      const lines = JSON.parse(told)
-      if (Array.isArray(lines) && lines.every((line) => Array.isArray(line) && typeof line[1] === "string")) {
-        this.held = lines
-      }
+      keepHeld(this.settings.heldIn, lines)
     } catch {
-      // what was known stands
+      // it is known until OpenCode ends
     }
   }
 
@@ -243,12 +305,19 @@ async function bodyOf(response) {
   return text
 }
 
-// Says whether a rule's tool names, such as `bash|mcp__*`, name this tool.
+// Says whether a rule's tool names, such as `bash|mcp__*`, name this tool. Throws for names that make no pattern.
 function namesTool(names, tool) {
   const patterns = names.split(/[|,]/).map((name) => name.trim())
-  return patterns.some((name) => {
-    const pattern = name.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*+/g, ".*").replace(/\?/g, ".")
-    return Boolean(name) && new RegExp(`^${pattern}$`, "s").test(tool)
+  return patterns.some((name) => Boolean(name) && new RegExp(`^${expressionOf(name)}$`, "s").test(tool))
+}
+
+// Shell patterns as the server reads them: `*`, `?`, `[abc]`, `[!abc]`.
+function expressionOf(name) {
+  return name.replace(/\*+|\?|\[(!?)(\]?[^\]]*)\]|[^]/g, (part, not, signs) => {
+    if (part[0] === "*") return ".*"
+    if (part === "?") return "."
+    if (signs !== undefined) return `[${not ? "^" : ""}${signs.replace(/[\\\]^[]/g, "\\$&")}]`
+    return part.replace(/[.+^${}()|[\]\\]/, "\\$&")
   })
 }
 

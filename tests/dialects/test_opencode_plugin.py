@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import stat
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from coordinator.client import held
+from coordinator.client.settings import Settings
 from tests.claude_code.test_deciding import rules
 from tests.dialects import opencode as recording
 from tests.dialects.agent import Agent, recorded
@@ -166,6 +169,34 @@ def test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that(
     file.chmod(0o644)
     (broken,) = drive(tmp_path, [push(opencode)])
     assert "chmod 600" in broken["error"]
+
+
+def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
+    opencode: OpenCode, tmp_path: Path
+) -> None:
+    rules(opencode.served, {"tool": "[!a]ash|w*", "verdict": "ask", "deny_at_deadline": True})
+    read = {
+        "call": "tool.execute.before",
+        "input": {"tool": "read", "sessionID": opencode.session, "callID": "call_2"},
+        "output": {"args": {"filePath": "/home/dev/notes"}},
+    }
+    drive(tmp_path, [read], **connected(opencode))
+    known = known_by(tmp_path, opencode.served.url)
+    assert held.load(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
+    assert stat.S_IMODE((known / "held-opencode.json").stat().st_mode) == 0o600
+    away = {"SIGNALBOX_URL": nobody(), "SIGNALBOX_KEY": KEYS["agent"]}
+    shutil.copytree(known, known_by(tmp_path, away["SIGNALBOX_URL"]))
+    ran, denied = drive(tmp_path, [read, push(opencode)], **away)
+    assert ran["output"] == read["output"] and ran["ms"] < 2_000
+    assert denied["error"].startswith("Signalbox must decide this call, but")
+    (known_by(tmp_path, away["SIGNALBOX_URL"]) / "held-opencode.json").write_text("[[")
+    assert "error" in drive(tmp_path, [read], **away)[0]
+
+
+def known_by(home: Path, url: str) -> Path:
+    """Return where the hook command keeps what it knows of a server."""
+    folder = Path(Settings(url, KEYS["agent"]).folder).name
+    return home / ".local" / "state" / "signalbox" / folder
 
 
 def test_a_key_that_is_not_valid_holds_every_call_and_without_a_connection_it_does_nothing(
