@@ -32,9 +32,11 @@ from coordinator.sessions.reports import MADE_CALL, MODEL_REQUEST, UNRECORDED_PR
 READ_FROM = "transcript"  # the milestone that says of which file, version and branch a session's history is
 BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
 # Hooks are stamped when they are received, lines when they are written; clocks of two machines differ.
+OVERTAKEN = timedelta(seconds=5) // instants.MICROSECOND
 ABOUT_THE_SAME_TIME = timedelta(minutes=5) // instants.MICROSECOND
 COMPACTIONS = frozenset({"compaction", "PreCompact", "PostCompact"})
 MOST_LISTED = 1_000
+NOT_HOOKS = frozenset({"executor", "telemetry", None})
 
 
 @dataclass
@@ -235,6 +237,14 @@ def _beginning(told: ImportedLine, place: str) -> DedupedEvent:
     )
 
 
+@dataclass(slots=True)
+class _Turn:
+    """What an agent said in a turn, without blanks: when its hook told it, and what of it no transcript has told."""
+
+    at_us: int
+    left: str
+
+
 class _Live:
     """Events of a session that did not come from transcripts, by digest with their times. Each is matched once."""
 
@@ -243,12 +253,15 @@ class _Live:
         self._moments: dict[bytes, list[int]] = defaultdict(list)
         self._thin: set[bytes] = set()
         self._unrecorded_prompts: set[str] = set()
+        self._turns: list[_Turn] = []
         for event in _recorded(session_id):
             digest = _digest(event)
             if event["prompt_id"] and _words(event["content"]).startswith(UNRECORDED_PROMPT):
                 self._unrecorded_prompts.add(event["prompt_id"])
             if digest is None:
                 continue
+            if event["by_hook"] and event["role"] == "assistant":
+                self._turns.append(_Turn(event["at_us"], _squeezed(event["content"])))
             if event["is_thin"]:
                 self._thin.add(digest)
             else:
@@ -272,7 +285,19 @@ class _Live:
         nearest = self._take(_digest(row), row["at_us"], whenever=bool(row["tool_use_id"]))
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
             nearest = self._take(_digest(row | {"tool_use_id": None}), row["at_us"])
+        if one.is_piece and nearest is None:
+            return self._is_in_turn(_squeezed(one.event.content), row["at_us"])
+        self._turns = [turn for turn in self._turns if turn.at_us != nearest]
         return nearest is not None
+
+    def _is_in_turn(self, piece: str, at_us: int) -> bool:
+        """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
+        for turn in self._turns:
+            found = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
+            if found >= 0:
+                turn.left = turn.left[found + len(piece) :]
+                return True
+        return False
 
     def _take(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
         """Return the time of the nearest equal event and remove it."""
@@ -300,6 +325,7 @@ def _recorded(session_id: str) -> Iterator[dict[str, Any]]:
         call_id, prompt_id, at_us, source, output, error = values[len(_COLUMNS) + len(_FIGURES) :]
         call_id = None if call_id and call_id.startswith(MADE_CALL) else call_id  # its agent knows no such id
         row |= {"tool_use_id": call_id, "prompt_id": prompt_id, "at_us": at_us or 0}
+        row["by_hook"] = source not in NOT_HOOKS
         ended = row["event_type"] == "post_tool" and call_id
         row["is_thin"] = bool(source == "telemetry" and ended and output is None and error is None)
         yield row
@@ -337,3 +363,7 @@ def _words(content: Any) -> str:
     blocks = content if isinstance(content, list) else []
     texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
     return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def _squeezed(content: Any) -> str:
+    return "".join(_words(content).split())

@@ -18,15 +18,17 @@ from typing import Any, NamedTuple
 from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.claude_code import refused
 from coordinator.dialects.hooks import (
+    TYPED,
     as_object,
     decoded,
     in_words,
     origin,
     said,
     told_results,
+    told_then,
     words_origin_of,
 )
-from coordinator.dialects.transcript_formats import TranscriptFormat
+from coordinator.dialects.transcript_formats import TranscriptFormat, text_of
 from coordinator.errors import Invalid
 from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, NotUnderstood
 from coordinator.importing.transcripts import Transcript
@@ -271,7 +273,9 @@ class _Line:
         """Return what somebody said."""
         shown = [block if isinstance(block, dict) else said(str(block)) for block in content]
         model = self.model if role == "assistant" else None
-        return self.event("message", number, also=also, role=role, content=shown, model=model)
+        typed = role == "user" and self.subagent is None
+        claims = told_then(TYPED, self.session, text_of(shown), self.at) if typed else ()
+        return self.event("message", number, also=also, role=role, content=shown, model=model, claims=claims)
 
 
 def _usage(request: _Request) -> ImportedLine:
@@ -367,6 +371,7 @@ def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
         before = spoken[0].event
         if one.event.role == before.role and before.content is not None:
             before.content = [*before.content, *(one.event.content or [])]
+            before.claims = (*before.claims, *one.event.claims)
         else:
             yield one
     yield from spoken[:1]

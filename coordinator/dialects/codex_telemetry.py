@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
 from coordinator.dialects.codex_transcripts import named_as_by_hooks, without_frame
-from coordinator.dialects.hooks import heard, opened, origin, result_origin, said
-from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended
+from coordinator.dialects.hooks import TYPED, heard, opened, origin, result_origin, said, told_then
+from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
 from coordinator.sessions.events import DedupedEvent
 
 SERVICE = "codex"  # codex_exec, codex_cli_rs and others
@@ -24,7 +24,8 @@ def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
     text = record.text("prompt")
     if text is None or text == "[REDACTED]":
         return None
-    unless = (heard(make.session, "prompts"),)
+    read = told_then(TYPED, make.session, text, moment_of(record.begins, make.now), about=True)
+    unless = (heard(make.session, "prompts"), *read)
     return make.event("message", role="user", content=[said(text)], unless=unless)
 
 

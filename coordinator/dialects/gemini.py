@@ -90,8 +90,12 @@ def _call_ends(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
-    text = build.hook.text("prompt_response")
-    words = [build.message("assistant", text, "prompt_response")] if text else []
+    """The turn's words in one, left out where its chat has told them piece by piece, and the end of the turn."""
+    hook, text = build.hook, build.hook.text("prompt_response")
+    words = []
+    if text:
+        read = hooks.told_then(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
+        words = [build.message("assistant", text, "prompt_response", unless=read)]
     return [*words, build.event(TURN_END, uses=["prompt", "prompt_response"])]
 
 

@@ -7,8 +7,8 @@ tell the same again. Nothing tells a session's end. Rejections (`decision: rejec
 
 from __future__ import annotations
 
-from coordinator.dialects.hooks import as_object, heard, opened, said
-from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended
+from coordinator.dialects.hooks import TYPED, as_object, heard, opened, said, told_then
+from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
 from coordinator.sessions.events import DedupedEvent
 
 PROGRAM = "gemini"
@@ -22,7 +22,8 @@ def _prompt(record: Record, make: Maker) -> DedupedEvent | None:
     text = record.text("prompt")
     if text is None:
         return None
-    unless = (heard(make.session, "prompts"),)
+    read = told_then(TYPED, make.session, text, moment_of(record.begins, make.now), about=True)
+    unless = (heard(make.session, "prompts"), *read)
     return make.event("message", role="user", content=[said(text)], unless=unless)
 
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.hooks import as_object, decoded, in_words, origin, said
+from coordinator.dialects.hooks import TURNS_WORDS, as_object, decoded, in_words, origin, said, told_then
 from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
 from coordinator.errors import Invalid
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
@@ -44,6 +44,7 @@ class Reader:
     told: set[tuple[str, ...]] = field(
         default_factory=set
     )  # messages' parts, which are written again and again
+    words: str = ""  # said since the person typed
 
     def read(self, body: bytes) -> list[ImportedLine]:
         """Return what a line tells; nothing for what Gemini CLI keeps for itself. Raises NotUnderstood."""
@@ -121,6 +122,7 @@ class Reader:
         blocks = _blocks(fields.get("content"))
         text = "\n\n".join(str(one["text"]) for one in blocks if one.get("type") == "text")
         if blocks and not text.lstrip().startswith(NOT_TYPED) and self._is_new(name, "content"):
+            self.words = ""
             yield record.message("user", blocks, "content")
 
     def answer(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
@@ -134,7 +136,9 @@ class Reader:
             str(one["text"]) for one in _blocks(fields.get("content")) if one.get("type") == "text"
         )
         if words.strip() and self._is_new(name, "content"):
-            yield record.words(words, "content")
+            self.words += words
+            so_far = told_then(TURNS_WORDS, self.session, self.words, record.at)
+            yield record.words(words, "content", so_far=so_far, is_piece=True)
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
             if isinstance(call, dict):

@@ -23,6 +23,8 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
 
 ASKED = "permission_request"
+TYPED, TURNS_WORDS = "typed", "a turn's words"  # what transcripts and hooks tell alike (told_then)
+MINUTE_US = 60_000_000
 # The same words within this time are the same hook posted twice; later they may be said anew.
 SAME_WITHIN = 5_000  # milliseconds
 # How far an agent's clock may be from ours and be believed; hooks that could not be posted come in days later.
@@ -264,6 +266,19 @@ def words_origin_of(session: str, subagent: str | None, prompt_id: str | None, t
     return origin(session, "words", subagent, prompt_id, " ".join(text.split()))
 
 
+def told_then(what: str, session: str, text: str, at: str, *, about: bool = False) -> tuple[str, ...]:
+    """Return the origins of a text that was told in this minute (`at`, canonical), or `about` then, a minute off.
+
+    For texts without an id, which the next turn may say again.
+    """
+    moment = instants.parse(at)
+    if moment is None:
+        return ()
+    minute = instants.to_us(moment) // MINUTE_US
+    words = "".join(text.split())  # each source breaks its blanks its own way
+    return tuple(origin(session, what, words, minute + off) for off in ((-1, 0, 1) if about else (0,)))
+
+
 # --- hooks as events --------------------------------------------------------------------------------------
 
 
@@ -388,13 +403,16 @@ def session_ends(build: HookEvents) -> list[DedupedEvent]:
 
 
 def prompted(build: HookEvents) -> list[DedupedEvent]:
-    """A person typed."""
+    """A person typed; left out where a transcript has told it already."""
     text, turn = build.hook.text("prompt"), build.hook.turn
     claims = (
         *((origin(build.hook.session, "prompt", turn),) if turn else ()),
         heard(build.hook.session, "prompts"),
     )
-    return [build.message("user", text, "prompt", claims=claims)] if text else []
+    if text is None:
+        return []
+    read = told_then(TYPED, build.hook.session, text, build.hook.at, about=True)
+    return [build.message("user", text, "prompt", claims=claims, unless=read)]
 
 
 def notified(build: HookEvents) -> list[DedupedEvent]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.hooks import origin, said, told_results, words_origin_of
+from coordinator.dialects.hooks import TYPED, origin, said, told_results, told_then, words_origin_of
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, LineReader
 from coordinator.importing.transcripts import Line, Transcript, lines_of
 from coordinator.sessions.events import DedupedEvent
@@ -87,12 +87,18 @@ class Record:
     ) -> ImportedEvent:
         """Return what somebody said."""
         model = self.model if role == "assistant" else None
+        if role == "user" and self.subagent is None:
+            typed = told_then(TYPED, self.session, text_of(content), self.at)
+            values["claims"] = (*values.get("claims", ()), *typed)
         return self.event("message", part, also=also, role=role, content=content, model=model, **values)
 
-    def words(self, text: str, part: str | int) -> ImportedEvent:
-        """Return what the agent said."""
+    def words(
+        self, text: str, part: str | int, *, so_far: tuple[str, ...] = (), is_piece: bool = False
+    ) -> ImportedEvent:
+        """Return what the agent said; of a piece of a turn's words, `so_far` are the origins of all until then."""
         known = words_origin_of(self.session, self.subagent, self.turn, text)
-        return self.message("assistant", [said(text)], part, also=(known,), claims=(known,))
+        made = self.message("assistant", [said(text)], part, also=(known,), claims=(known, *so_far))
+        return replace(made, is_piece=is_piece)
 
     def thought(self, text: str, part: str | int) -> ImportedEvent:
         """Return what the agent thought."""
@@ -129,6 +135,11 @@ class Record:
     def usage(self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()) -> ImportedEvent:
         """Return what a request to the model took. Input tokens are counted without those read from a cache."""
         return self.event(MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, **tokens)
+
+
+def text_of(content: list[dict[str, Any]]) -> str:
+    """Return the text of a message's blocks."""
+    return "\n\n".join(one["text"] for one in content if isinstance(one.get("text"), str))
 
 
 def count_of(value: Any) -> int:

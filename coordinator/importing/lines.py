@@ -22,11 +22,13 @@ class ImportedEvent:
     """An event of a line, and the other origins under which somebody may have told it (`also`).
 
     `by_figures`: a request to a model that has no id which others tell too, and is known by its tokens.
+    `is_piece`: words of the agent, of which its hooks tell a whole turn's in one.
     """
 
     event: DedupedEvent
     also: tuple[str, ...] = ()
     by_figures: bool = False
+    is_piece: bool = False
 
 
 @dataclass(frozen=True, slots=True)

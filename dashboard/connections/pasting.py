@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from coordinator.client.connecting.agents import AGENTS, Agent, Call
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 
 
+A_KEY = "sbx_YOUR_KEY"
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A file's place, and what belongs in it; `is_shared` where other things may stand there, too."""
+    """A file's place, and what belongs in it; `is_shared` where other things may stand there, too.
+
+    One that `holds_key` is for telemetry, and only its owner should be able to read it.
+    """
 
     place: str
     text: str
     is_shared: bool
+    holds_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ def program(name: str, url: str) -> Program | None:
         agent.title,
         agent.afterwards,
         agent.was_run,
-        _blocks(agent, Call(("signalbox",), url)),
+        _blocks(agent, Call(("signalbox",), url, A_KEY)),
         http=settings_for(url) if is_claude else None,
         managed=settings_for(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
@@ -65,7 +73,14 @@ def _blocks(agent: Agent, call: Call) -> list[Block]:
     blocks = [Block(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)]
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)
-        value: dict[str, object] = {path[0]: basic for path, basic in wanted.basics.items()}
+        value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
         value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
+        if agent.lines(
+            call
+        ):  # the others' telemetry needs the program `signalbox`, which writes it there itself
+            for (name, *inner), one in wanted.values.items():
+                value.setdefault(name, {})[inner[0]] = one
         blocks.append(Block(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
+    for one in agent.lines(call):
+        blocks.append(Block(f"~/{agent.home}/{one.path}", "\n".join(one.lines), True, one.secret != ""))
     return blocks

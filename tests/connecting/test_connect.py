@@ -245,13 +245,15 @@ def test_a_link_is_followed_and_stays_a_link_and_the_mode_stays(machine: Path) -
     assert real.read_text() == '{\n  "a": 1\n}\n'
 
 
-def test_what_is_kept_can_be_read_by_its_owner_alone_and_settings_hold_no_key(machine: Path) -> None:
+def test_what_holds_the_key_can_be_read_by_its_owner_alone(machine: Path) -> None:
     written(machine, CLAUDE, '{"env": {"TOKEN": "mine"}}')
     connected(*AGENTS)
     for path in (record.path(), settings.settings_path()):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
     assert settings.load().key == KEY
-    assert KEY.encode() not in b"".join(content for content, _ in everything(machine).values())
+    holding = {name: mode for name, (content, mode) in everything(machine).items() if KEY.encode() in content}
+    assert sorted(holding) == [".codex/config.toml", ".gemini/.env"]  # they take it from nowhere else
+    assert {stat.S_IMODE(mode) for mode in holding.values()} == {0o600}
 
 
 # --- edited since -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,15 @@ def story(session: Session) -> list[tuple[str, str]]:
     return found
 
 
-def told_by_hooks(agent: str) -> None:
-    """Record the session as the door of hooks does."""
+def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
+    """Record the session as the door of hooks does, or one that went the same way some time `later`."""
     dialect = DIALECTS[agent]
     for number, line in enumerate((DATA / agent / "hooks.jsonl").read_text().splitlines()):
-        at = instants.canonical(instants.from_us(instants.to_us(_moment(BEGAN)) + number * 100_000))
-        hook = dialect.read(line.encode(), at)
+        at = _moment(BEGAN) + later + number * timedelta(milliseconds=100)
+        told = json.loads(line)
+        if "timestamp" in told:
+            told["timestamp"] = (_moment(told["timestamp"]) + later).isoformat()
+        hook = dialect.read(json.dumps(told).encode(), instants.canonical(at))
         place = SessionLocation("/home/dev/project", profile=agent, agent_name=agent)
         made = reported_sessions.session_for(hook.session, place, timezone.now()).session_id
         record_events(dialect.events_of(hook, made), timezone.now())

@@ -81,6 +81,20 @@ def test_hooks_telemetry_and_transcript_of_one_session_tell_it_once(tmp_path: Pa
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("first", ["hooks", "transcript"])
+def test_all_three_of_gemini_tell_it_once(first: str, tmp_path: Path) -> None:
+    told_by_hooks("gemini") if first == "hooks" else brought("gemini", copied("gemini", tmp_path))
+    told_by_telemetry("gemini")
+    told_by_hooks("gemini") if first != "hooks" else brought("gemini", copied("gemini", tmp_path))
+    told = story(the_session())
+    assert told.count(("user", "please look around and write hi")) == 1
+    assert [one for one in told if one[0] in {"gives", "fails"}] == [
+        ("gives", "run_shell_command"), ("gives", "write_file"), ("fails", "read_file"),
+    ]  # fmt: skip
+    assert output_tokens() == 106
+
+
+@pytest.mark.django_db
 def test_telemetry_before_the_transcript_is_counted_once_too(tmp_path: Path) -> None:
     told_by_telemetry("codex")
     brought("codex", copied("codex", tmp_path))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
@@ -32,10 +33,15 @@ class OwnFile:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How hooks call us: the program (its words), and for which server's telemetry."""
+    """How hooks call us: the program (its words), and which server's the telemetry is, with which key ("": none).
+
+    Without `telemetry` there is none for the agents whose settings must hold the key.
+    """
 
     program: tuple[str, ...]
     url: str
+    key: str = ""
+    telemetry: bool = True
 
     def hook(self, agent: str, seconds: float) -> str:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
@@ -48,9 +54,9 @@ class Agent:
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
-    `own` which files are ours alone, and `plugin` where the file that the server makes goes. `trial` makes the hooks
-    of a session that begins and ends, by its id and folder. `afterwards` is what a person must do, `switches` are
-    settings that turn hooks off: (file, path, the value that does).
+    `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the file that the
+    server makes goes. `trial` makes the hooks of a session that begins and ends, by its id and folder. `afterwards`
+    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does).
     """
 
     name: str
@@ -62,6 +68,7 @@ class Agent:
     variable: str | None = None
     file: str | None = None
     wanted: Callable[[Call], Wanted] | None = None
+    lines: Callable[[Call], list[LinesWanted]] = lambda _call: []
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     plugin: str | None = None
@@ -102,6 +109,9 @@ def _grouped(agent: str, call: Call, events: Mapping[str, int], unit: int = 1, *
     }
 
 
+_ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs"
+
+
 def _claude_code(call: Call) -> Wanted:
     return Wanted(
         "claude-code",
@@ -113,7 +123,7 @@ def _claude_code(call: Call) -> Wanted:
             ("env", "OTEL_EXPORTER_OTLP_ENDPOINT"): call.url,
             ("otelHeadersHelper",): shlex.join([*call.program, "headers"]),
         },
-        given_way="it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs",
+        given_way=_ELSEWHERE,
     )
 
 
@@ -121,8 +131,44 @@ def _codex(call: Call) -> Wanted:
     return Wanted("codex", _grouped("codex", call, CODEX_EVENTS))
 
 
+def _codex_lines(call: Call) -> list[LinesWanted]:
+    """Return what sends Codex's telemetry here; its settings fill in no variables, so they hold the key itself."""
+    headers = f', headers = {{ Authorization = "Bearer {call.key}" }}' if call.key else ""
+
+    def exporter(signal: str) -> str:
+        return f'{{ otlp-http = {{ endpoint = "{call.url}/v1/{signal}", protocol = "json"{headers} }} }}'
+
+    lines = (
+        "[otel]",
+        f"exporter = {exporter('logs')}",
+        f"trace_exporter = {exporter('traces')}",
+        "log_user_prompt = true",
+    )
+    return [LinesWanted("codex", "config.toml", lines, "otel", call.key)] if call.telemetry else []
+
+
 def _gemini(call: Call) -> Wanted:
-    return Wanted("gemini", _grouped("gemini", call, GEMINI_EVENTS, unit=1000))
+    values: dict[tuple[str, ...], Any] = {
+        ("telemetry", "enabled"): True,
+        ("telemetry", "target"): "local",
+        ("telemetry", "otlpEndpoint"): call.url,
+        ("telemetry", "otlpProtocol"): "http",
+    }
+    return Wanted(
+        "gemini",
+        _grouped("gemini", call, GEMINI_EVENTS, unit=1000),
+        values=values if call.telemetry else {},
+        given_way=_ELSEWHERE,
+    )
+
+
+def _gemini_lines(call: Call) -> list[LinesWanted]:
+    """Return what gives Gemini CLI's telemetry its key: its settings have no place for headers."""
+    if not (call.telemetry and call.key):
+        return []
+    name = "OTEL_EXPORTER_OTLP_HEADERS"
+    lines = (f'{name}="Authorization=Bearer%20{call.key}"',)
+    return [LinesWanted("gemini", ".env", lines, name, call.key, shadows=".env")]
 
 
 def _cursor(call: Call) -> Wanted:
@@ -266,6 +312,7 @@ AGENTS: dict[str, Agent] = {
             variable="CODEX_HOME",
             file="hooks.json",
             wanted=_codex,
+            lines=_codex_lines,
             afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",
             switches=(
                 ("config.toml", ("features", "hooks"), False),
@@ -280,6 +327,7 @@ AGENTS: dict[str, Agent] = {
             home=".gemini",
             file="settings.json",
             wanted=_gemini,
+            lines=_gemini_lines,
             afterwards=_RESTART.format("Gemini CLI"),
             switches=(
                 ("settings.json", ("hooksConfig", "enabled"), False),

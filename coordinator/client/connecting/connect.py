@@ -71,8 +71,9 @@ def _connect(asked: argparse.Namespace, place: Place) -> int:
     url = talk.address(
         asked.url or os.environ.get(settings.URL_VARIABLE) or (known.url if known else DEFAULT_URL)
     )
-    agents, call = _chosen(asked.agents, place), Call(program(), url)
+    agents = _chosen(asked.agents, place)
     key = _key(url, known, asked.key_file)
+    call = Call(program(), url, key)
     kept = record.load()
     changes = [one for agent in agents for one in _changes(agent, call, place, kept, known)]
     _show(changes, place)
@@ -95,7 +96,7 @@ def former(known: Settings | None, agent: str) -> Call | None:
     words = remembered.get("program") if remembered else None
     if known is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return None
-    return Call(tuple(words), known.url)
+    return Call(tuple(words), known.url, known.key)
 
 
 def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
@@ -231,7 +232,7 @@ def _check(asked: argparse.Namespace, place: Place) -> int:
     known = settings.read()
     if known is None or not known.agents:
         raise Stopped("Nothing is connected here. Run `signalbox connect`.")
-    kept, call, differs = record.load(), Call(program(), known.url), False
+    kept, call, differs = record.load(), Call(program(), known.url, known.key), False
     names = asked.agents or [name for name in known.agents if name in AGENTS]
     for agent in _chosen(names, place):
         changes = _changes(agent, call, place, kept, known)

@@ -6,12 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
 from coordinator.client.connecting.agents import AGENTS, Call
-from coordinator.client.connecting.connect import WRONG, Stopped, former, visible
+from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
 from coordinator.client.connecting.files import Refused
+from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.plans import Place
 from coordinator.client.connecting.record import Kept
@@ -48,7 +50,7 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
     if not leaving:
         raise Stopped("Nothing is connected here.")
     chosen = {path: one for path, one in kept.items() if one.agent in leaving}
-    plan = {path: plans.to_disconnect(path, one, _wanted(one, known)) for path, one in chosen.items()}
+    plan = {path: plans.to_disconnect(path, one, _wanted(path, one, known)) for path, one in chosen.items()}
     plans.carry_out([change for change, _ in plan.values()], kept, connects=False)
     for path, (change, exact) in plan.items():
         sys.stdout.write(f"{place.shown(path)}: {_words(chosen[path], change, exact=exact)}\n")
@@ -58,11 +60,16 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
     return 0
 
 
-def _wanted(kept: Kept, known: Settings | None) -> Wanted | None:
+def _wanted(path: str, kept: Kept, known: Settings | None) -> Wanted | LinesWanted | None:
+    """Return what we put into a file; None where it is ours alone."""
     agent = AGENTS.get(kept.agent)
-    if agent is None or agent.wanted is None:
+    if agent is None:
         return None
-    return agent.wanted(former(known, agent.name) or Call(("signalbox",), known.url if known else ""))
+    call = former(known, agent.name) or Call(("signalbox",), known.url if known else "")
+    for found in agent.lines(replace(call, key=call.key or KEY_MARK)):
+        if path.endswith(os.sep + found.path):
+            return found
+    return agent.wanted(call) if agent.wanted else None
 
 
 def _words(kept: Kept, change: plans.Change, *, exact: bool) -> str:

@@ -70,11 +70,14 @@ def require_writable(found: Found) -> None:
         raise Refused(f"{found.path} cannot be replaced: its folder may not be written.")
 
 
-def write(found: Found, content: bytes | None) -> list[str]:
+def write(found: Found, content: bytes | None, mode: int | None = None) -> list[str]:
     """Write the file, or delete it (None), if it still is as it was found. Return the folders that were made.
+
+    It keeps its mode unless there is another to set.
 
     Raises Refused where it has changed meanwhile, and OSError.
     """
+    mode = found.mode if mode is None else mode
     if read(found.path).content != found.content:
         raise Refused(f"{found.path} has changed meanwhile. Try again.")
     if content is None:
@@ -88,7 +91,7 @@ def write(found: Found, content: bytes | None) -> list[str]:
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, found.mode)
+            os.fchmod(descriptor, mode)
             file.write(content)
             file.flush()
             os.fsync(descriptor)

@@ -66,9 +66,13 @@ def take_out(text: str, wanted: Wanted, before: str = "") -> str:
     return text
 
 
-def gives_way(text: str, wanted: Wanted) -> bool:
-    """Say whether somebody else's values stand where `values` would go."""
-    return any(_value(text, path) not in {None, _hashable(value)} for path, value in wanted.values.items())
+def gives_way(text: str, wanted: Wanted, former: Wanted | None = None) -> bool:
+    """Say whether somebody else's values stand where `values` would go; `former` is what we put in before."""
+    ours = former.values if former else {}
+    return any(
+        _value(text, path) not in {None, _hashable(value), _hashable(ours.get(path))}
+        for path, value in wanted.values.items()
+    )
 
 
 def is_ours(entry: Any, agent: str) -> bool:

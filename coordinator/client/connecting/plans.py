@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.client.connecting import files, jsonc, merging, record
+from coordinator.client.connecting import files, jsonc, lines, merging, record
 from coordinator.client.connecting.agents import Agent, Call
 from coordinator.client.connecting.files import Found, Refused
 from coordinator.client.connecting.jsonc import Unreadable
+from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.record import Kept
+
+OWNERS = 0o700
+_KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +38,43 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file that would change: to `after` (None: deleted). `base` is it without us, what a disconnect brings back."""
+    """A file that would change: to `after` (None: deleted). `base` is it without us, what a disconnect brings back.
+
+    Where it holds `secret`, only its owner may read it afterwards. `mode` is what it had before us, where it goes back.
+    """
 
     agent: str
     found: Found
     after: bytes | None
     base: bytes | None = None
+    secret: str = ""
+    mode: int | None = None
 
     @property
     def is_one(self) -> bool:
         """Say whether anything would change."""
-        return self.after != self.found.content
+        return self.after != self.found.content or self.mode_after != self.found.mode
+
+    @property
+    def mode_after(self) -> int:
+        """The mode that the file has then."""
+        if self.mode is not None:
+            return self.mode
+        return self.found.mode & OWNERS if self.secret else self.found.mode
 
     def diff(self, place: Place) -> str:
-        """Return the change as a unified diff; how lines end is shown where it is not a plain new line."""
+        """Return the change as a unified diff; how lines end is shown where it is not a plain new line.
+
+        The key is not shown. A mode that changes is a line of its own.
+        """
         name = place.shown(self.found.path)
         before = "/dev/null" if self.found.content is None else name
         after = "/dev/null" if self.after is None else name
         lines = difflib.unified_diff(_lines(self.found.content), _lines(self.after), before, after)
-        return "\n".join(line.rstrip("\n") for line in lines)
+        shown = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
+        if self.mode_after != self.found.mode and self.found.content is not None and self.after is not None:
+            shown.append(f"{name}: mode {self.found.mode:o} becomes {self.mode_after:o}")
+        return "\n".join(shown)
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -73,10 +96,16 @@ def to_connect(
     Raises Refused; nothing is changed.
     """
     folder, changes = agent.folder(place.home, place.environment), []
+    former = former or call
+    if why_no_telemetry(agent, call, place, former):
+        call = replace(call, telemetry=False)
     if agent.file and agent.wanted:
         changes.append(
-            _merged(os.path.join(folder, agent.file), agent.wanted(call), agent.wanted(former or call), kept)
+            _merged(os.path.join(folder, agent.file), agent.wanted(call), agent.wanted(former), kept)
         )
+    for own_lines in agent.lines(former if not call.telemetry else call):
+        path = os.path.join(folder, own_lines.path)
+        changes += _with_lines(path, own_lines, kept, wants=call.telemetry)
     for own in agent.own(call):
         changes.append(_whole(agent, os.path.join(folder, own.path), own.content, kept))
     if agent.plugin and plugin is not None:
@@ -104,6 +133,42 @@ def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Kept])
     return Change(wanted.agent, found, after, base)
 
 
+def _with_lines(path: str, wanted: LinesWanted, kept: Mapping[str, Kept], *, wants: bool) -> list[Change]:
+    """Return the change of a file that is to hold our lines, or, where it no longer is to, that takes them out."""
+    found, before = files.read(path), kept.get(path)
+    rest = lines.take_out(found.text, wanted)
+    if not wants and (found.content is None or rest == found.text):
+        return []
+    after = (lines.put_in(found.text, wanted) if wants else rest).encode()
+    if before is not None and (found.content is None or before.is_untouched(found.content)):
+        base = before.original
+    else:
+        base = rest.encode() if found.content is not None else None
+    return [Change(wanted.agent, found, after, base, wanted.secret if wants else "")]
+
+
+def why_no_telemetry(agent: Agent, call: Call, place: Place, former: Call | None = None) -> str:
+    """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
+    folder = agent.folder(place.home, place.environment)
+    if not call.telemetry or not agent.lines(call):
+        return ""
+    for wanted in agent.lines(call):
+        path = os.path.join(folder, wanted.path)
+        other = os.path.join(place.home, wanted.shadows) if wanted.shadows else None
+        found = files.read(path)
+        if reason := lines.why_not(found.text, wanted):
+            return f"{place.shown(path)} is left as it is: {reason}"
+        if other and found.content is None and os.path.exists(other):
+            return f"{place.shown(path)} is not made: {agent.title} would no longer read {place.shown(other)}"
+    if agent.file and agent.wanted:
+        path = os.path.join(folder, agent.file)
+        text = files.read(path).text
+        with suppress(Unreadable):  # whoever merges into it says so
+            if text.strip() and merging.gives_way(text, agent.wanted(call), agent.wanted(former or call)):
+                return f"{place.shown(path)} sends its telemetry elsewhere"
+    return ""
+
+
 def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, Kept]) -> Change:
     found, before = files.read(path), kept.get(path)
     if found.content is not None and before is None and found.content != content.encode():
@@ -127,6 +192,9 @@ def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
             text = files.read(os.path.join(folder, agent.file)).text
             if text.strip() and merging.gives_way(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
+    with suppress(Refused):
+        if not notes and (reason := why_no_telemetry(agent, call, place)):
+            notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
 
 
@@ -138,10 +206,10 @@ def _settings_in(path: str) -> Any:
     return None
 
 
-def to_disconnect(path: str, kept: Kept, wanted: Wanted | None) -> tuple[Change, bool]:
+def to_disconnect(path: str, kept: Kept, wanted: Wanted | LinesWanted | None) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
-    `wanted` are the settings we merged into; None for a file of our own. Raises Refused.
+    `wanted` are the settings or lines that we put in; None for a file of our own. Raises Refused.
     """
     found = files.read(path)
     if found.content is None or kept.is_untouched(found.content) or found.content == kept.original:
@@ -150,15 +218,21 @@ def to_disconnect(path: str, kept: Kept, wanted: Wanted | None) -> tuple[Change,
         after, exact = None, False
     else:
         try:
-            text = merging.take_out(found.text, wanted, _text(kept.original))
+            text = _without(found.text, wanted, kept)
         except Unreadable as problem:
             raise Refused(f"{path} cannot be read: {problem}. Take our hooks out by hand.") from None
         empty = kept.original is None and _is_empty(text)
         after, exact = (None if empty else text.encode()), False
-    change = Change(kept.agent, found, after)
+    change = Change(kept.agent, found, after, mode=kept.mode if after is not None else None)
     if change.is_one:
         files.require_writable(found)
     return change, exact
+
+
+def _without(text: str, wanted: Wanted | LinesWanted, kept: Kept) -> str:
+    if isinstance(wanted, LinesWanted):
+        return lines.take_out(text, wanted)
+    return merging.take_out(text, wanted, _text(kept.original))
 
 
 def _is_empty(text: str) -> bool:
@@ -177,13 +251,9 @@ def carry_out(changes: Iterable[Change], kept: dict[str, Kept], *, connects: boo
         for change in changes:
             # The record comes first: a file that is changed and not in it could never be put back.
             if connects and change.after is not None:
-                known = kept.get(change.found.path)
-                folders = known.folders if known else []
-                kept[change.found.path] = Kept(
-                    change.agent, change.base, record.digest(change.after), folders
-                )
+                kept[change.found.path] = _kept(change, change.after, kept.get(change.found.path))
                 record.save(kept)
-            made = files.write(change.found, change.after) if change.is_one else []
+            made = files.write(change.found, change.after, change.mode_after) if change.is_one else []
             done.append((change, made))
             if connects and made:
                 kept[change.found.path] = replace(kept[change.found.path], folders=made)
@@ -196,6 +266,11 @@ def carry_out(changes: Iterable[Change], kept: dict[str, Kept], *, connects: boo
         gone = [(change, kept.pop(change.found.path)) for change, _ in done]
         record.save(kept)
         files.remove_folders([one for change, was in gone if change.after is None for one in was.folders])
+
+
+def _kept(change: Change, after: bytes, known: Kept | None) -> Kept:
+    mode = known.mode if known else change.found.mode if change.secret else None
+    return Kept(change.agent, change.base, record.digest(after), known.folders if known else [], mode)
 
 
 def _undo(done: list[tuple[Change, list[str]]]) -> None:

@@ -18,12 +18,16 @@ from coordinator.client.connecting.files import Refused
 
 @dataclass(slots=True)
 class Kept:
-    """A file that was changed: whose, what it was (None: not there), the digest of what we wrote, folders we made."""
+    """A file that was changed: whose, what it was (None: not there), the digest of what we wrote, folders we made.
+
+    `mode` is the one that it had where it got another because it holds the key.
+    """
 
     agent: str
     original: bytes | None
     written: str
     folders: list[str] = field(default_factory=list)
+    mode: int | None = None
 
     def is_untouched(self, content: bytes | None) -> bool:
         """Say whether the file is exactly what we wrote."""
@@ -64,6 +68,7 @@ def save(files: dict[str, Kept]) -> None:
             "original": None if kept.original is None else base64.b64encode(kept.original).decode(),
             "written": kept.written,
             "folders": kept.folders,
+            "mode": kept.mode,
         }
         for name, kept in files.items()
     }
@@ -73,4 +78,11 @@ def save(files: dict[str, Kept]) -> None:
 def _kept(value: dict[str, Any]) -> Kept:
     original = value["original"]
     content = None if original is None else base64.b64decode(original, validate=True)
-    return Kept(str(value["agent"]), content, str(value["written"]), list(value["folders"]))
+    mode = value.get("mode")
+    return Kept(
+        str(value["agent"]),
+        content,
+        str(value["written"]),
+        list(value["folders"]),
+        mode if isinstance(mode, int) else None,
+    )
