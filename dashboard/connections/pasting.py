@@ -10,7 +10,6 @@ from coordinator.client.connecting.agents import AGENTS, Agent, Call
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 
-
 A_KEY = "sbx_YOUR_KEY"
 
 
