@@ -45,6 +45,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before another try
 MOST_BROKEN = 3  # answers that are none, after which nobody is asked again
 COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
 MENDED = COMES_AGAIN | {401, 403}  # what the same hook may be taken after
+LOOK_EVERY = 1.0  # seconds after which it is seen that the agent has gone
 LATE_WITHIN = 60.0  # seconds in which what was kept is told
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HELD_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
@@ -110,6 +111,7 @@ class HookCommand:
         # An agent's clock started earlier than ours.
         self._until = began + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
         self._id = os.urandom(16).hex()
+        self._started_by = os.getppid()
         self._event = agent.worst
         self._tool: str | None = None
         self._body = b""
@@ -393,7 +395,10 @@ class HookCommand:
 
     def _watch(self) -> None:
         while (left := self._limit - time.monotonic()) > 0:
-            self._wake.acquire(timeout=left)
+            self._wake.acquire(timeout=min(left, LOOK_EVERY))
+            if os.getppid() != self._started_by:
+                self._why = "The agent ended before anybody answered."
+                break
         try:
             self.give_up(self._why or (NOBODY if self._asked else "Signalbox did not answer in time."))
         finally:

@@ -18,7 +18,9 @@ COLUMNS: dict[str, str] = {
     "holds": "A call waits until a person decides.",
     "edits the call": "A person may change the call; it runs as changed.",
     "fails closed": "A call that a rule asks about does not run where Signalbox fails.",
-    "waits for days": "A call that waits longer than a hook may take can be approved afterwards.",
+    "waits for days": (
+        "A call that waits longer than a hook may take can be approved afterwards; it runs when it is made again."
+    ),
     "imports": "Sessions from before are read from its own files.",
 }
 NO = "no"
@@ -59,34 +61,36 @@ _DOCUMENTED = f"{_READ}::test_a_session_is_one_in_any_order_and_posted_twice"
 _DOCUMENTED_HELD = f"{_READ}::test_a_call_that_a_rule_wants_asked_is_approved_and_denied_in_its_form"
 _CURSOR_EDITED = f"{_READ}::test_cursor_runs_an_edited_input_where_its_generic_hook_asks"
 _TRANSCRIPTS = "tests/transcripts/test_other_agents.py"
-_TELEMETRY = "tests/transcripts/test_telemetry.py"
+_TOKENS = "tests/connecting/test_real_tokens.py::test_its_tokens_arrive_once_it_is_connected"
 _ONE_SESSION = "test_its_hooks_make_one_session_in_any_order_and_posted_twice"
 _IMPORTED = f"{_TRANSCRIPTS}::test_a_session_reads_as_it_went"
 _CLOSED = "tests/client/test_away.py::test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there"
-_LATER = f"{_CLAUDE}/test_told_to_wait.py::test_it_is_denied_with_a_number_and_runs_once_after_the_approval"
+_ONCE = "test_it_is_denied_with_a_number_and_runs_once_after_the_approval"
+_AGAIN = ("by calling again", f"tests/dialects/test_told_to_wait.py::{_ONCE}")
 
 # By agent and column the test, for a yes that has a limit with the word to show. A column that is missing is a no.
 TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
     "claude-code": {
         "reports": f"{_CLAUDE}/test_recording.py::test_a_call_and_its_result_are_paired_whichever_comes_first",
         "messages": f"{_CLAUDE}/test_recording.py::test_a_message_in_pieces_becomes_one",
-        "tokens": "tests/connecting/test_real_tokens.py::test_tokens_of_claude_code_arrive_by_its_headers_helper",
+        "tokens": _TOKENS,
         "holds": "tests/agents/test_real_claude_code.py::test_a_person_decides_whether_it_runs",
         "edits the call": f"{_CLAUDE}/test_deciding.py::test_an_edited_input_is_what_runs",
         "fails closed": _CLOSED,
-        "waits for days": _LATER,
+        "waits for days": (
+            "resumed, or by calling again",
+            f"{_CLAUDE}/test_told_to_wait.py::test_a_headless_run_ends_and_asks_again_when_it_is_resumed",
+        ),
         "imports": f"{_CLAUDE}/test_transcripts.py::test_a_session_reads_as_it_went",
     },
     "codex": {
         "reports": f"{_CODEX}::{_ONE_SESSION}",
         "messages": f"{_CODEX}::test_a_session_says_who_and_where_it_is_and_its_turns_hang_together",
-        "tokens": (
-            "with telemetry",
-            f"{_TELEMETRY}::test_codex_is_told_by_its_telemetry_alone_up_to_its_end",
-        ),
+        "tokens": _TOKENS,
         "holds": f"{_CODEX}::test_what_it_asks_its_person_is_approved_here",
         "edits the call": f"{_CODEX}::test_a_call_that_a_rule_wants_asked_runs_as_it_was_edited",
         "fails closed": _CLOSED,
+        "waits for days": _AGAIN,
         "imports": _IMPORTED,
     },
     "gemini": {
@@ -94,8 +98,9 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "messages": f"{_GEMINI}::{_ONE_SESSION}",
         "holds": f"{_GEMINI}::test_a_call_that_a_rule_wants_asked_waits_and_runs_when_approved",
         "edits the call": f"{_GEMINI}::test_a_call_runs_as_it_was_edited_and_is_one_row",
-        "tokens": ("with telemetry", f"{_TELEMETRY}::test_gemini_is_told_by_its_telemetry_alone"),
+        "tokens": _TOKENS,
         "fails closed": _CLOSED,
+        "waits for days": _AGAIN,
         "imports": _IMPORTED,
     },
     "opencode": {
@@ -105,16 +110,23 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "holds": f"{_PLUGIN}::test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved",
         "edits the call": f"{_PLUGIN}::test_a_held_call_is_thrown_out_when_denied_and_runs_as_edited_when_approved",
         "fails closed": f"{_PLUGIN}::test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that",
+        "waits for days": _AGAIN,
         "imports": _IMPORTED,
     },
-    "copilot": {"reports": _DOCUMENTED, "holds": _DOCUMENTED_HELD},
+    "copilot": {"reports": _DOCUMENTED, "holds": _DOCUMENTED_HELD, "waits for days": _AGAIN},
     "cursor": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,
         "holds": _DOCUMENTED_HELD,
         "edits the call": ("by preToolUse", _CURSOR_EDITED),
+        "waits for days": _AGAIN,
     },
-    "goose": {"reports": _DOCUMENTED, "messages": _DOCUMENTED, "holds": _DOCUMENTED_HELD},
+    "goose": {
+        "reports": _DOCUMENTED,
+        "messages": _DOCUMENTED,
+        "holds": _DOCUMENTED_HELD,
+        "waits for days": _AGAIN,
+    },
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from coordinator.client.connecting.agents import KILLED
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.connected import connect
@@ -168,8 +169,7 @@ def test_away_from_the_start_it_holds_what_is_held_for_certain_and_nothing_else(
     for name, run in let.items():
         with subtests.test("nothing is held", agent=name):
             run.ended()
-            # OpenCode's plugin knows what is held only once it has reached the server in its own life.
-            assert run.home.ran("free") is (name != "opencode")
+            assert run.home.ran("free")
     for name, run in stopped.items():
         with subtests.test("held for certain", agent=name):
             assert "Signalbox" in told(run)
@@ -192,6 +192,28 @@ def test_no_call_runs_whose_server_is_lost_while_it_waits(serve, homes, start, s
             assert not run.home.ran("certain")
     crash(served)
     assert any(was_asked(served, name) for name in runs)
+
+
+def hooks_of(pid: int) -> list[int]:
+    """Return the process ids of the hook commands below a process."""
+    found = []
+    for child in children_of(pid):
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if b"hook" in words and b"sh" not in words:
+            found.append(child)
+        found += hooks_of(child)
+    return found
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])  # OpenCode's plugin is no process
+def test_a_call_whose_hook_is_killed_does_not_run(served, homes, start, name):
+    hold(served)
+    (run,) = start(homes(served, only=name), "touch certain").values()
+    held(served, run, "touch certain")
+    for hook in hooks_of(run.process.pid):
+        os.kill(hook, signal.SIGKILL)
+    assert KILLED in told(run)
+    assert not run.home.ran("certain")
 
 
 def test_the_agents_own_deadline_is_answered_before_it_with_a_denial(served, homes, start, subtests):

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from coordinator.client.connecting.agents import KILLED, Call
 from tests.claude_code.test_deciding import decide, rules
 from tests.client.programs import Home, Said, until
-from tests.served import Served
+from tests.served import Served, children_of
 
 pytestmark = pytest.mark.served
 
@@ -47,11 +50,11 @@ class Agent:
     def asked(self, count: int = 1) -> list[str]:
         """Return the ids of the session's requests that wait, as soon as there are `count`."""
         with until() as pause:
-            while len(found := self._waiting()) < count:
+            while len(found := self.waiting()) < count:
                 pause()
         return found
 
-    def _waiting(self) -> list[str]:
+    def waiting(self) -> list[str]:
         rows = self.served.sql(
             "SELECT r.request_id FROM permission_requests r JOIN permission_context c ON c.request_id = r.request_id"
             " JOIN sessions s ON s.session_id = c.session_id"
@@ -96,6 +99,30 @@ def test_a_session_is_told_and_its_calls_are_held_for_a_person(
     assert sorted(agent.told()) == ["message", "post_tool", "pre_tool", "pre_tool"]
     host = agent.served.sql("SELECT hostname FROM sessions WHERE executor_session_id = ?", (agent.session,))
     assert host[0][0]
+
+
+def test_a_hook_that_is_killed_is_a_no_and_one_whose_agent_ends_asks_no_longer(
+    agents: Callable[..., Agent],
+) -> None:
+    agent = agents()
+    call = Call((sys.executable, "-m", "coordinator.client.main"), agent.served.url)
+    command = shlex.split(call.holding_hook("codex", 120))
+    process = agent.home.start("codex", agent.call(), command=command)
+    agent.asked()
+    (hook,) = children_of(process.pid)
+    os.kill(hook, signal.SIGKILL)
+    said = agent.home.end(process)
+    assert (said.code, said.out, said.err) == (2, "", f"{KILLED}\n")
+    agent.served.emptied("permission_requests")
+    process = agent.home.start("codex", agent.call("git push two"), command=command)
+    agent.asked()
+    process.kill()  # the shell, as an agent that ends may do; its hook is a child of nobody's then
+    with until() as pause:
+        while agent.waiting():
+            pause()
+    agent.home.end(process)
+    quick = agent.home.start("codex", agent.call("ls"), command=command)
+    assert agent.home.end(quick).code == 0
 
 
 def test_nobody_s_answer_is_a_denial_before_the_agent_s_deadline(agents: Callable[..., Agent]) -> None:
@@ -177,5 +204,5 @@ def test_an_agent_that_leaves_takes_its_question_with_it(agents: Callable[..., A
     waiting.kill()
     agent.home.end(waiting)
     with until() as pause:
-        while agent._waiting():
+        while agent.waiting():
             pause()

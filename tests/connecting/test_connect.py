@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
     agent = next(name for name, one in MERGED.items() if one == path)
     events = AGENTS[agent].wanted(Call((PROGRAM,), URL)).hooks  # type: ignore[misc]
     assert set(events) <= set(value["hooks"])
-    ours = [one for one in commands(value["hooks"]) if one.startswith(f"'{PROGRAM}' hook {agent} --timeout ")]
+    ours = [one for one in commands(value["hooks"]) if merging.is_ours({"command": one}, agent)]
+    assert all(shlex.split(one)[0] in {PROGRAM, "sh"} for one in ours)
     assert len(ours) == len(events)
     for line in text.replace("\0", "").splitlines() if "older page" not in odd else []:
         if "//" in line or "/*" in line or "lint" in line or "stop.sh" in line:
@@ -399,6 +401,7 @@ def test_ours_are_known_and_others_are_not() -> None:
         )
     )
     assert ours("/usr/bin/python3 -m coordinator.client.main hook codex")
+    assert ours(Call((PROGRAM,), URL).holding_hook("codex", 5))
     assert not any(
         map(
             ours,

@@ -19,6 +19,7 @@ from coordinator.client.connecting.merging import Wanted
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
 QUICK = 10  # seconds for one that only tells
+KILLED = "The hook that asks Signalbox was killed, so this call did not run. Try again."
 
 Entries = Mapping[str, Mapping[str, Any]]
 
@@ -46,6 +47,14 @@ class Call:
     def hook(self, agent: str, seconds: float) -> str:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
         return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
+
+    def holding_hook(self, agent: str, seconds: float) -> str:
+        """Return the same for an agent that goes on where its hook is killed, and takes the exit code 2 for a no.
+
+        Only a signal makes it a no: a program that is gone or broken would otherwise stop every call there is.
+        """
+        killed = f'if [ $code -gt 128 ]; then echo "{KILLED}" >&2; code=2; fi'
+        return shlex.join(["sh", "-c", f"{self.hook(agent, seconds)}; code=$?; {killed}; exit $code"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +101,32 @@ class Agent:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def _grouped(agent: str, call: Call, events: Mapping[str, int], unit: int = 1, **more: Any) -> Entries:
-    """Return entries in Claude Code's form: `{"hooks": [{type, command, timeout}]}`; `unit` is a second's length."""
+def _grouped(
+    agent: str, call: Call, events: Mapping[str, int], unit: int = 1, *, blocks_itself: bool = False
+) -> Entries:
+    """Return entries in Claude Code's form: `{"hooks": [{type, command, timeout}]}`; `unit` is a second's length.
+
+    An agent that `blocks_itself` has a setting by which it denies the call where the hook does not decide.
+    """
     return {
         event: {
             "hooks": [
                 {
                     "type": "command",
-                    "command": call.hook(agent, seconds),
+                    "command": _command(agent, call, seconds, blocks_itself=blocks_itself),
                     "timeout": seconds * unit,
-                    **(more if seconds > QUICK else {}),
+                    **({"on_failure": "block"} if blocks_itself and seconds > QUICK else {}),
                 }
             ]
         }
         for event, seconds in events.items()
     }
+
+
+def _command(agent: str, call: Call, seconds: float, *, blocks_itself: bool = False) -> str:
+    if seconds <= QUICK or blocks_itself:
+        return call.hook(agent, seconds)
+    return call.holding_hook(agent, seconds)
 
 
 _ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs"
@@ -173,13 +193,14 @@ def _gemini_lines(call: Call) -> list[LinesWanted]:
 
 def _cursor(call: Call) -> Wanted:
     hooks = {
-        event: {"command": call.hook("cursor", seconds), "timeout": seconds}
+        event: {"command": _command("cursor", call, seconds), "timeout": seconds}
         for event, seconds in CURSOR_EVENTS.items()
     }
     return Wanted("cursor", hooks, basics={("version",): 1})
 
 
 def _copilot(call: Call) -> list[OwnFile]:
+    # It denies a call whose hook crashes by itself.
     hooks = {
         event: [{"type": "command", "bash": call.hook("copilot", seconds), "timeoutSec": seconds}]
         for event, seconds in COPILOT_EVENTS.items()
@@ -189,7 +210,7 @@ def _copilot(call: Call) -> list[OwnFile]:
 
 def _goose(call: Call) -> list[OwnFile]:
     # Without a decision from our hook Goose then denies the call, also where the hook was killed.
-    entries = _grouped("goose", call, GOOSE_EVENTS, on_failure="block")
+    entries = _grouped("goose", call, GOOSE_EVENTS, blocks_itself=True)
     manifest = {"name": "signalbox", "version": "1.0.0", "description": "Reports to Signalbox and asks it."}
     return [
         OwnFile("plugins/signalbox/plugin.json", _json(manifest)),

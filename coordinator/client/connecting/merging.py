@@ -82,7 +82,7 @@ def is_ours(entry: Any, agent: str) -> bool:
     called = [entry[name] for name in COMMANDS if isinstance(entry.get(name), str)]
     name = re.escape(agent)
     ours = re.compile(
-        rf"(?:signalbox(?:\.exe)?|coordinator\.client\.main)['\"]?\s+hook\s+{name}(?![\w-])"
+        rf"(?:signalbox(?:\.exe)?|coordinator\.client\.main)['\"]*\s+hook\s+{name}(?![\w-])"
         rf"|https?://\S+/hooks/{name}(?![\w-])"
     )
     return any(ours.search(words) for words in called)

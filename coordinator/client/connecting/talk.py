@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from email.message import Message
 from typing import Any
 
 from coordinator.client.line import Address
@@ -33,6 +34,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def request(url: str, path: str, key: str = "", body: Any = None) -> bytes:
     """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises Failed."""
+    content, _ = _request(url, path, key, body)
+    return content
+
+
+def tell(url: str, agent: str, key: str, hook: Any) -> str | None:
+    """Post an agent's hook; return which calls are held for certain, as the server says it. Raises Failed."""
+    _, headers = _request(url, f"/hooks/{agent}", key, hook)
+    return headers.get("X-Signalbox-Held")
+
+
+def _request(url: str, path: str, key: str, body: Any) -> tuple[bytes, Message]:
     headers = {"Accept": "application/json", "User-Agent": "signalbox-connect"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -42,8 +54,7 @@ def request(url: str, path: str, key: str = "", body: Any = None) -> bytes:
     asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
     try:
         with _opener(url).open(asked, timeout=PATIENCE) as answer:
-            content: bytes = answer.read(LARGEST)
-            return content
+            return answer.read(LARGEST), answer.headers
     except urllib.error.HTTPError as refusal:
         with refusal:
             raise Failed(_words(refusal), refusal.code) from None

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.client import held
 from coordinator.client.connecting import talk
 from coordinator.client.connecting.agents import QUICK, Agent, Call
+from coordinator.client.settings import Settings
 
 PATIENCE = 10.0  # seconds for a session to appear
 
@@ -78,7 +80,9 @@ def _hooks(agent: Agent, call: Call, payloads: list[dict[str, Any]]) -> str:
 
 def _posts(agent: Agent, url: str, key: str, payloads: list[dict[str, Any]]) -> str:
     for payload in payloads:
-        talk.request(url, f"/hooks/{agent.name}", key, payload)
+        told = talk.tell(url, agent.name, key, payload)
+        if told is not None:  # known from its first start on, then, also where the server is away
+            held.keep(Settings(url, key).folder, agent.name, told)
     return f"{url}/hooks/{agent.name}"
 
 
