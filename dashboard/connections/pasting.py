@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting.agents import AGENTS, Agent, Call
+from coordinator.client.connecting.merging import Wanted
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 
 A_KEY = "sbx_YOUR_KEY"
+HEADLESS = (
+    'claude -p "Release it" --permission-prompt-tool mcp__signalbox__ask \\\n'
+    """  --mcp-config '{"mcpServers": {"signalbox": {"command": "signalbox", "args": ["mcp-ask"]}}}'"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Program:
     blocks: list[Block]
     http: str | None = None
     managed: str | None = None
+    managed_http: str | None = None
     plugin: str | None = None
 
 
@@ -58,7 +64,8 @@ def program(name: str, url: str) -> Program | None:
         agent.was_run,
         _blocks(agent, Call(("signalbox",), url, A_KEY)),
         http=settings_for(url) if is_claude else None,
-        managed=settings_for(url, managed=True) if is_claude else None,
+        managed=_managed(agent, Call(("signalbox",), url)) if is_claude else None,
+        managed_http=settings_for(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
     )
 
@@ -68,18 +75,32 @@ def exports(url: str, key: str) -> str:
     return f"export {URL_VARIABLE}={url}\nexport {KEY_VARIABLE}={key}"
 
 
+def _managed(agent: Agent, call: Call) -> str:
+    """Return settings with our hooks that nobody on a machine can take out."""
+    assert agent.wanted is not None
+    return json.dumps(
+        {"allowManagedHooksOnly": True, **_settings(agent.wanted(call), telemetry=True)}, indent=2
+    )
+
+
 def _blocks(agent: Agent, call: Call) -> list[Block]:
     blocks = [Block(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)]
+    lines = agent.lines(call)
     if agent.file and agent.wanted:
-        wanted = agent.wanted(call)
-        value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
-        value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
-        if agent.lines(
-            call
-        ):  # the others' telemetry needs the program `signalbox`, which writes it there itself
-            for (name, *inner), one in wanted.values.items():
-                value.setdefault(name, {})[inner[0]] = one
+        # The others' telemetry needs no line of its own, or takes more than pasting.
+        value = _settings(agent.wanted(call), telemetry=bool(lines))
         blocks.append(Block(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
-    for one in agent.lines(call):
+    for one in lines:
         blocks.append(Block(f"~/{agent.home}/{one.path}", "\n".join(one.lines), True, one.secret != ""))
     return blocks
+
+
+def _settings(wanted: Wanted, *, telemetry: bool) -> dict[str, Any]:
+    value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
+    for path, one in wanted.values.items() if telemetry else ():
+        holder = value
+        for name in path[:-1]:
+            holder = holder.setdefault(name, {})
+        holder[path[-1]] = one
+    value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
+    return value

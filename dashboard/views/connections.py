@@ -162,6 +162,7 @@ def _agent(
         "program": program,
         "form": form,
         "exports": pasting.exports(address, key) if key else None,
+        "headless": pasting.HEADLESS,
         "address": address,
         "depth": depth.row(name),
     }
