@@ -83,6 +83,7 @@ class Answer:
     about: str
     agent: str
     allowed: bool
+    program: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,8 @@ class Reader:
             return None
         tool = in_words(context.tool_name)
         about = in_words(self.subject(row.plugin_id, tool, context.tool_input))
-        return Answer(row.request_id, tool, about, in_words(context.agent_id or NOBODY), allowed)
+        agent = in_words(context.agent_id or NOBODY)
+        return Answer(row.request_id, tool, about, agent, allowed, row.plugin_id)
 
     def answers_floor(self, before: int) -> int:
         """Return the id of a request down to which a stretch before `before` goes."""

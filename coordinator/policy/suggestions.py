@@ -3,7 +3,8 @@
 The history is walked through twice, then the requests that people answered once: first the calls that somebody may be
 asked about are grouped by what they have in common (policy.shapes), then what follows from the largest groups is tried
 on every call as the door would, and on every answer. What would let through one call that a person refused is dropped.
-Rules are for the agents that are known by name and made such calls: what others call is not learnt from.
+Rules are for the agents that are known by name and made such calls, and for the agent program with which all of them
+were made, if it is one: what others call is not learnt from.
 A person accepts what they choose (actions.tool_rules, actions.grants); nothing here decides anything.
 """
 
@@ -56,20 +57,27 @@ CLOSES = " And it closes: with the first grant, calls of MCP servers that are no
 
 @dataclass(slots=True)
 class Group:
-    """Calls of one shape: how many, the parts that differ, the commonest texts, and who made them."""
+    """Calls of one shape: how many, the parts that differ, the commonest texts, who made them, by which programs."""
 
     calls: int = 0
     parts: list[Part] = field(default_factory=list)
     texts: dict[str, int] = field(default_factory=dict)
     agents: dict[str, int] = field(default_factory=dict)
+    programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_values(cls, values: Any) -> Group:
-        calls, parts, texts, agents = values
-        return cls(calls, [Part(*part) for part in parts], texts, agents)
+        calls, parts, texts, agents, programs = values
+        return cls(calls, [Part(*part) for part in parts], texts, agents, programs)
 
     def as_values(self) -> list[Any]:
-        return [self.calls, [part.as_values() for part in self.parts], self.texts, self.agents]
+        parts = [part.as_values() for part in self.parts]
+        return [self.calls, parts, self.texts, self.agents, self.programs]
+
+    @property
+    def program(self) -> str:
+        """The agent program that made all of the calls; "" where several did, or nobody knows."""
+        return next(iter(self.programs)) if len(self.programs) == 1 else ""
 
     def add(self, call: RecordedCall, shape: Shape) -> None:
         self.calls += 1
@@ -80,6 +88,7 @@ class Group:
                 part.take(seen)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
+        self.programs[call.program] = self.programs.get(call.program, 0) + 1
         _remember(self.texts, call.about)
 
 
@@ -98,7 +107,7 @@ def _remember(texts: dict[str, int], text: str) -> None:
 
 @dataclass(slots=True)
 class Suggestion:
-    """A rule, or a grant (`slot`: agent, server, tool), and its evidence.
+    """A rule, or a grant (`slot`: agent, server, tool), and its evidence. A rule is for the `program` it is all of.
 
     `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default policy now,
     and `asked` are asked about. People `approved` and `refused` so many calls that it fits. `loosely` says what else it
@@ -108,6 +117,7 @@ class Suggestion:
     tool: str
     pattern: str = ""
     agents: list[str] | None = None
+    program: str = ""
     slot: list[str] | None = None
     loosely: str = ""
     calls: int = 0
@@ -130,7 +140,7 @@ class Suggestion:
 
     def rule(self, number: int, reason: str = "") -> Rule:
         agents = None if self.agents is None else tuple(self.agents)
-        return Rule(number, self.tool, ALLOW, self.pattern, agents, reason)
+        return Rule(number, self.tool, ALLOW, self.pattern, agents, reason, program=self.program)
 
     def edit(self, reason: str | None = None, seen: str | None = None) -> Edit:
         """Return the edit that makes the grant. Only for one."""
@@ -139,15 +149,15 @@ class Suggestion:
         return Edit(agent, server, tool, GRANTED, None, reason, seen)
 
     def fits(self, tool: str, about: str, managed: ManagedServers) -> bool:
-        """Say whether it matches this call, whoever makes it."""
+        """Say whether it matches this call, whoever makes it with whichever program."""
         if self.slot is not None:
             return (self.slot[1], self.slot[2]) in managed.places(tool)
-        return replace(self.rule(0), agents=None).fits(tool, about, None)
+        return replace(self.rule(0), agents=None, program="").fits(tool, about, None)
 
-    def is_for(self, agent: str) -> bool:
+    def is_for(self, agent: str, program: str) -> bool:
         if self.slot is not None:
             return self.slot[0] == agent
-        return self.agents is None or agent in self.agents
+        return (self.agents is None or agent in self.agents) and self.program in {"", program}
 
     @property
     def is_sound(self) -> bool:
@@ -361,7 +371,9 @@ class Search:
             self._note_refusal(answer.tool, answer.about, managed)
             return
         for one in self.tried:
-            one.approved += one.is_for(answer.agent) and one.fits(answer.tool, answer.about, managed)
+            one.approved += one.is_for(answer.agent, answer.program) and one.fits(
+                answer.tool, answer.about, managed
+            )
 
     def _choose(self) -> None:
         """Keep as few of what is sound as reach the goal, the most useful first."""
@@ -449,13 +461,13 @@ def _candidates(key: str, group: Group, is_strict: bool) -> Iterable[Suggestion]
             tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES
         )
         return
-    agents = sorted(group.agents)
+    agents, program = sorted(group.agents), group.program
     if kind == "exact":
-        yield Suggestion(tool, escaped(rest[0]), agents, loosely=WORD_FOR_WORD)
+        yield Suggestion(tool, escaped(rest[0]), agents, program, loosely=WORD_FOR_WORD)
         return
     texts = sorted(group.texts.items(), key=lambda item: (-item[1], item[0]))
     exact = [
-        Suggestion(tool, escaped(text), agents, loosely=WORD_FOR_WORD)
+        Suggestion(tool, escaped(text), agents, program, loosely=WORD_FOR_WORD)
         for text, times in texts
         if times >= FEWEST and "\n" not in text and rest[0] != "any"
     ]
@@ -464,7 +476,7 @@ def _candidates(key: str, group: Group, is_strict: bool) -> Iterable[Suggestion]
     shape = Shape(rest[0], group.parts)
     pattern = pattern_of(shape)
     if pattern is not None:
-        yield Suggestion(tool, pattern, agents, loosely=loosely(shape))
+        yield Suggestion(tool, pattern, agents, program, loosely=loosely(shape))
     yield from exact
 
 

@@ -28,6 +28,7 @@ from coordinator.policy.edits import Edit
 from coordinator.policy.history import Budget, RecordedCall
 from coordinator.policy.suggestions import GOAL, Search, Suggestion
 from coordinator.policy.tool_rules import Rule
+from coordinator.sessions.agent_programs import AGENTS
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import without_proof
@@ -51,6 +52,7 @@ class Shown:
     question: Question
     callers: list[tuple[str, int]]
     now: str
+    program: str
 
     @property
     def newest(self) -> datetime:
@@ -131,7 +133,8 @@ def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> l
         callers = sorted(
             (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
         )
-        found.append(Shown(place, one, packed, calls, asked, callers, _now_in_words(one)))
+        program = AGENTS.get(one.program, one.program)
+        found.append(Shown(place, one, packed, calls, asked, callers, _now_in_words(one), program))
     return found
 
 

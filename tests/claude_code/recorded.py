@@ -82,11 +82,11 @@ def rejected_in_the_terminal(event_id: int, words: str = "Rejected in the termin
     )
 
 
-def answered(verdict: str, tool: str, given: dict[str, Any], *, by: str = SHOP) -> PermissionRequest:
+def answered(
+    verdict: str, tool: str, given: dict[str, Any], *, by: str = SHOP, program: str = "claude-code"
+) -> PermissionRequest:
     """Let somebody ask for a call, and a person approve or deny it."""
-    ask = NewRequest(
-        Subject("claude-code", "ToolCall", None, tool, given), justification="Wants to.", agent_id=by
-    )
+    ask = NewRequest(Subject(program, "ToolCall", None, tool, given), justification="Wants to.", agent_id=by)
     asked = approvals.request(ask, by=key("hooks"), now=NOW)
     judge = User.objects.filter(username="judge").first() or person("approver", "judge")
     return approvals.decide(asked.request.request_id, by=judge, verdict=verdict, now=NOW)

@@ -60,7 +60,7 @@ def searched(saved: Sequence[Rule] = ()) -> Search:
 
 
 def lets_run(found: Sequence[Suggestion], tool: str, text: str, by: str = SHOP) -> bool:
-    return any(one.rule(1).fits(tool, text, by) for one in found if not one.is_grant)
+    return any(one.rule(1).fits(tool, text, by, "claude-code") for one in found if not one.is_grant)
 
 
 def test_what_made_up_people_said_counts_for_nothing() -> None:
@@ -179,6 +179,27 @@ def test_a_rule_is_for_the_agents_that_are_known_and_never_for_all() -> None:
     assert search.strangers == 4
     page = searched_by(signed_in("viewer"))
     assert "4 calls are of agents that are not registered here" in " ".join(page.split())
+
+
+def test_a_rule_is_for_the_program_of_which_its_calls_are_and_for_all_where_there_are_several() -> None:
+    ran("git log -5", "git log -6", "git log -7", "git log -8")
+    ran("git diff -5", "git diff -6")
+    ran("git diff -7", "git diff -8", source="codex")
+    answered("approved", "Bash", {"command": "git log -9"})
+    answered("approved", "Bash", {"command": "git log -4"}, program="codex")
+    found = {one.pattern.split()[1]: one for one in searched().tried}
+    assert {name: (one.program, one.approved) for name, one in found.items()} == {
+        "log": ("claude-code", 1), "diff": ("", 0),
+    }  # fmt: skip
+    assert not found["log"].rule(1).fits("Bash", "git log -1", SHOP, "codex")
+    assert found["diff"].rule(1).fits("Bash", "git diff -1", SHOP, "codex")
+    assert "in Claude Code" in signed_in("viewer").get(PAGE).content.decode()
+
+
+def test_what_people_refused_in_one_program_is_suggested_in_none() -> None:
+    ran("make deploy", "make deploy", "ls", "ls")
+    answered("denied", "Bash", {"command": "make deploy"}, program="codex")
+    assert not lets_run(searched().tried, "Bash", "make deploy")
 
 
 def test_a_rule_for_many_agents_names_each() -> None:
