@@ -71,8 +71,8 @@ PAGE_DOORS: dict[str, str] = {
             agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
             approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release chat:clear
             chat:delete-message chat:read
-            claude_code:accept-suggestion claude_code:calls claude_code:save-prices
-            claude_code:save-rules claude_code:suggestions claude_code:trial connections:code connections:key
+            rules:accept-suggestion rules:calls costs:save-prices
+            rules:save rules:suggestions rules:trial connections:code connections:key
             connections:test keys:list keys:revoke
             mcp:accept mcp:accepted-only mcp:add mcp:ask mcp:credential-remove mcp:credential-set
             mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke

@@ -55,7 +55,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("runs", "Runs", "runs:list", "runs"),
     Entry("chat", "Chat", "chat:list", "chat", pinned=True),
     Entry("mcp", "MCP", "mcp:list", "mcp"),
-    Entry("claude-code", "Connections", "connections:home", "terminal"),
+    Entry("connections", "Connections", "connections:home", "terminal"),
     Entry("agents", "Agents", "agents:list", "agents"),
     Entry("audit", "Audit", "audit:list", "audit"),
     Entry("keys", "API keys", "keys:list", "key", least=ADMIN),

@@ -80,7 +80,7 @@ def save_prices(request: HtmxHttpRequest) -> HttpResponse:
     with refusals.as_message(request):
         prices.save(wanted, by=person(request.user), now=timezone.now())
         messages.success(request, "Prices saved. All costs now use them.")
-    return redirect("claude_code:costs")
+    return redirect("costs:show")
 
 
 def _page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
@@ -96,4 +96,4 @@ def _page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpRespo
         "used_prices": {model: prices_of.price_of(model, own) for model in models},
         "forms": forms_,
     }
-    return render(request, "claude_code/costs.html", context, status=status)
+    return render(request, "costs/costs.html", context, status=status)

@@ -75,11 +75,11 @@ def page(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         context = {"problem": str(refusal.detail)}
         template = "_trial_refused" if wants_fragment(request) else "suggestions"
-        return render(request, f"claude_code/{template}.html", context, status=422)
+        return render(request, f"rules/{template}.html", context, status=422)
     search.go_on(READER, saved, timezone.now(), Budget(PIECE))
     template = "_suggestions" if wants_fragment(request) else "suggestions"
     context = _context(whose, search, saved) | {"may_try": has_role(request.user, APPROVER)}
-    return render(request, f"claude_code/{template}.html", context)
+    return render(request, f"rules/{template}.html", context)
 
 
 def _key_of(request: HtmxHttpRequest) -> int:
@@ -174,16 +174,14 @@ def accept(request: HtmxHttpRequest) -> HttpResponse:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         if not request.htmx:
             messages.error(request, detail)
-            return redirect("claude_code:suggestions")
+            return redirect("rules:suggestions")
         answer = HttpResponse(status=204)
         return trigger_client_event(answer, "toast", {"level": "error", "text": detail})
     if not request.htmx:
         messages.success(request, words)
         return redirect(url)
     since = carried.packed_for(whose, SINCE, [version, after])
-    return render(
-        request, "claude_code/_accepted.html", {"words": words, "url": url, "one": one, "since": since}
-    )
+    return render(request, "rules/_accepted.html", {"words": words, "url": url, "one": one, "since": since})
 
 
 def _accepted(whose: int, text: str) -> tuple[Suggestion, str | None, str]:
@@ -239,4 +237,4 @@ def _rule(one: Suggestion, reason: str, seen: str, by: Actor, now: datetime) -> 
         raise Conflict(tool_rules.CHANGED_MEANWHILE)
     wanted = suggestions.placed(saved, [rule])
     tool_rules.save(wanted, seen=seen, by=by, now=now)
-    return f"Rule {number} allows it from now on.", reverse("claude_code:rules"), policy.version(wanted)
+    return f"Rule {number} allows it from now on.", reverse("rules:list"), policy.version(wanted)

@@ -44,7 +44,7 @@ def count(request: HtmxHttpRequest) -> HttpResponse:
         context = trial_context(asked, request.POST.get("carried", ""))
     except SignalboxError as refusal:
         return _refused(request, refusal)
-    template = "claude_code/_trial.html" if wants_fragment(request) else "claude_code/trial.html"
+    template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context)
 
 
@@ -72,7 +72,7 @@ def _trial(so_far: str) -> Trial:
 
 def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
     context = {"problem": str(refusal.detail)}
-    template = "claude_code/_trial_refused.html" if wants_fragment(request) else "claude_code/trial.html"
+    template = "rules/_trial_refused.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context, status=422)
 
 
@@ -89,7 +89,7 @@ def calls(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         return _refused(request, refusal)
     context = calls_context(asked, request.GET)
-    return render(request, "claude_code/calls.html", context)
+    return render(request, "rules/calls.html", context)
 
 
 def calls_context(
@@ -107,7 +107,7 @@ def calls_context(
         "wanted_words": _in_words(wanted),
         "older": _with(query, before=str(listed.before)) if listed.before else "",
         "first": _with(query) if before else "",
-        "calls_url": reverse("claude_code:calls"),
+        "calls_url": reverse("rules:calls"),
         "short": SHORT,
     }
 

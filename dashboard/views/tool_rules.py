@@ -139,7 +139,7 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         return _page(request, forms_, seen, None, problem=str(refusal.detail), status=refusal.status)
     messages.success(request, "The rules are saved and apply to every call from now on.")
-    return redirect("claude_code:rules")
+    return redirect("rules:list")
 
 
 def _forms_of(saved: Sequence[Rule]) -> Any:
@@ -209,4 +209,4 @@ def _page(
         wanted = QueryDict("changed=1" if question_.is_open else "")
         context |= trial_context(question_, seconds=AT_ONCE)
         context |= calls_context(question_, wanted, most=SHOWN, seconds=AT_ONCE)
-    return render(request, "claude_code/rules.html", context, status=status)
+    return render(request, "rules/rules.html", context, status=status)

@@ -192,7 +192,7 @@ def counted_to_the_end(client: Client, page: Any) -> Any:
         if "carried" not in fields:
             break
         fields = {name: value.replace("&quot;", '"') for name, value in fields.items()}
-        page = client.post("/ui/claude-code/rules/trial/", fields, headers={"HX-Request": "true"})
+        page = client.post("/ui/rules/trial/", fields, headers={"HX-Request": "true"})
         assert page.status_code == 200
         steps += 1
     assert steps > 1
@@ -202,7 +202,7 @@ def counted_to_the_end(client: Client, page: Any) -> Any:
 def test_the_page_counts_on_by_itself_until_all_is_counted(small_pieces: None) -> None:
     a_history()
     client = signed_in("viewer")
-    page = client.get("/ui/claude-code/rules/")
+    page = client.get("/ui/rules/")
     assert "Counting" in page.content.decode()
     page = counted_to_the_end(client, page)
     assert page.context["trial"].calls == 8
@@ -216,13 +216,13 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
         "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.version(()),
         "form-0-tool": "Bash", "form-0-pattern": "git push", "form-0-verdict": "deny",
     }  # fmt: skip
-    page = counted_to_the_end(client, client.post("/ui/claude-code/rules/save/", form))
+    page = counted_to_the_end(client, client.post("/ui/rules/save/", form))
     assert page.context["trial"].changed.number == 2
     assert "2 calls would get a different answer" in " ".join(page.content.decode().split())
     rules = fields_of(page.content.decode(), "trial-calls")["rules"].replace("&quot;", '"')
     before, found = "", []
     for _ in range(9):
-        listed = client.post(f"/ui/claude-code/rules/calls/?changed=1{before}", {"rules": rules})
+        listed = client.post(f"/ui/rules/calls/?changed=1{before}", {"rules": rules})
         found += [one.call.about for one in listed.context["listed"].calls]
         if not listed.context["older"]:
             break
@@ -235,15 +235,13 @@ def test_every_number_leads_to_its_calls() -> None:
     a_history()
     tool_rules.save([NO_PUSH, LOOKING], seen=policy.version([]), by=Actor("user", "ann"), now=NOW)
     client = signed_in("viewer")
-    page = client.get("/ui/claude-code/rules/")
+    page = client.get("/ui/rules/")
     tables = page.context["trial"].tables
     counts = [one for table in tables for line in table.lines for one in line.counts if one.query]
     assert len(counts) >= 8
     for one in counts:
-        assert (
-            f'href="/ui/claude-code/rules/calls/{one.query.replace("&", "&amp;")}"' in page.content.decode()
-        )
-        listed = client.get(f"/ui/claude-code/rules/calls/{one.query}").context["listed"]
+        assert f'href="/ui/rules/calls/{one.query.replace("&", "&amp;")}"' in page.content.decode()
+        listed = client.get(f"/ui/rules/calls/{one.query}").context["listed"]
         assert len(listed.calls) == one.number
 
 
@@ -252,7 +250,7 @@ def test_every_number_leads_to_its_calls() -> None:
     "value", ["x", "[]x", "[1]", '[["Bash","deny","(",null,"",null,false]]', "null", '{"a": 1}']
 )
 def test_what_did_not_come_from_the_page_is_refused_in_words(field: str, value: str) -> None:
-    answer = signed_in("approver").post("/ui/claude-code/rules/trial/", {field: value})
+    answer = signed_in("approver").post("/ui/rules/trial/", {field: value})
     assert answer.status_code == 422
     assert "notice bad" in answer.content.decode()
 
@@ -261,7 +259,7 @@ def test_what_did_not_come_from_the_page_is_refused_in_words(field: str, value: 
 def test_what_is_not_saved_is_tried_by_approvers_only(page: str) -> None:
     a_history()
     asked = question.of_rules([NO_PUSH], [Edit(SHOP, "db", "read", "allow")])
-    url = f"/ui/claude-code/rules/{page}/"
+    url = f"/ui/rules/{page}/"
     viewer, approver = signed_in("viewer"), signed_in("approver")
     for fields in ({"rules": asked.packed_rules}, {"edits": asked.packed_edits}):
         assert viewer.post(url, fields).status_code == 403
@@ -275,10 +273,10 @@ def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
     with pytest.raises(Invalid, match="At most 50 rules"):
         question.of_rules(rules)
     client = signed_in("approver")
-    answer = client.post("/ui/claude-code/rules/trial/", form)
+    answer = client.post("/ui/rules/trial/", form)
     assert (answer.status_code, "At most 50 rules" in answer.content.decode()) == (422, True)
     tool_rules.save(rules[1:2], seen=policy.version([]), by=Actor("user", "ann"), now=NOW)
-    assert client.post("/ui/claude-code/rules/trial/", form).status_code == 200
+    assert client.post("/ui/rules/trial/", form).status_code == 200
 
 
 def test_a_question_comes_back_from_its_form_as_it_went() -> None:
@@ -296,10 +294,10 @@ def test_a_preview_of_grants_leads_to_a_trial_on_every_recorded_call() -> None:
     client = signed_in("approver")
     slot = json.dumps([SHOP, "shopdb", "read", "inherit", None])
     page = client.post("/ui/mcp/access/preview/", {"slot": slot, "choice-0": "allow"}).content.decode()
-    form = page.partition('action="/ui/claude-code/rules/trial/"')[2].partition("</form>")[0]
+    form = page.partition('action="/ui/rules/trial/"')[2].partition("</form>")[0]
     edits = re.search(r'name="edits" value="([^"]*)"', form)
     assert edits is not None
-    page = client.post("/ui/claude-code/rules/trial/", {"edits": edits[1].replace("&quot;", '"')})
+    page = client.post("/ui/rules/trial/", {"edits": edits[1].replace("&quot;", '"')})
     assert "2 calls would get a different answer" in " ".join(page.content.decode().split())
     assert not Grant.objects.exists()
 

@@ -129,13 +129,13 @@ def test_the_page_saves_in_the_order_given_and_drops_what_is_ticked() -> None:
         {"tool": "Gone", "ORDER": 3, "DELETE": "on"},
         {"tool": ""},
     ]
-    answer = client.post("/ui/claude-code/rules/save/", form(*rules))
+    answer = client.post("/ui/rules/save/", form(*rules))
     assert answer.status_code == 302
     assert [(rule.number, rule.tool) for rule in policy.saved()] == [(1, "Read"), (2, "Bash")]
 
 
 def test_trying_out_changes_nothing() -> None:
-    answer = signed_in("approver").post("/ui/claude-code/rules/save/", form({"tool": "Bash"}, do="try"))
+    answer = signed_in("approver").post("/ui/rules/save/", form({"tool": "Bash"}, do="try"))
     assert answer.status_code == 200
     assert b"Effect of your changes" in answer.content
     assert policy.saved() == ()
@@ -143,18 +143,32 @@ def test_trying_out_changes_nothing() -> None:
 
 def test_a_bad_pattern_and_a_stale_page_are_told_in_words() -> None:
     client = signed_in("approver")
-    answer = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "pattern": "("}))
+    answer = client.post("/ui/rules/save/", form({"tool": "Bash", "pattern": "("}))
     assert (answer.status_code, b"the pattern cannot be read" in answer.content) == (422, True)
-    answer = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash"}, version="stale"))
+    answer = client.post("/ui/rules/save/", form({"tool": "Bash"}, version="stale"))
     assert (answer.status_code, b"Somebody else has saved" in answer.content) == (409, True)
 
 
 def test_viewers_look_and_approvers_edit() -> None:
     viewer = signed_in("viewer")
-    assert viewer.get("/ui/claude-code/rules/").status_code == 200
-    assert viewer.post("/ui/claude-code/rules/save/", form()).status_code == 403
+    assert viewer.get("/ui/rules/").status_code == 200
+    assert viewer.post("/ui/rules/save/", form()).status_code == 403
     assert viewer.post("/ui/connections/key/", {"name": "x", "program": "codex"}).status_code == 403
-    assert Client().get("/ui/claude-code/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("", "connections/"),
+        ("rules/", "rules/"),
+        ("rules/calls/?tool=Bash", "rules/calls/?tool=Bash"),
+        ("rules/suggestions/", "rules/suggestions/"),
+        ("costs/?since=30", "costs/?since=30"),
+    ],
+)
+def test_addresses_that_people_have_kept_lead_to_where_the_pages_are_now(former: str, now: str) -> None:
+    assert signed_in("viewer").get(f"/ui/claude-code/{former}")["Location"] == f"/ui/{now}"
+    assert Client().get(f"/ui/claude-code/{former}")["Location"].startswith("/ui/sign-in/")
 
 
 def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> None:
@@ -164,9 +178,7 @@ def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> 
     client = signed_in("viewer")
 
     def answer(tool: str, agent: str = agent_with_a_grant) -> str:
-        page = client.get(
-            "/ui/claude-code/rules/", {"tool": tool, "about": "x", "agent": agent}
-        ).content.decode()
+        page = client.get("/ui/rules/", {"tool": tool, "about": "x", "agent": agent}).content.decode()
         return " ".join(page.partition('id="asked"')[2].partition("</section>")[0].split())
 
     read = answer("mcp__shopdb__read")
@@ -184,7 +196,7 @@ def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> 
 def test_trying_rules_out_counts_the_grants_in(agent_with_a_grant: str) -> None:
     record_calls(agent_with_a_grant, "mcp__shopdb__read", "mcp__shopdb__write")
     data = form({"tool": "mcp__shopdb__*", "verdict": "allow"}, do="try")
-    page = signed_in("approver").post("/ui/claude-code/rules/save/", data)
+    page = signed_in("approver").post("/ui/rules/save/", data)
     trial = page.context["trial"]
     # The one is granted already, and no rule opens what the grants keep shut.
     assert {count.label: count.number for count in trial.totals} == {
@@ -240,12 +252,12 @@ def test_a_rule_for_a_program_that_nobody_knows_is_not_saved() -> None:
 
 def test_the_page_saves_a_rule_for_a_program_and_tells_what_it_does_to_a_call() -> None:
     client = signed_in("approver")
-    client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "program": "codex", "ORDER": 1}))
+    client.post("/ui/rules/save/", form({"tool": "Bash", "program": "codex", "ORDER": 1}))
     assert [rule.program for rule in policy.saved()] == ["codex"]
-    page = client.get("/ui/claude-code/rules/").content.decode()
+    page = client.get("/ui/rules/").content.decode()
     assert '<option value="codex" selected>' in page
     for program, word in (("codex", "The call does not run."), ("gemini", "The call is only recorded.")):
         asked = {"tool": "Bash", "about": "ls", "program": program}
-        assert word in client.get("/ui/claude-code/rules/", asked).content.decode()
-    refused = client.post("/ui/claude-code/rules/save/", form({"tool": "Bash", "program": "hal", "ORDER": 1}))
+        assert word in client.get("/ui/rules/", asked).content.decode()
+    refused = client.post("/ui/rules/save/", form({"tool": "Bash", "program": "hal", "ORDER": 1}))
     assert refused.status_code == 422

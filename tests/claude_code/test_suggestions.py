@@ -35,7 +35,7 @@ from tests.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
 
-PAGE, ACCEPT = "/ui/claude-code/rules/suggestions/", "/ui/claude-code/rules/suggestions/accept/"
+PAGE, ACCEPT = "/ui/rules/suggestions/", "/ui/rules/suggestions/accept/"
 
 
 @pytest.fixture(autouse=True)
@@ -305,7 +305,7 @@ def test_the_calls_behind_a_suggestion_are_those_it_would_let_run() -> None:
     form = re.search(r'<form\s+id="behind-1".*?</form>', page, re.S)
     assert form is not None
     fields = {name: unescape(value) for name, value in re.findall(r'name="(\w+)"\s+value="([^"]*)"', form[0])}
-    listed = client.post("/ui/claude-code/rules/calls/?changed=1", fields).context["listed"]
+    listed = client.post("/ui/rules/calls/?changed=1", fields).context["listed"]
     assert [one.call.about for one in listed.calls] == ["git log -3", "git log -5"]
     page = " ".join(searched_by(signed_in("viewer")).split())
     assert ("2 calls," in page, "behind-1" in page) == (True, False)  # viewers try nothing that is not saved

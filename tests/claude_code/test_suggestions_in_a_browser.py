@@ -26,7 +26,7 @@ def test_two_suggestions_are_accepted_one_after_the_other(
             claude.call("Bash", {"command": command})
     claude.end()
     page, _watch = person_at(served, "approver")
-    page.goto("/ui/claude-code/rules/suggestions/")
+    page.goto("/ui/rules/suggestions/")
     page.get_by_role("button", name="Accept rule").nth(1).wait_for()
     for left in (1, 0):
         page.get_by_role("button", name="Accept rule").first.click()

@@ -86,7 +86,7 @@ def test_the_page_says_where_each_price_comes_from() -> None:
     prices.save({"my-model": own}, by=Actor("user", "ann"), now=NOW)
     for model in ("gpt-5", "my-model", "nobody-knows-it"):
         spend("ses_1", model, 10, 10, at=timezone.now())
-    page = signed_in("viewer").get("/ui/claude-code/costs/").content.decode()
+    page = signed_in("viewer").get("/ui/costs/").content.decode()
     words = " ".join(
         re.sub(r"<[^>]+>", " ", page.partition("Prices used")[2].partition("own prices")[0]).split()
     )
@@ -124,6 +124,6 @@ def test_prices_are_edited_by_admins_and_audited() -> None:
         prices.save({"gpt-x": price | {"input": -1}}, by=Actor("user", "ann"), now=NOW)
     form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "form-0-model": "m"}
     form |= {f"form-0-{kind}": 3 for kind in list_prices.KINDS}
-    assert signed_in("approver").post("/ui/claude-code/costs/prices/", form).status_code == 403
-    assert signed_in("admin").post("/ui/claude-code/costs/prices/", form).status_code == 302
+    assert signed_in("approver").post("/ui/costs/prices/", form).status_code == 403
+    assert signed_in("admin").post("/ui/costs/prices/", form).status_code == 302
     assert ModelPrice.objects.get().output == 3

@@ -92,7 +92,7 @@ def test_every_page_tells_the_same_story(serve: Callable[..., Served], person_at
 
 
 def lay_down_rules(page: Page) -> None:
-    page.goto("/ui/claude-code/rules/")
+    page.goto("/ui/rules/")
     rule = page.locator(".rule").last
     rule.get_by_label("Tool").fill("Bash")
     rule.get_by_label("Command, path or address matches").fill(r"curl .*\|\s*sh")
@@ -160,7 +160,7 @@ def look_at_history_and_audit(page: Page) -> None:
     page.goto("/ui/approvals/history/")
     for word in ("Approved", "Expired"):
         expect(page.locator("tbody").get_by_text(word).first).to_be_visible()
-    page.goto("/ui/claude-code/costs/")
+    page.goto("/ui/costs/")
     expect(page.locator("tbody").get_by_text("claude-opus-4-6").first).to_be_visible()
     expect(page.locator("tbody").get_by_text("agent.shop").first).to_be_visible()
     shoot(page, "costs")

@@ -27,27 +27,28 @@ _PAGES: dict[tuple[str, str], str] = {
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
-        claude_code:connect claude_code:rules claude_code:costs connections:home connections:agent""",
+        former:connect former:rules former:calls former:suggestions former:costs
+        rules:list costs:show connections:home connections:agent""",
     # Asking is not having: mcp:ask makes a request that an approver decides. The others count and list recorded calls.
-    ("viewer", BOTH): "mcp:ask claude_code:calls claude_code:suggestions",
+    ("viewer", BOTH): "mcp:ask rules:calls rules:suggestions",
     # How far they themselves have read; and what rules would decide, which changes nothing.
-    ("viewer", POST): "chat:read claude_code:trial",
+    ("viewer", POST): "chat:read rules:trial",
     ("approver", GET): "approvals:notifications",
     ("approver", BOTH): "runs:new sessions:resume sessions:rename",
     ("approver", POST): """
         agents:power brakes:put-on brakes:release approvals:decide approvals:seen approvals:notification-add
         approvals:notification-remove
-        approvals:notification-test approvals:revoke claude_code:save-rules mcp:accept mcp:preview mcp:save
+        approvals:notification-test approvals:revoke rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
         sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
-        claude_code:accept-suggestion""",
+        rules:accept-suggestion""",
     ("admin", SAFE): "style",
     ("admin", BOTH): """
         agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
-        agents:assign agents:withdraw claude_code:save-prices connections:code connections:key
+        agents:assign agents:withdraw costs:save-prices connections:code connections:key
         connections:test mcp:credential-remove mcp:credential-set mcp:switch
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 # They lead in, end the session or keep a colour: dashboard.frame.proofs.without_proof.
 OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
 # They only read, in pieces, what a cookie may read: what is on trial comes in a form.
-OPEN |= {"claude_code:trial", "claude_code:calls", "claude_code:suggestions"}
+OPEN |= {"rules:trial", "rules:calls", "rules:suggestions"}
 
 
 @pytest.fixture

@@ -1,0 +1,14 @@
+"""What agents cost, and the prices it is counted by."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.views import costs
+
+app_name = "costs"
+
+urlpatterns = [
+    path("", costs.costs, name="show"),
+    path("prices/", costs.save_prices, name="save-prices"),
+]
