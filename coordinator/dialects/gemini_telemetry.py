@@ -7,7 +7,7 @@ tell the same again. Nothing tells a session's end. Rejections (`decision: rejec
 
 from __future__ import annotations
 
-from coordinator.dialects.hooks import TYPED, as_object, heard, opened, said, told_then
+from coordinator.dialects.hooks import ENDED, TYPED, as_object, call_text, heard, opened, said, told_then
 from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
 from coordinator.sessions.events import DedupedEvent
 
@@ -45,7 +45,9 @@ def _call(record: Record, make: Maker) -> DedupedEvent | None:
     if record.text("decision") == "reject":
         error = "Rejected in the terminal."
     given = opened(record.attributes.get("function_args"))
-    unless = (heard(make.session, "calls"),)
+    text = call_text(record.text("function_name") or "tool", given)
+    read = told_then(ENDED, make.session, text, moment_of(record.begins, make.now), about=True)
+    unless = (heard(make.session, "calls"), *read)
     return ended(record, make, None, tool_input=as_object(given), error=error, unless=unless)
 
 

@@ -17,7 +17,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.hooks import TURNS_WORDS, as_object, decoded, in_words, origin, said, told_then
+from coordinator.dialects.hooks import (
+    BEGUN,
+    ENDED,
+    TURNS_WORDS,
+    as_object,
+    call_text,
+    decoded,
+    in_words,
+    origin,
+    said,
+    told_then,
+)
 from coordinator.dialects.transcript_formats import Record, TranscriptFormat, count_of, text_in
 from coordinator.errors import Invalid
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, NotUnderstood
@@ -156,10 +167,13 @@ class Reader:
         if call_id is None:
             return
         if self._is_new(name, "begins", call_id):
-            yield record.call(call_id, tool, given)
+            begun = told_then(BEGUN, self.session, call_text(tool, given), record.at)
+            yield record.call(call_id, tool, given, begun)
         status = text_in(call, "status")
         if status in OVER and self._is_new(name, "ends", call_id):
-            yield record.result(call_id, tool, given, at=_time(call, record.at), **_outcome(call, status))
+            at = _time(call, record.at)
+            ended = told_then(ENDED, self.session, call_text(tool, given), at)
+            yield record.result(call_id, tool, given, ended, at=at, **_outcome(call, status))
 
     def notice(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
         """Yield what Gemini CLI itself told its person."""

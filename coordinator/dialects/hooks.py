@@ -23,7 +23,8 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
 
 ASKED = "permission_request"
-TYPED, TURNS_WORDS = "typed", "a turn's words"  # what transcripts and hooks tell alike (told_then)
+# What transcripts, hooks and telemetry tell alike (told_then).
+TYPED, TURNS_WORDS, BEGUN, ENDED, SPENT = "typed", "a turn's words", "a call begins", "a call ends", "tokens"
 MINUTE_US = 60_000_000
 # The same words within this time are the same hook posted twice; later they may be said anew.
 SAME_WITHIN = 5_000  # milliseconds
@@ -279,6 +280,17 @@ def told_then(what: str, session: str, text: str, at: str, *, about: bool = Fals
     return tuple(origin(session, what, words, minute + off) for off in ((-1, 0, 1) if about else (0,)))
 
 
+def figures(tokens: Mapping[str, Any]) -> str:
+    """Return the tokens of a request to a model, which has no id that all who tell of it know, in one text."""
+    names = ("input_tokens", "output_tokens", "cache_read_tokens")
+    return "/".join(str(tokens.get(name) or 0) for name in names)
+
+
+def call_text(tool: str, given: Any) -> str:
+    """Return a call in one text, for an agent that gives it no id."""
+    return f"{tool} {json.dumps(given, sort_keys=True, default=str)}"
+
+
 # --- hooks as events --------------------------------------------------------------------------------------
 
 
@@ -336,6 +348,8 @@ class HookEvents:
             values["claims"] = (result_origin(hook.session, hook.call_id),) if ends else ()
         if not hook.call_id or hook.call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), heard(hook.session, "calls"))
+            what, text = ENDED if event_type == "post_tool" else BEGUN, call_text(hook.tool, hook.tool_input)
+            values["unless"] = told_then(what, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from coordinator.dialects.hooks import SPENT, figures, told_then
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
@@ -88,8 +89,10 @@ class Maker:
         )
 
     def request(self, **values: Any) -> DedupedEvent:
-        """Return a request to a model with the tokens that are given."""
-        return self.event(MODEL_REQUEST, model=self.record.text("model"), **values)
+        """Return a request to a model with the tokens that are given; left out where a transcript has told it."""
+        at = moment_of(self.record.begins, self.now)
+        read = told_then(SPENT, self.session, figures(values), at, about=True)
+        return self.event(MODEL_REQUEST, model=self.record.text("model"), unless=read, **values)
 
     def usage(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
         """Return what a model was asked and took."""

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.hooks import TYPED, origin, said, told_results, told_then, words_origin_of
+from coordinator.dialects.hooks import (
+    SPENT,
+    TYPED,
+    figures,
+    origin,
+    said,
+    told_results,
+    told_then,
+    words_origin_of,
+)
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine, LineReader
 from coordinator.importing.transcripts import Line, Transcript, lines_of
 from coordinator.sessions.events import DedupedEvent
@@ -104,28 +113,32 @@ class Record:
         """Return what the agent thought."""
         return self.message("assistant", [{"type": "thinking", "thinking": text}], part)
 
-    def call(self, call_id: str, tool: str, given: dict[str, Any] | None, **values: Any) -> ImportedEvent:
-        """Return a call's beginning."""
+    def call(
+        self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
+    ) -> ImportedEvent:
+        """Return a call's beginning; `told` are the origins of what its hooks, which know no such id, tell of it."""
         begins = origin(self.session, "PreToolUse", call_id)
         return self.event(
             "pre_tool",
             f"{call_id} begins",
             also=(begins,),
-            claims=(begins,),
+            claims=(begins, *told),
             tool_use_id=call_id,
             tool_name=tool,
             tool_input=given,
             **values,
         )
 
-    def result(self, call_id: str, tool: str, given: dict[str, Any] | None, **values: Any) -> ImportedEvent:
-        """Return a call's result."""
+    def result(
+        self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
+    ) -> ImportedEvent:
+        """Return a call's result; `told` as of its beginning."""
         ends = told_results(self.session, call_id)
         return self.event(
             "post_tool",
             f"{call_id} ends",
             also=ends[:1],
-            claims=ends,
+            claims=(*ends, *told),
             tool_use_id=call_id,
             tool_name=tool,
             tool_input=given,
@@ -134,7 +147,10 @@ class Record:
 
     def usage(self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()) -> ImportedEvent:
         """Return what a request to the model took. Input tokens are counted without those read from a cache."""
-        return self.event(MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, **tokens)
+        spent = told_then(SPENT, self.session, figures(tokens), self.at)
+        return self.event(
+            MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, claims=spent, **tokens
+        )
 
 
 def text_of(content: list[dict[str, Any]]) -> str:

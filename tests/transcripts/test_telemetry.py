@@ -91,7 +91,8 @@ def test_all_three_of_gemini_tell_it_once(first: str, tmp_path: Path) -> None:
     assert [one for one in told if one[0] in {"gives", "fails"}] == [
         ("gives", "run_shell_command"), ("gives", "write_file"), ("fails", "read_file"),
     ]  # fmt: skip
-    assert output_tokens() == 106
+    # A request of its own that the chat does not tell has the very figures of another one here.
+    assert output_tokens() == (131 if first == "hooks" else 106)
 
 
 @pytest.mark.django_db
