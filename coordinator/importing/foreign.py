@@ -111,19 +111,18 @@ class Foreign:
             return text
 
     def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns."""
         return list(self.copied[table].columns)
 
     def count(self, table: str) -> int:
-        """Return how many of a table's rows could be read."""
+        """Return how many rows could be read."""
         return self.copied[table].rows
 
     def damage(self, table: str) -> list[str]:
-        """Return in words what of a table could not be read."""
+        """Return, a sentence each, what could not be read."""
         return self.copied[table].damage
 
     def rows(self, table: str, group: str = "") -> Iterator[list[Row]]:
-        """Yield a table's rows in the order they were written, within `group`, some hundred at a time."""
+        """Yield lists of some hundred rows, in the order in which they were written within `group`."""
         copied = self.copied[table]
         names = ", ".join(f"c{number}" for number in range(len(copied.columns)))
         order = f"{copied.place_of(group)}, place" if group in copied.columns else "place"
@@ -134,9 +133,9 @@ class Foreign:
             yield [dict(zip(copied.columns, row, strict=True)) for row in chunk]
 
     def file_of(self, disk_path: str) -> Path | None:
-        """Return the file of an attachment, or None. Only what lies beside the database is ever looked at.
+        """Return the file of an attachment, or None.
 
-        A folder that is a link may lead anywhere, so it is none of those. What is no path at all names no file.
+        Only files beside the database count. A folder that is a link may lead anywhere, so it does not.
         """
         home = self.path.absolute().parent.resolve()
         allowed = [folder / "attachments" for folder in (home, home.parent / "data")]

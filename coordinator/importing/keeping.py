@@ -27,7 +27,7 @@ MOST_BYTES = 2 * 1024**3  # of what is kept of one import; what is more is count
 
 
 class Kept:
-    """Takes rows as they come and writes each at once; the file is made with the first of them."""
+    """Rows that were not imported, written to a file as they come; the first row makes the file."""
 
     def __init__(self, below: Path, source: Path, now: datetime, *, most_bytes: int = MOST_BYTES) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", source.name)[:80]
@@ -44,7 +44,7 @@ class Kept:
         return self.folder / ROWS
 
     def add(self, table: str, why: str, **told: Any) -> None:
-        """Keep a row, or a value of one, with why it is here: `row=`, or `key=`, `column=` and `was=`."""
+        """Keep a row (`row=`), or one value of a row (`key=`, `column=`, `was=`), with the reason."""
         line = (
             json.dumps({"table": table, "why": why, **told}, ensure_ascii=True, default=_as_json).encode()
             + b"\n"
@@ -104,7 +104,7 @@ class Kept:
         return None
 
     def discard(self) -> None:
-        """Forget all of it: the import was only tried."""
+        """Remove the file: the import was only tried."""
         if self._file is not None:
             self._file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -121,7 +121,7 @@ def _as_json(value: Any) -> Any:
 
 
 def as_kept(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as it is kept: what was no UTF-8 by its bytes."""
+    """Return a row with bytes in place of texts that were no UTF-8."""
     return {name: kept_value(value) for name, value in row.items()}
 
 

@@ -14,7 +14,7 @@ BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
 
 
 class NotUnderstood(Exception):
-    """A line that says nothing to us; its argument is what kind of line it is."""
+    """A line of a kind that is not known; the argument names the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LineReader(Protocol):
     """Reads one file's lines in order."""
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a line tells; nothing for what the agent keeps for itself. Raises NotUnderstood."""
+        """Return what a line tells, [] for what the agent keeps for itself. Raises NotUnderstood."""
         ...
 
     def rest(self, now: datetime) -> list[ImportedLine]:

@@ -35,6 +35,6 @@ SEEDS: Mapping[str, Mapping[tuple[str, ...], Row]] = {
 
 
 def is_seed(table: str, key: tuple[Any, ...], row: Row) -> bool:
-    """Say whether a row, its values as `values.to_compare` gives them, stands as it was seeded."""
+    """Say whether a row (values as `values.to_compare` gives them) is as the migrations made it."""
     seed = SEEDS.get(table, {}).get(key)
     return seed is not None and all(row.get(name) == value for name, value in seed.items() if name in row)

@@ -52,13 +52,11 @@ class Column:
 
 @lru_cache(maxsize=64)
 def columns_of(table: str) -> Mapping[str, Column]:
-    """Return a table's columns, as its model has them."""
     (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
     return {field.column: _column(table, field) for field in model._meta.concrete_fields if field.column}
 
 
 def model_name(table: str) -> str:
-    """Return the name of a table's model."""
     (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
     return model.__name__
 
@@ -85,10 +83,7 @@ def _kind(field: Any) -> str:
 
 
 def fitted(value: Any, column: Column) -> tuple[Any, str]:
-    """Return a value as the column takes it, and in words what was changed; "" where nothing was.
-
-    Raises Unfit.
-    """
+    """Return the value as the column takes it, and in words what was changed ("" for nothing). Raises Unfit."""
     if value is None:
         return None, ""
     return _FITTED[column.kind](value, column)
@@ -173,7 +168,7 @@ _FITTED = {"text": _text, "integer": _integer, "boolean": _boolean, "bytes": _by
 
 
 def to_compare(value: Any, column: Column) -> Any:
-    """Return a value so that what means the same on either engine, or is the same instant, compares equal."""
+    """Return a form of the value that is equal for the same instant or number, whichever engine stored it."""
     if value is None:
         return None
     if column.instant:

@@ -21,7 +21,7 @@ DONE, OVER, FAILED = "done", "over", "failed"
 
 
 def main(module: str, limits: Limits) -> None:
-    """Answer jobs until the other side closes."""
+    """Confine this process, then answer the jobs of `module` (its JOBS, by name) on stdin until that is closed."""
     jobs: Mapping[str, Job] = importlib.import_module(module).JOBS
     confine(limits)
     _send(frames.packed({"status": DONE}))  # ready
@@ -44,7 +44,7 @@ def _answer_in_a_fork(jobs: Mapping[str, Job], limits: Limits, frame: frames.Fra
 
 
 def _answer(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> bytes:
-    """Return the answer to a job as a frame; whatever a job raises is an answer too."""
+    """Return the answer to a job as a frame; whatever it raises is told as OVER or FAILED."""
     facts, body = frame
     ticket = facts.pop("ticket", None)
     try:

@@ -13,11 +13,11 @@ MOST_FACTS = 1_000_000
 
 
 class BrokenFrame(Exception):
-    """The other side ended within a frame, or said what is none."""
+    """The other side closed within a frame, or sent what is no frame."""
 
 
 def packed(facts: dict[str, Any], body: bytes = b"") -> bytes:
-    """Return a frame as bytes."""
+    """Return a frame: two lengths (32 bits each), the facts as JSON, the body."""
     head = json.dumps(facts).encode()
     return _LENGTHS.pack(len(head), len(body)) + head + body
 
@@ -44,7 +44,7 @@ def read(receive: Callable[[int], bytes], *, most: int) -> Frame | None:
 
 
 def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
-    """Return `count` bytes, or nothing where the other side has closed at the beginning."""
+    """Return `count` bytes; none where the other side has closed before the first. Raises BrokenFrame."""
     pieces = bytearray()
     while len(pieces) < count:
         piece = receive(min(count - len(pieces), 1 << 20))

@@ -35,7 +35,10 @@ class OutOfTime(BaseException):
 
 
 def confine(limits: Limits) -> None:
-    """Give up what this process does not need. What the system does not know is left out."""
+    """Give up privileges, priority, files and memory beyond `limits`, for good.
+
+    Limits that the system does not have are left out.
+    """
     os.nice(5)  # pages go first
     _drop_privileges()
     _limit(resource.RLIMIT_CORE, 0)
@@ -47,7 +50,7 @@ def confine(limits: Limits) -> None:
 
 
 def isolate(*, reading: bool) -> None:
-    """Start nothing and reach nothing outside this process from here on; read the next job only if `reading`."""
+    """Have the kernel refuse new processes, files and connections from here on; what is open is read if `reading`."""
     _limit(resource.RLIMIT_NPROC, 0)
     refuse_all_but_computing(reading=reading)
 
@@ -66,7 +69,6 @@ def _limit(which: int, value: int) -> None:
 
 
 def _highest_open_file() -> int:
-    """Return the highest open descriptor: the limit is one above it."""
     return max(number for number in range(256) if _is_open(number))
 
 
@@ -80,7 +82,7 @@ def _is_open(number: int) -> bool:
 
 @contextmanager
 def job_timers(limits: Limits) -> Iterator[None]:
-    """Have the kernel end this process when the block takes too long: these signals are not caught."""
+    """Have the kernel end this process where the block takes longer than `limits`: its signals are not caught."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)
     try:
@@ -92,9 +94,9 @@ def job_timers(limits: Limits) -> Iterator[None]:
 
 @contextmanager
 def within(cpu_seconds: float) -> Iterator[None]:
-    """Raise OutOfTime in the block after so much processor time, or sooner where an outer block has less left.
+    """Raise OutOfTime in the block after that much processor time, or sooner where an outer block has less left.
 
-    Python code and its regular expressions are interrupted; what is not, `job_timers` ends.
+    Python code is interrupted between its steps. A library that does not come back is ended by `job_timers`.
     """
 
     def stop(_signal: int, _frame: object) -> None:

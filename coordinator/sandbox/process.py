@@ -43,15 +43,15 @@ main(sys.argv[2], Limits(**json.loads(sys.argv[3])))
 
 
 class SandboxError(Exception):
-    """There is no answer."""
+    """A job has no answer. The kinds say whether it is worth another try."""
 
 
 class LimitsExceeded(SandboxError):
-    """The job used up its time or memory. It would do so again."""
+    """The job used up its time or memory, and would do so again."""
 
 
 class JobFailed(SandboxError):
-    """The job could not do anything with its data, or ended its process."""
+    """The job raised an exception or ended its process: it cannot use its data."""
 
 
 class Overloaded(SandboxError):
@@ -72,7 +72,10 @@ class _Job:
 
 
 class Sandbox:
-    """A child process that does the jobs of the module `module` within `limits`; see child.py."""
+    """A child process that does the jobs of the module `module` within `limits`; child.py is its other side.
+
+    It is started by the first job, and again after it ended. Threads may share one; after a fork it starts anew.
+    """
 
     def __init__(self, module: str, limits: Limits, *, most_waiting: int = 64) -> None:
         self.module = module
@@ -85,7 +88,10 @@ class Sandbox:
         self._resting_until = 0.0
 
     def submit(self, job: str, body: bytes = b"", **facts: Any) -> Future[Answer]:
-        """Hand in a job. The future raises Slow, Failed or Full; so does this where too many wait already."""
+        """Hand in the job named `job` with bytes and facts (JSON), and return its answer's future.
+
+        The future raises LimitsExceeded, JobFailed or Overloaded. Raises Overloaded where too many wait already.
+        """
         with self._lock:
             if self._owner != os.getpid():
                 self._begin()
@@ -97,7 +103,7 @@ class Sandbox:
             return future
 
     def run(self, job: str, body: bytes = b"", **facts: Any) -> Answer:
-        """Hand in a job and wait for it, however many are before it. Raises Slow, Failed or Full."""
+        """Do as `submit` and wait. Raises LimitsExceeded, JobFailed or Overloaded."""
         return self.submit(job, body, **facts).result()
 
     @property

@@ -49,7 +49,7 @@ AMOUNTS = _listed("max min num number total prompt completion input output conte
 
 
 def looks_secret(key: str, value: str | None = None) -> bool:
-    """Say whether the value of `key` must never be shown; `value`, if given, may give itself away."""
+    """Say whether a value of this name must never be shown. `value`: it may also hold an address with a password."""
     if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
         return True
     words = [word.lower() for word in _WORDS.findall(key)]
@@ -65,7 +65,7 @@ def _is_measure(words: list[str]) -> bool:
 
 
 def masked(key: str, value: str | None) -> str | None:
-    """Return `value` as it may be shown: `***` in place of a secret that is set, everything else as it is."""
+    """Return `***` for a value that `looks_secret` and is not empty, else the value as it is."""
     return MASK if value and looks_secret(key, value) else value
 
 
@@ -75,7 +75,10 @@ def is_kept(key: str, stored: str | None, submitted: str) -> bool:
 
 
 def masked_servers(servers: Any) -> Any:
-    """Return an agent's MCP servers as they may be told: of variables and headers the names, and placeholders."""
+    """Return an agent's MCP servers, by name, without secrets.
+
+    Of `env` and `headers` the names stay, and values that are placeholders.
+    """
     if not isinstance(servers, dict):
         return servers
     return {name: _masked_server(server) for name, server in servers.items()}
@@ -102,12 +105,12 @@ def _masked_values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_placeholder(value: Any) -> bool:
-    """Say whether a value is only the name of one that a runner puts in its place: `${AGENT_SESSION_ID}`."""
+    """Say whether a value is a name in braces that a runner replaces: `${AGENT_SESSION_ID}`."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command's arguments as they may be told: `--token=***`, and `***` for what follows `--token`."""
+    """Return a command's arguments without secrets: `--token=***`, and `***` for the one after `--token`."""
     shown: list[str] = []
     hide_next = False
     for argument in arguments:

@@ -16,9 +16,9 @@ from django.conf import settings
 
 
 def keyed_digest(purpose: str, *parts: Any) -> str:
-    """Return 64 hexadecimal digits that two calls share exactly when purpose and parts are equal as JSON.
+    """Return 64 hexadecimal digits, equal for two calls exactly where purpose and parts are equal as JSON.
 
-    Compare what decides by this, made of the unmasked values, and never by masked text.
+    What decides is compared by this, made of the unmasked values; never compare masked text.
     """
     text = json.dumps([purpose, *parts], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return keyed(text.encode()).hex()

@@ -51,7 +51,7 @@ def is_sealed(text: str) -> bool:
 
 
 def key_id_of(sealed: str) -> str:
-    """Return the id of the key that sealed the text."""
+    """Return the id of the key that sealed a text of `seal`."""
     return sealed.removeprefix(PREFIX).partition(":")[0]
 
 
@@ -89,14 +89,14 @@ def newest_key() -> str:
 
 
 def add_key() -> str:
-    """Put a new key before the others, which go on to open what they sealed; return its id."""
+    """Add a key that seals from now on, and return its id. The others still open what they sealed."""
     keys = dict([_new_key(), *_ring().keys.items()])
     _replace(Keyring(keys))
     return next(iter(keys))
 
 
 def keep_newest() -> int:
-    """Remove every key but the newest; return how many. Only once nothing sealed by them is left."""
+    """Remove every key but the newest and return how many. What those sealed cannot be opened afterwards."""
     ring = _ring()
     _replace(Keyring({ring.newest: ring.keys[ring.newest]}))
     return len(ring.keys) - 1
@@ -107,7 +107,7 @@ def _new_key() -> tuple[str, bytes]:
 
 
 def _ring() -> Keyring:
-    """Return the keys as the file has them now; a first one is made where there is none."""
+    """Return the file's keys, read anew where it changed; makes a first key where there is no file."""
     file = path()
     try:
         if not file.exists():

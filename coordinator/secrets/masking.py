@@ -67,7 +67,7 @@ class Masker:
     _room: int = field(default=MOST_CANDIDATES, init=False)
 
     def encoded(self, value: Any) -> str | None:
-        """Return a value as JSON, masked; None for None. Most hold nothing, which one look at the JSON says."""
+        """Return the masked value as JSON text; None for None."""
         return None if value is None else self._of_json(msgspec.json.encode(value))
 
     def _of_json(self, raw: bytes) -> str:
@@ -78,7 +78,10 @@ class Masker:
     def all_of(
         self, values: Sequence[Any], texts: Sequence[str | None]
     ) -> tuple[list[str | None], list[str | None]]:
-        """Return values as `encoded` and texts as `text` do it, after one look at all of them: most hold nothing."""
+        """Return the values as `encoded` gives them and the texts as `text` does, in the same order.
+
+        All are searched at once first: most hold no secret.
+        """
         raws = [None if value is None else msgspec.json.encode(value) for value in values]
         spoken = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
         parts = [raw for raw in (*raws, *spoken) if raw is not None]
@@ -92,7 +95,7 @@ class Masker:
         return masked, [self.text(text) for text in texts]
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value, masked; the one given is not changed."""
+        """Return a masked copy of a JSON value, or the value itself where nothing is masked."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
@@ -248,7 +251,7 @@ def _is_secret(value: str, *, strong: bool) -> bool:
 
 
 def _is_hollow(value: str) -> bool:
-    """Say whether a value only stands for a secret: a variable, a template, a mask, a word."""
+    """Say whether a value is no secret but stands for one: a variable, a template, a mask, a placeholder."""
     stripped = value.strip()
     if len(stripped) < 3 or stripped[0] in "$<{%[" or stripped.startswith(("./", "~/", "process.env")):
         return True
@@ -319,7 +322,7 @@ EQUALS = ord("=")
 
 
 def _keys(raw: bytes) -> Iterator[Found]:
-    """Yield the keys of known makers; no kind where one only begins like it."""
+    """Yield (start, stop, kind) of keys of known makers; kind is "" where a text only begins like one."""
     match = _KEY_BEGINS.search(raw)
     while match:
         start = match.start()
@@ -333,7 +336,7 @@ def _keys(raw: bytes) -> Iterator[Found]:
 
 
 def _shaped(raw: bytes) -> Iterator[Found]:
-    """Yield what else gives itself away, and headers; no kind where one only looks like it."""
+    """Yield (start, stop, kind) of other known shapes and headers; kind is "" where a text is none after all."""
     for match in _ANY.finditer(raw):
         number, (start, stop) = _which(raw, *match.span())
         kind = _SHAPES[number].kind
@@ -343,7 +346,7 @@ def _shaped(raw: bytes) -> Iterator[Found]:
 
 
 def _which(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
-    """Return the number of the first shape that fits what stands there, and where its secret does."""
+    """Return the number of the first shape that fits there, and where its secret begins and ends."""
     for number in sorted(_WHICH.Match(raw[start:stop])):
         match = _ONE[number].match(raw, start, stop)
         if match is not None:
@@ -352,7 +355,10 @@ def _which(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
 
 
 def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
-    """Yield the passwords in commands' short flags; where a person judges, none that could be a path or address."""
+    """Yield (start, stop, kind) of passwords in commands' short flags: `mysql -psecret`.
+
+    `judged`: none that could be a path or an address, for a person must see those.
+    """
     for command in shapes.COMMANDS.finditer(raw):
         match = shapes.SHORT_FLAGS[command.group(1)].search(raw, *command.span())
         if match is not None:
@@ -361,9 +367,9 @@ def _after_commands(raw: bytes, *, judged: bool) -> Iterator[Found]:
 
 
 def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
-    """Yield what stands beside the names of secrets; no kind where it is none.
+    """Yield (start, stop, kind) of values beside the names of secrets; kind is "" where a value is none.
 
-    What follows a flag may be a program to run: where a person judges, it must look like the flag's.
+    `judged`: the word after a flag may be a program to run, so it must look like the flag's value.
     """
     end = 0
     for match in shapes.NAMED.finditer(raw):
@@ -387,7 +393,7 @@ def _named(raw: bytes, *, judged: bool) -> Iterator[Found]:
 
 
 def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
-    """Return where the value that begins at `at` stands, without its quotes, and whether it has some."""
+    """Return start and stop of the value at `at`, without its quotes, and whether it is quoted."""
     while raw[at : at + 1] == b"\\":
         at += 1
     quote = raw[at : at + 1]
@@ -400,7 +406,7 @@ def _value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
 
 
 def _is_beside(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
-    """Say whether the text beside a name is its secret. `env`: it stands as in NAME=value."""
+    """Say whether the text beside a name is its secret. `env`: it is written NAME=value."""
     strength = _strength(name)
     if not strength or (not quoted and _is_code(text, after)):
         return False
@@ -418,7 +424,7 @@ def _text(raw: bytes, start: int, stop: int) -> str:
 
 
 def _name_around(match: Any, raw: bytes) -> str:
-    """Return the whole name of which the match holds the end."""
+    """Return the whole name whose end was matched."""
     start = at = match.start()
     while start > 0 and at - start < LONGEST_BEFORE and raw[start - 1] in NAME_BYTES:
         start -= 1
@@ -453,7 +459,7 @@ def without_secrets(value: Any, *, judged: bool = False) -> Any:
 
 
 def for_logs(text: str) -> str:
-    """Return a line of our own log without secrets, whatever the settings are."""
+    """Return a line of Signalbox's own log without secrets, also where masking is switched off."""
     text = short(Masker().text(text) or "")
     for pattern in shapes.IN_LOGS:
         text = pattern.sub(lambda match: match.group()[: match.start(1) - match.start()] + "***", text)
@@ -461,7 +467,7 @@ def for_logs(text: str) -> str:
 
 
 def originals_of(*values: Any) -> dict[str, str]:
-    """Return the secrets that are masked on a card which shows these values, by what stands for them there."""
+    """Return mask: secret for everything that is masked on a card with these values."""
     found = Masker(judged=True, originals={})
     for value in values:
         found.value(value)
@@ -469,7 +475,7 @@ def originals_of(*values: Any) -> dict[str, str]:
 
 
 def restored(value: Any, originals: dict[str, str]) -> Any:
-    """Return a value with each mask's secret back in its place."""
+    """Return a JSON value with each mask of `originals` replaced by its secret; other masks stay."""
     if isinstance(value, str):
         return MASK.sub(lambda mask: originals.get(mask.group(), mask.group()), value)
     if isinstance(value, dict):
@@ -478,11 +484,10 @@ def restored(value: Any, originals: dict[str, str]) -> Any:
 
 
 def short(text: str) -> str:
-    """Return a text for people, with the first eight digits of each mask."""
+    """Return a text with each mask's digest cut to eight digits, for people to read."""
     return _LONG_MASK.sub(r"\1]", text) if "[masked: " in text else text
 
 
 def masks_in(value: Any) -> set[str]:
-    """Return the masks that a value holds."""
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return {mask.group() for mask in MASK.finditer(text)}

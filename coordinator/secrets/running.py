@@ -30,7 +30,7 @@ MOST_NAMES = 20
 
 
 def runs_hidden(shown: Any) -> bool:
-    """Say whether a value of the masked input is decoded or run, as far as can be told; rather too often than not."""
+    """Say whether a masked value may be decoded or run. Where that cannot be told, the answer is yes."""
     if not masks_in(shown):
         return False
     return any(_acts(text) for text in _texts(shown))
@@ -45,7 +45,7 @@ def _acts(text: str) -> bool:
 
 
 def _expands(name: str, text: str) -> bool:
-    """Say whether a variable that holds something hidden is cut, replaced, indirect, or stands where a command does."""
+    """Say whether a variable with a hidden value is cut, replaced or indirect, or stands where a command does."""
     used = rf"\$\{{!|\$\{{{name}[#%/:^,@\[]|(?:^|[;&|(`\n]|\$\()\s*[\"']?\$\{{?{name}\b"
     return re2.search(used, text) is not None
 

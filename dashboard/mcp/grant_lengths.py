@@ -1,4 +1,4 @@
-"""For how long a grant may be given, as forms offer it; the first is what a new grant has by default."""
+"""For how long a grant may be given, as forms offer it. The first of CHOICES is what a new grant has by default."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _drawn_beside(rows: Iterable[Row], session: Session, began: int) -> Iterator
 
 def _piece(row: Row, session: Session, began: int, *, among_all: bool, among_errors: bool) -> dict[str, Any]:
     (drawn,) = shown([row], session, began)
-    html = render_to_string("sessions/_row.html", {"shown": drawn, "session": session})
+    html = render_to_string("sessions/_timeline_row.html", {"shown": drawn, "session": session})
     return {
         "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
         "kind": kind_of(row),

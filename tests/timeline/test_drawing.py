@@ -42,7 +42,9 @@ def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
     timeline = Timeline(session.pk, Query(**wishes).filters(None))
     rows = shown(rows_of(timeline, timeline.last(100), session), session)
-    return [render_to_string("sessions/_row.html", {"shown": row, "session": session}) for row in rows]
+    return [
+        render_to_string("sessions/_timeline_row.html", {"shown": row, "session": session}) for row in rows
+    ]
 
 
 def through(
