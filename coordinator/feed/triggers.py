@@ -38,6 +38,8 @@ FEED_TABLES = (
     FeedTable("accepted_only_servers", "server_id", "mcp_servers", part=True),
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
+    FeedTable("mcp_upstreams", "server_id", "mcp_upstreams"),
+    FeedTable("mcp_gateway_calls", "call_id", "gateway_calls"),
     FeedTable("tool_rules", "id", "tool_rules"),
     FeedTable("brakes", "id", "brakes"),
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),

@@ -9,6 +9,7 @@ from coordinator.models.brakes import Brake
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
 from coordinator.models.feed import Change
+from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
@@ -76,6 +77,10 @@ __all__ = [
     "Event",
     "EventContext",
     "EventOrigin",
+    "GatewayCall",
+    "GatewayFigures",
+    "GatewayLink",
+    "GatewaySession",
     "Grant",
     "HeldRun",
     "IdempotencyKey",
@@ -84,6 +89,7 @@ __all__ = [
     "McpCredential",
     "McpServer",
     "McpTool",
+    "McpUpstream",
     "MessagePart",
     "ModelPrice",
     "Notification",

@@ -44,6 +44,12 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},
+    "GatewayCall": {NAMES: "call_id request_id agent_id server_id tool_name session_id gateway_session state",
+                    OURS: "call_key arguments_digest definition_digest policy_version worker",
+                    CREDENTIAL: "message result"},  # sealed
+    "GatewayFigures": {NAMES: "server_id tool_name outcome", OURS: "upstream own"},
+    "GatewayLink": {NAMES: "session_id server_id protocol_version", CREDENTIAL: "upstream_session"},  # sealed
+    "GatewaySession": {NAMES: "session_id door agent_id protocol_version client capabilities"},
     "Grant": {NAMES: "entry_type agent_id server_id tool_name permission granted_by", PEOPLE: "justification metadata"},
     "HeldRun": {OURS: "why"},
     "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
@@ -53,6 +59,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
     "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
+    "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url"},
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
     "ModelPrice": {NAMES: "model changed_by"},
     "Notification": {NAMES: "request_id state", OURS: "outcome"},

@@ -68,8 +68,11 @@ _TO_LOOK_AT = """
     coordinator_chatattachment coordinator_chatbranch
     coordinator_chatmessage coordinator_connectcode
     coordinator_draft coordinator_drivencall coordinator_drivencommand coordinator_drivensession
-    coordinator_event coordinator_eventcontext coordinator_eventorigin coordinator_grant coordinator_heldrun
-    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool coordinator_messagepart
+    coordinator_event coordinator_eventcontext coordinator_eventorigin
+    coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
+    coordinator_grant coordinator_heldrun
+    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool
+    coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
     coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runneroffers
@@ -157,6 +160,9 @@ EDGE: dict[tuple[str, str], str] = {
     ("POST", r"/runner/sessions/([^/]+)/updates"): R,
     ("POST", r"/runner/sessions/([^/]+)/permission"): R,
     ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): R,
+    ("POST", r"/mcp/(.+)"): A,
+    ("GET", r"/mcp/(.+)"): A,
+    ("DELETE", r"/mcp/(.+)"): A,
     ("POST", r"/v1/logs"): f"{R} {A} {O}",
     ("POST", r"/v1/traces"): f"{R} {A} {O}",
     ("POST", r"/v1/metrics"): f"{R} {A} {O}",

@@ -1,0 +1,101 @@
+"""The answers that the gateway gives itself, in JSON-RPC and in words that a model can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.gateway.messages import Message
+
+_encode = msgspec.json.Encoder().encode
+
+
+def result(number: Any, value: dict[str, Any]) -> bytes:
+    """Return a response with a result."""
+    return _encode({"jsonrpc": "2.0", "id": number, "result": value})
+
+
+def error(number: Any, code: int, words: str, data: Any = None) -> bytes:
+    """Return a response with an error; `number` is None where no id could be read."""
+    told: dict[str, Any] = {"code": code, "message": words}
+    if data is not None:
+        told["data"] = data
+    return _encode({"jsonrpc": "2.0", "id": number, "error": told})
+
+
+def tool_error(message: Message, words: str, about: dict[str, Any] | None = None) -> bytes:
+    """Return a call's result that says in `words` why it did not run; `about` goes along for programs."""
+    value: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
+    if about:
+        value["_meta"] = {"signalbox/decision": about}
+    if message.is_stateless:
+        value["resultType"] = "complete"
+    return result(message.id, value)
+
+
+def request(number: Any, method: str, params: dict[str, Any]) -> bytes:
+    """Return a request of our own."""
+    return _encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def notification(method: str, params: dict[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def denied(server_id: str, tool: str, reason: str, link: str) -> str:
+    """Return the words for a call that policy denies."""
+    return (
+        f"Denied: {tool} of {server_id} did not run. {reason.rstrip('.')}. Do not work around it. "
+        f"A person can grant it at {link}; tell them what you need it for."
+    )
+
+
+def by_person(tool: str, reason: str | None) -> str:
+    """Return the words for a call that a person denied."""
+    why = f" They said: {reason}" if reason else ""
+    return f"A person denied this call of {tool}, so it did not run.{why} Do not try it again unchanged."
+
+
+def waiting(tool: str, card: str) -> str:
+    """Return the words for a call that may run once a person approved it."""
+    return (
+        f"Waiting for approval: {tool} has not run yet. A person decides at {card}. "
+        "Call the same tool again with exactly the same arguments: once they approved it, it runs at once. "
+        "Until then you may do something else."
+    )
+
+
+def unknown_end(tool: str, when: str) -> str:
+    """Return the words for a call that was approved and begun and whose end nobody heard."""
+    return (
+        f"{tool} was approved and begun at {when}, and Signalbox never heard how it ended: it may have run. "
+        "It is not run again by itself. Look whether it took effect; if you call it again, a person is asked anew."
+    )
+
+
+def waiting_for_run(tool: str) -> str:
+    """Return the words for a call that was approved and is running for an earlier line of the same client."""
+    return (
+        f"{tool} was approved and is running now, for your earlier call of it. Call it again with exactly the same "
+        "arguments to get its result."
+    )
+
+
+def undecided(tool: str, state: str) -> str:
+    """Return the words for a call about which nobody decided before its card was closed."""
+    return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask anew."
+
+
+def not_reached(server_id: str, tool: str, why: str, *, approved: bool = False) -> str:
+    """Return the words for a call that did not reach its server."""
+    stands = " The approval stands: call it again later with the same arguments." if approved else ""
+    return f"{tool} did not run: the server {server_id} {why}.{stands}"
+
+
+def broke_off(server_id: str, tool: str, why: str) -> str:
+    """Return the words for a call that was sent and got no answer."""
+    return (
+        f"{tool} was sent to the server {server_id}, which {why}: it may have run. "
+        "Look whether it took effect before you call it again."
+    )

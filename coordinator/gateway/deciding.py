@@ -1,0 +1,73 @@
+"""What policy says of one call through the gateway, and of one tool that an agent would like to see.
+
+The server and the tool are known exactly here, unlike in a hook: no two servers can be meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from coordinator.gateway.binding import about, name_of
+from coordinator.gateway.servers import KnownTool, Server
+from coordinator.policy import access, tool_rules
+from coordinator.policy.access import Verdict
+from coordinator.policy.tool_rules import DENY, Rule, Ruling
+
+NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the change yet."
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know)."""
+
+    agent_id: str
+    program: str = ""
+
+
+def on_call(
+    rules: Sequence[Rule], verdict: Verdict, server: Server, tool: str, *, caller: Caller, arguments: Any
+) -> Ruling:
+    """Return the strictest that rules and grants say of a call; one of a tool that nobody lists is denied."""
+    known = server.tools.get(tool)
+    if known is None or known.is_gone:
+        return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
+    name = name_of(server.name, tool)
+    by_rules = tool_rules.by_rules(rules, name, about(arguments), caller.agent_id, caller.program)
+    ruling = tool_rules.stricter(by_rules, tool_rules.by_access(verdict))
+    if settings.DENY_CHANGED_TOOLS and known.is_changed and not granted_since(verdict, known):
+        return tool_rules.stricter(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
+    return ruling
+
+
+def granted_since(verdict: Verdict, tool: KnownTool | None) -> bool:
+    """Say whether a person gave the tool as it is now. (The grants in memory may know of the change a moment later.)"""
+    given = verdict.grant.granted_at if verdict.grant else None
+    changed = tool.changed_at if tool else None
+    return isinstance(given, datetime) and changed is not None and given >= changed
+
+
+def may_see(rules: Sequence[Rule], verdict: Verdict, caller: Caller, name: str) -> bool:
+    """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
+    if tool_rules.by_access(verdict).decision == DENY:
+        return False
+    for rule in rules:
+        if rule.agents is not None and caller.agent_id not in rule.agents:
+            continue
+        if (rule.program and rule.program != caller.program) or not rule.names(name):
+            continue
+        if rule.verdict != DENY:
+            return True
+        if not rule.pattern:
+            return False
+    return True
+
+
+def now(server: Server, tool: str, caller: Caller, arguments: Any, at: datetime) -> tuple[Ruling, Verdict]:
+    """Decide by what stands in the database at this instant."""
+    verdict = access.resolve(caller.agent_id, server.name, tool, at)
+    return on_call(tool_rules.saved(), verdict, server, tool, caller=caller, arguments=arguments), verdict

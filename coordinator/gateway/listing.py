@@ -1,0 +1,87 @@
+"""A page of tools on its way to an agent: only the tools that it may call or ask for, each as the bytes that came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from coordinator.errors import Invalid
+from coordinator.mcp.tools import Definition, ToolListing, listing_of
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class NoListing(Exception):
+    """What should be an answer to tools/list cannot be understood, so none of it is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer to tools/list. `raw` holds each tool's own bytes, in the order of `listing.tools`."""
+
+    answer: dict[str, msgspec.Raw]
+    result: dict[str, msgspec.Raw]
+    raw: list[bytes]
+    listing: ToolListing
+
+    @property
+    def cursor(self) -> str | None:
+        """Return where the next page begins; None after the last."""
+        found = msgspec.json.decode(self.result["nextCursor"]) if "nextCursor" in self.result else None
+        return found if isinstance(found, str) and found else None
+
+
+def read(body: bytes) -> Page | None:
+    """Read an answer to tools/list; None for an error, which passes as it is. Raises NoListing."""
+    try:
+        answer = _fields(body)
+        if "error" in answer:
+            return None
+        result = _fields(answer["result"])
+        raw = [bytes(one) for one in _items(result["tools"])]
+        listing = listing_of(msgspec.json.decode(answer["result"]))
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Invalid) as problem:
+        words = problem.detail if isinstance(problem, Invalid) else "it cannot be read as MCP"
+        raise NoListing(f"The server's list of tools was held back: {words}") from None
+    return Page(answer, result, raw, listing)
+
+
+def shown(
+    page: Page, may_see: Callable[[Definition], bool], *, rename: Callable[[str], str] | None = None
+) -> list[bytes]:
+    """Return the bytes of the tools that may be seen, by name."""
+    pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
+    seen = [(tool, raw) for tool, raw in pairs if may_see(tool)]
+    if rename is None:
+        return [raw for _, raw in seen]
+    return [_renamed(raw, rename(tool.name)) for tool, raw in seen]
+
+
+def _renamed(raw: bytes, name: str) -> bytes:
+    fields = _fields(raw)
+    fields["name"] = msgspec.Raw(_encode(name))
+    return _encode(fields)
+
+
+def with_tools(page: Page, tools: list[bytes]) -> bytes:
+    """Return the answer with these tools in place of its own; everything else stays as it came.
+
+    It is one agent's now: a cache that others share must not keep it.
+    """
+    result = page.result | {"tools": msgspec.Raw(b"[" + b",".join(tools) + b"]")}
+    if "cacheScope" in result:
+        result["cacheScope"] = msgspec.Raw(b'"private"')
+    return _encode(page.answer | {"result": msgspec.Raw(_encode(result))})
+
+
+def result_of(body: bytes) -> Any:
+    """Return the decoded result of a response; None for an error or what cannot be read."""
+    try:
+        return msgspec.json.decode(body).get("result")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        return None

@@ -1,0 +1,186 @@
+"""One JSON-RPC message of an MCP client: read strictly, so that nobody behind us reads something else into its bytes.
+
+What an agent sends is judged here and passed on as the very bytes that came. So whatever two parsers may understand
+differently is refused: keys that stand twice, keys of the envelope that differ by case alone (Go's parser takes them
+for the same), numbers that are none, text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from coordinator.lib import json_bounds
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
+    -32700,
+    -32600,
+    -32601,
+    -32602,
+    -32603,
+)
+HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
+META_VERSION = "io.modelcontextprotocol/protocolVersion"
+META_CLIENT = "io.modelcontextprotocol/clientInfo"
+META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+TASKS = "io.modelcontextprotocol/tasks"
+# Methods whose target stands in the header Mcp-Name, by the parameter that holds it.
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+MOST_BYTES = 8 * 1024 * 1024
+
+
+class Unreadable(Exception):
+    """A body that is no message, or one that could be read in two ways; `code` is JSON-RPC's."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class _Parts(msgspec.Struct):
+    params: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Arguments(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+_parts = msgspec.json.Decoder(_Parts).decode
+_arguments = msgspec.json.Decoder(_Arguments).decode
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request, a notification or a response, as it came (`raw`) and as it was read (`value`)."""
+
+    raw: bytes
+    value: dict[str, Any] = field(repr=False)
+
+    @property
+    def method(self) -> str:
+        """Return the method's name; nothing for a response."""
+        return str(self.value.get("method", ""))
+
+    @property
+    def id(self) -> Any:
+        return self.value.get("id")
+
+    @property
+    def is_request(self) -> bool:
+        return "method" in self.value and self.value.get("id") is not None
+
+    @property
+    def is_response(self) -> bool:
+        return "method" not in self.value
+
+    @property
+    def params(self) -> dict[str, Any]:
+        found = self.value.get("params")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        found = self.params.get("_meta")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def version(self) -> str | None:
+        """Return the version that a message since 2026-07-28 says of itself; None for one of a session."""
+        found = self.meta.get(META_VERSION)
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.version is not None
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """Return what the client of a stateless message says that it can do."""
+        found = self.meta.get(META_CAPABILITIES)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def name(self) -> str | None:
+        """Return what the method is about: a tool, a prompt, a resource, a task."""
+        found = self.params.get(NAMED_BY.get(self.method, ""))
+        return found if isinstance(found, str) else None
+
+    @property
+    def progress_token(self) -> Any:
+        return self.meta.get("progressToken")
+
+    @cached_property
+    def raw_arguments(self) -> bytes:
+        """Return a call's arguments as the bytes that came; nothing where there are none."""
+        return bytes(_arguments(_parts(self.raw).params).arguments)
+
+
+def read(raw: bytes) -> Message:
+    """Read one message. Raises Unreadable."""
+    try:
+        text = raw.decode()
+        json_bounds.check(raw)
+        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
+    except (UnicodeDecodeError, RecursionError):
+        raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+    except _Twins as twins:
+        raise Unreadable(INVALID_REQUEST, str(twins)) from None
+    except ValueError as problem:
+        raise Unreadable(PARSE_ERROR, f"The body is not JSON: {problem}.") from None
+    if not isinstance(value, dict):
+        raise Unreadable(INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not taken.")
+    return _checked(raw, value)
+
+
+def _checked(raw: bytes, value: dict[str, Any]) -> Message:
+    for level in (value, value.get("params"), _inner(value, "_meta")):
+        _refuse_lookalikes(level)
+    if value.get("jsonrpc") != "2.0":
+        raise Unreadable(INVALID_REQUEST, 'The message says no `"jsonrpc": "2.0"`.')
+    number = value.get("id")
+    if isinstance(number, bool) or not isinstance(number, str | int | float | None):
+        raise Unreadable(INVALID_REQUEST, "A message's id is a text or a number.")
+    if "method" in value:
+        if not isinstance(value["method"], str) or (
+            "params" in value and not isinstance(value["params"], dict)
+        ):
+            raise Unreadable(INVALID_REQUEST, "The method must be a text and its params an object.")
+    elif number is None or ("result" in value) == ("error" in value):
+        raise Unreadable(INVALID_REQUEST, "The message is no request, notification or response.")
+    return Message(raw, value)
+
+
+def _inner(value: dict[str, Any], name: str) -> Any:
+    params = value.get("params")
+    return params.get(name) if isinstance(params, dict) else None
+
+
+def _refuse_lookalikes(level: Any) -> None:
+    if isinstance(level, dict) and len({key.casefold() for key in level}) != len(level):
+        raise Unreadable(INVALID_REQUEST, "Two keys of the message differ by case alone.")
+
+
+class _Twins(Exception):
+    pass
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Twins("A key stands twice in one object, so it is not clear what is asked for.")
+    return found
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number in JSON")

@@ -1,0 +1,96 @@
+"""An upstream server as the gateway needs it: where it is, what goes with each request, which tools it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from django.conf import settings
+
+from coordinator.errors import SignalboxError
+from coordinator.gateway.http_client import Target, target_of
+from coordinator.mcp import credentials
+from coordinator.models import McpServer, McpTool, McpUpstream
+from coordinator.models.gateway import Sharing, Transport
+
+SOCKET = "mcp-stdio.sock"
+CALL_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """A tool as the server last told it. `accepted` is the digest of the definition that a person accepted."""
+
+    definition: str
+    accepted: str
+    is_gone: bool
+    changed_at: datetime | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        return self.definition != self.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …"."""
+
+    name: str
+    target: Target | None
+    fault: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tools: dict[str, KnownTool] = field(default_factory=dict)
+    call_seconds: int = CALL_SECONDS
+    for_each_caller: bool = False
+    is_stdio: bool = False
+
+
+def load(name: str) -> Server | None:
+    """Read one server; None where none of this name is registered."""
+    row = McpServer.objects.filter(pk=name).first()
+    if row is None:
+        return None
+    upstream = McpUpstream.objects.filter(pk=name).first()
+    if not row.is_active or (upstream is not None and not upstream.enabled):
+        return Server(name, None, "is switched off")
+    known = McpTool.objects.filter(server_id=name)
+    tools = {
+        tool: KnownTool(
+            definition, accepted, gone is not None, changed if isinstance(changed, datetime) else None
+        )
+        for tool, definition, accepted, gone, changed in known.values_list(
+            "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
+        )
+    }
+    try:
+        headers = tuple(credentials.request_headers(name))
+        target = _target(row, upstream)
+    except SignalboxError as problem:
+        return Server(name, None, f"cannot be used: {problem.detail}")
+    except ValueError as problem:
+        return Server(name, None, f"cannot be used: {problem}")
+    return Server(
+        name,
+        target,
+        "" if target else "has no address and no command",
+        headers,
+        tools,
+        upstream.call_seconds if upstream else CALL_SECONDS,
+        upstream is not None and upstream.sharing == Sharing.CALLER,
+        target is not None and target.socket_path is not None,
+    )
+
+
+def _target(row: McpServer, upstream: McpUpstream | None) -> Target | None:
+    if upstream is not None and upstream.transport == Transport.HTTP:
+        return target_of(upstream.url or "", private=upstream.private_network)
+    if not row.command:
+        return None
+    return Target("localhost", 80, f"/servers/{quote(row.name, safe='')}/mcp", socket_path=str(socket_path()))
+
+
+def socket_path() -> Path:
+    """Return where the process listens that keeps stdio servers."""
+    return Path(settings.DATA_DIR) / SOCKET

@@ -1,0 +1,53 @@
+"""What a stateless client carries for us between two tries of a call: sealed, bound to the call, of use for a while."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+
+from coordinator.secrets.sealing import seal, unseal
+
+SEALED_AS = "mcp-gateway-state"
+PREFIX = "sbx1."
+
+
+@dataclass(frozen=True, slots=True)
+class WaitState:
+    """A call that waits for a person: its request, what it is bound to, and how often the client was told so."""
+
+    call_id: str
+    request_id: str
+    key: str
+    until: float
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoOnState:
+    """An approved call whose server asked for more: `inner` is the server's own state, None where it gave none."""
+
+    call_id: str
+    key: str
+    until: float
+    round: int
+    inner: str | None
+
+
+def packed(state: WaitState | GoOnState) -> str:
+    """Return the state as `requestState` carries it."""
+    kind = "wait" if isinstance(state, WaitState) else "go on"
+    return PREFIX + seal(SEALED_AS, json.dumps({"kind": kind, **asdict(state)}).encode()).decode()
+
+
+def opened(text: object) -> WaitState | GoOnState | None:
+    """Return a state of ours that is not over; None for anything else."""
+    if not isinstance(text, str) or not text.startswith(PREFIX):
+        return None
+    try:
+        value = json.loads(unseal(SEALED_AS, text.removeprefix(PREFIX).encode()))
+    except ValueError:
+        return None
+    kind = value.pop("kind")
+    state = WaitState(**value) if kind == "wait" else GoOnState(**value)
+    return state if state.until > time.time() else None

@@ -1,0 +1,30 @@
+"""Which process runs a call, told so that any other on the machine can see whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+
+def own() -> str:
+    """Return this process's name: host, number, and when it was started (numbers are used again)."""
+    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
+
+
+def is_gone(worker: str | None) -> bool:
+    """Say whether the process is known not to run any more. Of one on another machine nothing is known."""
+    place, _, started = (worker or "").rpartition(":")
+    host, _, number = place.rpartition(":")
+    if host != platform.node() or not number.isdigit():
+        return False
+    return _started(int(number)) != started
+
+
+def _started(number: int) -> str:
+    """Return when a process was started, in the system's own count; nothing where it does not run."""
+    with suppress(OSError, IndexError):
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] == "Z" else fields[19]
+    return ""
