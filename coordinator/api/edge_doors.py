@@ -223,6 +223,34 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         }
         for kind in ("logs", "traces", "metrics")
     },
+    "/mcp/{server}": {
+        method: {
+            "operationId": f"mcp_{method}",
+            "x-scopes": ["agent"],
+            "tags": ["MCP"],
+            "summary": summary,
+            "description": (
+                "The registered MCP server as this key's agent may use it, over streamable HTTP: versions 2025-06-18, "
+                "2025-11-25 (with Mcp-Session-Id, which outlives restarts) and 2026-07-28. Each `tools/call` is "
+                "decided by grants and rules; one that asks waits for a person."
+            ),
+            "parameters": [
+                _parameter("path", "server", TEXT, "The server's name", needed=True),
+                _parameter("header", "Mcp-Session-Id", TEXT, "The session, in versions before 2026-07-28"),
+                _parameter("header", "X-Signalbox-Agent", TEXT, "The agent, for a key that is bound to none"),
+                _parameter(
+                    "header", "X-Signalbox-Session", TEXT, "The running session that the calls belong to"
+                ),
+            ],
+            **({"requestBody": _body({"type": "object"})} if method == "post" else {}),
+            "answers": {200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
+        }
+        for method, summary in (
+            ("post", "Send an MCP message"),
+            ("get", "Hear what the MCP server tells by itself"),
+            ("delete", "End an MCP session"),
+        )
+    },
     "/runner/runs": {
         "get": {
             "operationId": "poll_for_run",

@@ -23,6 +23,7 @@ from coordinator.edge.bridge import DjangoBridge
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
 from coordinator.edge.driving import DrivingDoor
+from coordinator.edge.gateway.door import GatewayDoor
 from coordinator.edge.hooks import SCOPES as HOOK_SCOPES
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone, headers_of, send_error
@@ -81,6 +82,9 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", r"/ui/live/"): "live",
     ("GET", r"/metrics"): "scrape",
     ("GET", r"/health/ready"): "ready",
+    ("POST", r"/mcp/(.+)"): "mcp",
+    ("GET", r"/mcp/(.+)"): "mcp stream",
+    ("DELETE", r"/mcp/(.+)"): "mcp end",
 }
 EXACT = {route: name for route, name in ROUTES.items() if "(" not in route[1]}
 ABOUT = [(method, re.compile(path), name) for (method, path), name in ROUTES.items() if "(" in path]
@@ -143,6 +147,17 @@ class Application:
             recorder = Recorder(self.writer, dialect)
             door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate)
             self.hooks[name] = CallGuard(door, self.rulings, longest)
+        self.gateway = GatewayDoor(
+            self.auth,
+            rulings=self.rulings,
+            policies=policies,
+            waits=self.waits,
+            writer=self.writer,
+            threads=self.threads,
+            bodies=self.bodies,
+            hub=self.hub,
+            gate=gate,
+        )
         self._doors: dict[str, Door] = {
             "events": self.ingest.batch,
             "access": self.access.check,
@@ -163,6 +178,9 @@ class Application:
             "updates": driving.updates,
             "permission": driving.permission,
             "withdraw": driving.withdraw,
+            "mcp": self.gateway.post,
+            "mcp stream": self.gateway.stream,
+            "mcp end": self.gateway.delete,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -340,6 +358,7 @@ class Application:
         self.streams.close()
 
     def _stop(self) -> None:
+        self.gateway.close()
         self.hub.stop()
         self.writer.stop()
         self.housekeeper.stop()

@@ -42,6 +42,7 @@ LIMITS: dict[str, dict[str, BodyLimit]] = {
     "events": {KEY: _EVENTS},
     "hook": {KEY: _EVENTS},
     "telemetry": {KEY: _EVENTS},
+    "message": {KEY: BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB)},
     "question": {KEY: BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB)},
 }
 
@@ -54,10 +55,13 @@ EDGE_DOORS: dict[str, str] = {
     "updates": "events",
     "permission": "events",
     "withdraw": "events",
+    "mcp": "message",
     "logs": "telemetry",
     "traces": "telemetry",
     "metrics": "telemetry",
-    **dict.fromkeys(("verdict", "chat", "work", "stream", "live", "scrape", "ready"), "no body"),
+    **dict.fromkeys(
+        ("verdict", "chat", "work", "stream", "live", "scrape", "ready", "mcp stream", "mcp end"), "no body"
+    ),
 }
 # Pages that take a form, by URL name. The admin's are forms, too (`kind_of`).
 PAGE_DOORS: dict[str, str] = {

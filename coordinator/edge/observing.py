@@ -20,7 +20,7 @@ log = logging.getLogger("signalbox.access")
 
 SLOW = 1.0  # seconds from which an answer is worth a line even where only those are asked for
 # What is held open on purpose is never slow.
-HELD = frozenset({"stream", "poll", "hook"})
+HELD = frozenset({"stream", "poll", "hook", "mcp"})
 # By prefix, the first that fits; whatever is left is the REST API.
 ROUTES = (
     ("/ui/live/", "stream"),
@@ -29,6 +29,7 @@ ROUTES = (
     ("/admin/", "page"),
     ("/static/", "static"),
     ("/hooks/", "hook"),
+    ("/mcp", "mcp"),
     ("/v1/", "telemetry"),
     ("/api/access/check", "access"),
     ("/runner/runs", "poll"),

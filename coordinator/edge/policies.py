@@ -66,6 +66,10 @@ class Policies:
             elif change.topic == "mcp_servers":
                 self._drop(change.key)
 
+    def forget(self, server_id: str) -> None:
+        """Read the server's rows anew: this process has just written some of them."""
+        self._drop(server_id)
+
     def _drop(self, server_id: str) -> None:
         self._dropped.add(server_id)
         for pair in self._pairs.pop(server_id, ()):

@@ -79,6 +79,11 @@ class Rulings:
             ruling = tool_rules.stricter(ruling, UNREAD)
         return tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
 
+    async def rules(self) -> tuple[Rule, ...] | None:
+        """Return the rules as they stand; None where that is not known for certain just now."""
+        await self.refresh()
+        return self._snapshot.rules if self._snapshot is not None and self._is_certain else None
+
     def strictest_possible(self, call: PartialCall) -> Ruling:
         """Return the strictest that policy may say of a call, without the database and without waiting."""
         if self._snapshot is None:

@@ -39,16 +39,22 @@ def on_call(
     name = name_of(server.name, tool)
     by_rules = tool_rules.by_rules(rules, name, about(arguments), caller.agent_id, caller.program)
     ruling = tool_rules.stricter(by_rules, tool_rules.by_access(verdict))
-    if settings.DENY_CHANGED_TOOLS and known.is_changed and not granted_since(verdict, known):
+    if is_held_back(server, verdict, known):
         return tool_rules.stricter(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
 
 
-def granted_since(verdict: Verdict, tool: KnownTool | None) -> bool:
-    """Say whether a person gave the tool as it is now. (The grants in memory may know of the change a moment later.)"""
+def is_held_back(server: Server, verdict: Verdict, tool: KnownTool) -> bool:
+    """Say whether a changed definition waits for a person. (The grants in memory may know of it a moment later.)"""
+    if not tool.is_changed:
+        return False
+    return server.accepted_only or (settings.DENY_CHANGED_TOOLS and not _granted_since(verdict, tool))
+
+
+def _granted_since(verdict: Verdict, tool: KnownTool) -> bool:
+    """Say whether a person gave the tool as it is now."""
     given = verdict.grant.granted_at if verdict.grant else None
-    changed = tool.changed_at if tool else None
-    return isinstance(given, datetime) and changed is not None and given >= changed
+    return isinstance(given, datetime) and tool.changed_at is not None and given >= tool.changed_at
 
 
 def may_see(rules: Sequence[Rule], verdict: Verdict, caller: Caller, name: str) -> bool:

@@ -12,7 +12,7 @@ from django.conf import settings
 from coordinator.errors import SignalboxError
 from coordinator.gateway.http_client import Target, target_of
 from coordinator.mcp import credentials
-from coordinator.models import McpServer, McpTool, McpUpstream
+from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
 SOCKET = "mcp-stdio.sock"
@@ -45,6 +45,7 @@ class Server:
     call_seconds: int = CALL_SECONDS
     for_each_caller: bool = False
     is_stdio: bool = False
+    accepted_only: bool = False
 
 
 def load(name: str) -> Server | None:
@@ -80,6 +81,7 @@ def load(name: str) -> Server | None:
         upstream.call_seconds if upstream else CALL_SECONDS,
         upstream is not None and upstream.sharing == Sharing.CALLER,
         target is not None and target.socket_path is not None,
+        AcceptedOnlyServer.objects.filter(pk=name).exists(),
     )
 
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# Who asks for calls that pass through the MCP gateway, as `plugin_id` of their requests.
+GATEWAY = "mcp-gateway"
+
 
 @dataclass(frozen=True, slots=True)
 class AskedCall:

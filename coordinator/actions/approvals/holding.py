@@ -19,6 +19,7 @@ from coordinator.models import PermissionContext, PermissionRequest, Session
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Validity
 from coordinator.policy.coverage import Requester
+from coordinator.policy.tool_calls import GATEWAY
 from coordinator.secrets.digests import keyed_digest
 
 # For so long the verdict that a call was told also answers what else its agent asks about that very call, by its id.
@@ -41,6 +42,8 @@ def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest
     if requester.folder and requester.host:
         over = Session.objects.filter(status=Session.Status.FINISHED)
         place |= Q(context__session_id__in=over.values("session_id"))
+    # A client of the gateway has a session of its own for each time that it connects.
+    place |= Q(plugin_id=GATEWAY)
     found = PermissionRequest.objects.with_context().filter(
         place,
         Q(status="pending", expires_at__gt=now)

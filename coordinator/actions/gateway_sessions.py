@@ -1,0 +1,114 @@
+"""Sessions of MCP clients at the gateway, and the servers' own sessions within them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from coordinator.errors import NotFound
+from coordinator.models import GatewayLink, GatewaySession
+from coordinator.secrets.masking import without_secrets
+from coordinator.secrets.sealing import seal, unseal
+
+SEALED_AS = "mcp-gateway-session"
+LONGEST_SAID = 20_000  # characters of what a client says of itself, as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLink:
+    """A server's own session: its id there (None where it has none) and the version that it speaks."""
+
+    upstream_session: str | None
+    protocol_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClient:
+    """A client's session as a request needs it."""
+
+    session_id: str
+    door: str
+    key_id: int
+    agent_id: str
+    protocol_version: str
+    client: dict[str, Any] = field(default_factory=dict)
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    links: dict[str, KnownLink] = field(default_factory=dict)
+
+
+def begin(
+    door: str, *, key_id: int, agent_id: str, version: str, client: Any, capabilities: Any, now: datetime
+) -> KnownClient:
+    """Make a session. What the client says of itself is kept as far as it is an object of a sensible size."""
+    row = GatewaySession.objects.create(
+        session_id=f"gws-{secrets.token_urlsafe(24)}",
+        door=door,
+        key_id=key_id,
+        agent_id=agent_id,
+        protocol_version=version[:40],
+        client=_said(client),
+        capabilities=_said(capabilities),
+        created_at=now,
+        used_at=now,
+    )
+    return _known(row, {})
+
+
+def _said(value: Any) -> dict[str, Any]:
+    return without_secrets(value) if isinstance(value, dict) and len(str(value)) <= LONGEST_SAID else {}
+
+
+def find(session_id: str, *, door: str, key_id: int, agent_id: str) -> KnownClient:
+    """Return the session of this caller at this door. Raises NotFound: the client begins a new one then."""
+    row = GatewaySession.objects.filter(pk=session_id, door=door, key_id=key_id, agent_id=agent_id).first()
+    if row is None:
+        raise NotFound("This session is not known, or is over. Begin a new one with initialize.")
+    links = {
+        link.server_id: KnownLink(_opened(link.upstream_session), link.protocol_version)
+        for link in GatewayLink.objects.filter(session_id=session_id)
+    }
+    return _known(row, links)
+
+
+def _opened(sealed: str | None) -> str | None:
+    if sealed is None:
+        return None
+    try:
+        return unseal(SEALED_AS, sealed.encode()).decode()
+    except ValueError:
+        raise NotFound(
+            "This session is over: the server's secret key has changed. Begin a new one."
+        ) from None
+
+
+def _known(row: GatewaySession, links: dict[str, KnownLink]) -> KnownClient:
+    said = [value if isinstance(value, dict) else {} for value in (row.client, row.capabilities)]
+    return KnownClient(
+        row.session_id, row.door, row.key_id, row.agent_id, row.protocol_version, said[0], said[1], links
+    )
+
+
+def link(session_id: str, server_id: str, upstream_session: str | None, version: str) -> None:
+    """Note the session that a server gave, in place of an earlier one."""
+    sealed = None if upstream_session is None else seal(SEALED_AS, upstream_session.encode()).decode()
+    GatewayLink.objects.update_or_create(
+        session_id=session_id,
+        server_id=server_id,
+        defaults={"upstream_session": sealed, "protocol_version": version[:40]},
+    )
+
+
+def unlink(session_id: str, server_id: str) -> None:
+    """Forget a server's session that it does not know any more."""
+    GatewayLink.objects.filter(session_id=session_id, server_id=server_id).delete()
+
+
+def end(session_id: str) -> None:
+    """End a client's session."""
+    with transaction.atomic():
+        GatewayLink.objects.filter(session_id=session_id).delete()
+        GatewaySession.objects.filter(pk=session_id).delete()

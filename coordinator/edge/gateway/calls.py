@@ -1,0 +1,188 @@
+"""`tools/call`: judged at this instant, then passed on, refused, or put before a person."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from typing import Any
+
+from django.utils import timezone
+
+from coordinator.actions import gateway_calls
+from coordinator.actions.gateway_calls import Place
+from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.holding import Held, Holding
+from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.records import CallRecord, Records
+from coordinator.edge.gateway.running import outcome_of
+from coordinator.edge.gateway.upstreams import Upstreams, finish, response_of
+from coordinator.edge.http import Gone
+from coordinator.edge.policies import Policies
+from coordinator.edge.rulings import Rulings
+from coordinator.gateway import answers, deciding
+from coordinator.gateway.binding import Binding, digest_of, policy_version
+from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.messages import INVALID_PARAMS
+from coordinator.gateway.states import PREFIX, GoOnState, WaitState, opened
+from coordinator.lib.threads import EdgeThreads
+from coordinator.policy.access import Verdict
+from coordinator.policy.tool_rules import ASK, DENY, Ruling
+
+
+class Calls:
+    """Calls of tools. One a process."""
+
+    def __init__(
+        self,
+        *,
+        rulings: Rulings,
+        policies: Policies,
+        listings: Listings,
+        holding: Holding,
+        records: Records,
+        upstreams: Upstreams,
+        gate: BrakeGate,
+        threads: EdgeThreads,
+    ) -> None:
+        self._rulings = rulings
+        self._policies = policies
+        self._listings = listings
+        self._holding = holding
+        self._records = records
+        self._upstreams = upstreams
+        self._gate = gate
+        self._threads = threads
+
+    async def call(self, x: Exchange) -> None:
+        """Answer one call."""
+        tool, arguments = x.message.params.get("name"), x.message.params.get("arguments")
+        if not isinstance(tool, str) or not isinstance(arguments, dict | None):
+            words = "A call names its tool, and its arguments are an object."
+            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words), 200)
+            return
+        if tool not in x.server.tools or x.server.tools[tool].is_gone:
+            await self._listings.look_for(x, tool)
+        ruling, verdict = await self._decide(x, tool, arguments)
+        state = opened(x.message.params.get("requestState"))
+        session_id = await self._records.session_of(x)
+        if state is not None:
+            record = self._records.taken_up(x, state.call_id, session_id, tool)
+        else:
+            record = self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
+        record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        if ruling.decision == DENY:
+            await self._deny(x, record, ruling, verdict)
+        elif ruling.decision == ASK or state is not None:
+            await self._ask(x, record, ruling, state)
+        elif str(x.message.params.get("requestState", "")).startswith(PREFIX):
+            await self._say(x, record, "held", "What this call waited for is over. Call it again.")
+        else:
+            await self._pass(x, record)
+
+    async def _decide(self, x: Exchange, tool: str, arguments: Any) -> tuple[Ruling, Verdict]:
+        """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
+        rules = await self._rulings.rules()
+        now = timezone.now()
+        if rules is None:
+            return await self._threads.run(deciding.now, x.server, tool, x.caller, arguments, now)
+        pair = x.agent_id, x.server.name
+        policy = (await self._policies.of({pair}))[pair]
+        verdict = policy.verdict(x.agent_id, x.server.name, tool, now)
+        return deciding.on_call(rules, verdict, x.server, tool, caller=x.caller, arguments=arguments), verdict
+
+    async def _deny(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
+        binding = _binding(x, record, ruling, x.server.tools.get(record.tool))
+        place = Place(record.session_id, x.client.session_id if x.client else None)
+        note = functools.partial(gateway_calls.note_denial, binding, ruling, place, now=timezone.now())
+        await self._records.perform(note)
+        words = answers.denied(x.server.name, record.tool, ruling.reason, gateway_calls.grants_page())
+        about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
+        response = answers.tool_error(x.message, words, about)
+        self._records.end(record, "denied", response)
+        await x.line.answer(response)
+
+    async def _ask(
+        self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | GoOnState | None
+    ) -> None:
+        binding = _binding(x, record, ruling, x.server.tools.get(record.tool))
+        place = Place(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
+        if state is not None and state.key != binding.key and ruling.decision == ASK:
+            await self._say(
+                x,
+                record,
+                "held",
+                "The call is not what was asked before, or the policy changed. Call it again.",
+            )
+            return
+        if state is None:
+            place = Place(
+                place.session_id, place.gateway_session, await self._records.write_begin(record), place.client
+            )
+        held = Held(x, binding, ruling, place, record)
+        if isinstance(state, GoOnState):
+            await self._holding.go_on(held, state)
+        else:
+            await self._holding.hold(held, state)
+
+    async def _say(self, x: Exchange, record: CallRecord, outcome: str, words: str) -> None:
+        response = answers.tool_error(x.message, words)
+        self._records.end(record, outcome, response)
+        await x.line.answer(response)
+
+    async def _pass(self, x: Exchange, record: CallRecord) -> None:
+        """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
+        if (brake := await x.braked(self._gate)) is not None:
+            record.decided_by = f"brake {brake.id}"
+            await self._say(x, record, "denied", brake.words)
+            return
+        task = asyncio.ensure_future(self._passed(x, record))
+        with x.gone.then(task.cancel):
+            if x.gone.happened:
+                task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                if not x.gone.happened:
+                    raise
+                self._records.end(record, "failed", None, "The client went away.")
+                raise Gone from None
+
+    async def _passed(self, x: Exchange, record: CallRecord) -> None:
+        link = x.client.links.get(x.server.name) if x.client else None
+        began = time.perf_counter()
+        try:
+            answer = await self._upstreams.send(
+                x, x.message.raw, session=link.upstream_session if link else None
+            )
+            try:
+                if answer.status == 404 and link is not None and link.upstream_session is not None:
+                    raise UpstreamFailed("has begun anew and forgot this session")
+                response, event = await response_of(answer, x.message.id, x.line)
+            finally:
+                answer.close()
+        except UpstreamFailed as problem:
+            record.upstream += time.perf_counter() - began
+            words = answers.broke_off if problem.may_have_run else answers.not_reached
+            response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)))
+            self._records.end(record, "failed", response, f"The server {problem}.")
+            await x.line.answer(response)
+            return
+        record.upstream += time.perf_counter() - began
+        await finish(x.line, response, event, answer.status)
+        self._records.end(record, outcome_of(response), response)
+
+
+def _binding(x: Exchange, record: CallRecord, ruling: Ruling, known: Any) -> Binding:
+    return Binding(
+        x.key.actor,
+        x.key.id,
+        x.agent_id,
+        x.server.name,
+        record.tool,
+        record.arguments if isinstance(record.arguments, dict) else None,
+        digest_of(x.message.raw_arguments),
+        known.definition if known else "",
+        policy_version(ruling),
+    )

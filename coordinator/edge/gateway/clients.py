@@ -1,0 +1,78 @@
+"""The sessions of clients, as this process remembers them for a moment; they stand in the database."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from django.utils import timezone
+
+from coordinator.actions import gateway_sessions
+from coordinator.actions.gateway_sessions import KnownClient, KnownLink
+from coordinator.lib.threads import EdgeThreads
+
+KEPT_FOR = 5.0  # seconds
+MOST_KEPT = 10_000
+Place = tuple[str, str, int, str]
+
+
+class Clients:
+    """Sessions by id, door, key and agent. One a process."""
+
+    def __init__(self, threads: EdgeThreads) -> None:
+        self._threads = threads
+        self._kept: dict[Place, tuple[float, KnownClient]] = {}
+
+    async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
+        """Return a session of this caller. Raises NotFound."""
+        place = session_id, door, key_id, agent_id
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.get(place)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        found = await self._threads.run(
+            gateway_sessions.find, session_id, door=door, key_id=key_id, agent_id=agent_id
+        )
+        return self._keep(found)
+
+    async def begin(
+        self, door: str, *, key_id: int, agent_id: str, version: str, params: dict[str, Any]
+    ) -> KnownClient:
+        """Make a session by what a client said of itself."""
+        found = await self._threads.run(
+            gateway_sessions.begin,
+            door,
+            key_id=key_id,
+            agent_id=agent_id,
+            version=version,
+            client=params.get("clientInfo"),
+            capabilities=params.get("capabilities"),
+            now=timezone.now(),
+        )
+        return self._keep(found)
+
+    async def link(
+        self, client: KnownClient, server_id: str, upstream_session: str | None, version: str
+    ) -> KnownClient:
+        """Note a server's own session within the client's."""
+        await self._threads.run(
+            gateway_sessions.link, client.session_id, server_id, upstream_session, version
+        )
+        links = client.links | {server_id: KnownLink(upstream_session, version)}
+        return self._keep(replace(client, links=links))
+
+    async def end(self, client: KnownClient) -> None:
+        """End a session."""
+        self._kept.pop(_place(client), None)
+        await self._threads.run(gateway_sessions.end, client.session_id)
+
+    def _keep(self, client: KnownClient) -> KnownClient:
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[_place(client)] = asyncio.get_running_loop().time() + KEPT_FOR, client
+        return client
+
+
+def _place(client: KnownClient) -> Place:
+    return client.session_id, client.door, client.key_id, client.agent_id

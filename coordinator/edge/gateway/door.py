@@ -1,0 +1,375 @@
+"""`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it.
+
+Messages pass raw. What is understood of them: which session they belong to, lists of tools, and calls of tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.edge.auth import Admission, Authenticator
+from coordinator.edge.bodies import Bodies
+from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.calls import Calls
+from coordinator.edge.gateway.clients import Clients
+from coordinator.edge.gateway.exchange import Exchange, mismatch
+from coordinator.edge.gateway.holding import Holding
+from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.records import Records
+from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.running import Runner
+from coordinator.edge.gateway.tasks import Tasks
+from coordinator.edge.gateway.upstreams import Upstreams, events_of, finish, response_of
+from coordinator.edge.http import Gone, headers_of
+from coordinator.edge.limits import KEY, LIMITS
+from coordinator.edge.policies import Policies
+from coordinator.edge.rulings import Rulings
+from coordinator.edge.shares import Shares
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
+from coordinator.gateway import answers, messages
+from coordinator.gateway.http_client import Answer, UpstreamFailed
+from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, TASKS, Message, Unreadable
+from coordinator.gateway.servers import Server
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.live.hub import Hub
+
+log = logging.getLogger(__name__)
+
+SCOPES = ("agent",)
+LIMIT = LIMITS["message"][KEY]
+MOST_STREAMS = 4_000
+NO_AGENT = (
+    "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
+    "X-Signalbox-Agent."
+)
+UNREACHABLE = -32010  # of the codes that are left to implementations
+
+
+class GatewayDoor:
+    """The doors of one process."""
+
+    def __init__(
+        self,
+        auth: Authenticator,
+        *,
+        rulings: Rulings,
+        policies: Policies,
+        waits: Waits,
+        writer: GroupWriter,
+        threads: EdgeThreads,
+        bodies: Bodies,
+        hub: Hub,
+        gate: BrakeGate,
+    ) -> None:
+        self._auth = auth
+        self._bodies = bodies
+        self._places = Shares(MOST_STREAMS, "streams of MCP servers")
+        self.upstreams = Upstreams()
+        self.registry = Registry(hub, threads)
+        self.clients = Clients(threads)
+        self.listings = Listings(
+            rulings=rulings,
+            policies=policies,
+            registry=self.registry,
+            upstreams=self.upstreams,
+            threads=threads,
+        )
+        records = Records(writer)
+        runner = Runner(self.upstreams, self.registry, records, threads, gate)
+        self.holding = Holding(waits, threads, records, runner)
+        self.tasks = Tasks(threads, records, runner)
+        self.calls = Calls(
+            rulings=rulings,
+            policies=policies,
+            listings=self.listings,
+            holding=self.holding,
+            records=records,
+            upstreams=self.upstreams,
+            gate=gate,
+            threads=threads,
+        )
+
+    async def post(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /mcp/{server}`: one message of a client."""
+        started = time.perf_counter()
+        headers = headers_of(scope)
+        admission, agent_id = await self._admit(scope)
+        line = Line(send)
+        with self._bodies.hold(f"key:{admission.caller.id}") as held:
+            raw = await held.read(receive, headers, LIMIT)
+            try:
+                message = await held.decoded(messages.read, raw)
+            except Unreadable as problem:
+                await line.answer(answers.error(None, problem.code, str(problem)), 400)
+                return
+        if message.is_stateless and (words := mismatch(message, headers)):
+            await line.answer(answers.error(message.id, HEADER_MISMATCH, words), 400)
+            return
+        server = await self._server(name)
+        client = await self._client(message, headers, server, admission, agent_id)
+        with Disconnect(receive) as gone:
+            x = Exchange(
+                admission,
+                agent_id,
+                headers,
+                message,
+                server,
+                line,
+                gone,
+                started,
+                client,
+                named_session=_named(headers),
+            )
+            await self._guarded(x)
+
+    async def _guarded(self, x: Exchange) -> None:
+        """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
+        try:
+            if not await self.listings.may_reach(x):
+                raise Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}.")
+            await self._answer(x)
+        except Gone:
+            with contextlib.suppress(OSError, RuntimeError):
+                await x.line.end()
+        except UpstreamFailed as problem:
+            words = f"The MCP server {x.server.name} {problem}."
+            await x.line.answer(answers.error(x.message.id, UNREACHABLE, words), 502)
+        except SignalboxError as problem:
+            if not x.line.is_stream:
+                raise
+            await x.line.answer(answers.error(x.message.id, INTERNAL, str(problem.detail)))
+
+    async def _answer(self, x: Exchange) -> None:
+        method = x.message.method
+        if not x.message.is_request:
+            await self._send_on(x)
+        elif method == "initialize" and x.client is None and not x.message.is_stateless:
+            await self._initialize(x)
+        elif method == "tools/call":
+            await self.calls.call(x)
+        elif self.tasks.is_ours(x.message):
+            await self.tasks.answer(x)
+        elif method == "tools/list":
+            await self._relay(x, self.listings.shown)
+        elif method == "server/discover":
+            await self._relay(x, self._discovered)
+        else:
+            await self._relay(x, None)
+
+    async def _relay(self, x: Exchange, change: Any) -> None:
+        """Pass a request on, and its answer back."""
+
+        async def changed(body: bytes) -> bytes:
+            found: bytes = await change(x, body)
+            return found
+
+        answer = await self._sent(x)
+        if answer is None:
+            return
+        try:
+            response, event = await response_of(
+                answer, x.message.id, x.line, transform=changed if change else None
+            )
+        finally:
+            answer.close()
+        await finish(x.line, response, event, answer.status)
+
+    async def _sent(self, x: Exchange) -> Answer | None:
+        """Send a request on; return the answer, or None where the session is over and the client was told."""
+        link = x.client.links.get(x.server.name) if x.client else None
+        session = link.upstream_session if link else None
+        answer = await self.upstreams.send(x, x.message.raw, session=session)
+        if answer.status == 404 and x.client is not None and session is not None:
+            answer.close()
+            await self.clients.end(x.client)
+            raise NotFound(
+                "The server has begun anew and forgot this session. Begin a new one with initialize."
+            )
+        return answer
+
+    async def _send_on(self, x: Exchange) -> None:
+        """Pass on a notification, or the response to a request of the server's."""
+        answer = await self._sent(x)
+        if answer is None:
+            return
+        try:
+            if answer.status in {200, 202, 204}:
+                await x.line.empty(202)
+                return
+            body = await answer.body(64 * 1024)
+            await x.line.answer(
+                body or answers.error(None, INTERNAL, "The server refused the message."), answer.status
+            )
+        finally:
+            answer.close()
+
+    async def _initialize(self, x: Exchange) -> None:
+        """Begin a session: the server's own, and one of ours around it."""
+        answer = await self.upstreams.send(x, x.message.raw, session=None)
+        try:
+            response, _ = await response_of(answer, x.message.id, None)
+        finally:
+            answer.close()
+        version = _version_in(response)
+        if version is not None:
+            client = await self.clients.begin(
+                x.server.name,
+                key_id=x.key.id,
+                agent_id=x.agent_id,
+                version=version,
+                params=x.message.params,
+            )
+            client = await self.clients.link(
+                client, x.server.name, answer.headers.get("mcp-session-id"), version
+            )
+            x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
+        await x.line.answer(response, answer.status)
+
+    async def _discovered(self, x: Exchange, body: bytes) -> bytes:
+        """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
+        if not await self.listings.may_ask(x):
+            return body
+        try:
+            value = msgspec.json.decode(body)
+            extensions = value["result"]["capabilities"].setdefault("extensions", {})
+            extensions.setdefault(TASKS, {})
+            return msgspec.json.encode(value)
+        except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
+            return body
+
+    async def stream(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
+        admission, agent_id = await self._admit(scope)
+        headers = headers_of(scope)
+        server = await self._server(name)
+        empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self._client(empty, headers, server, admission, agent_id)
+        with self._places.place(admission.caller.name), Disconnect(receive) as gone:
+            x = Exchange(
+                admission, agent_id, headers, empty, server, Line(send), gone, time.perf_counter(), client
+            )
+            if not await self.listings.may_reach(x):
+                raise Forbidden(f"{agent_id} has no grant for anything of the MCP server {server.name}.")
+            await self._streamed(x)
+
+    async def _streamed(self, x: Exchange) -> None:
+        link = x.client.links.get(x.server.name) if x.client else None
+        try:
+            answer = await self.upstreams.send(
+                x, b"", session=link.upstream_session if link else None, method="GET"
+            )
+        except UpstreamFailed as problem:
+            words = f"The MCP server {x.server.name} {problem}."
+            await x.line.answer(answers.error(None, UNREACHABLE, words), 502)
+            return
+        try:
+            if answer.status != 200 or answer.kind != "text/event-stream":
+                await x.line.empty(answer.status if answer.status >= 400 else 405)
+                return
+            await x.line.open()
+            passing = asyncio.ensure_future(_pass_events(x, answer))
+            with x.gone.then(passing.cancel):
+                if x.gone.happened:
+                    passing.cancel()
+                with contextlib.suppress(asyncio.CancelledError, UpstreamFailed):
+                    await passing
+            await x.line.end()
+        finally:
+            answer.close()
+
+    async def delete(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
+        admission, agent_id = await self._admit(scope)
+        headers = headers_of(scope)
+        server = await self._server(name)
+        empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self._client(empty, headers, server, admission, agent_id)
+        line = Line(send)
+        if client is None:
+            raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
+        link = client.links.get(server.name)
+        with Disconnect(receive) as gone:
+            x = Exchange(admission, agent_id, headers, empty, server, line, gone, time.perf_counter(), client)
+            await self.clients.end(client)
+            status = 200
+            if link is not None and link.upstream_session is not None:
+                with contextlib.suppress(UpstreamFailed):
+                    answer = await self.upstreams.send(x, b"", session=link.upstream_session, method="DELETE")
+                    status = answer.status if answer.status in {200, 202, 204, 405} else 200
+                    answer.close()
+            await line.empty(status)
+
+    async def _admit(self, scope: Scope) -> tuple[Admission, str]:
+        """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
+        headers = headers_of(scope)
+        admission = await self._auth.admit(scope, headers, *SCOPES)
+        named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
+        bound = admission.caller.agent_id
+        if bound is not None and named not in {"", bound}:
+            raise Forbidden(f"This key is bound to {bound} and may not call as another agent.")
+        agent_id = bound or named
+        if not agent_id or "\x00" in agent_id:
+            raise Forbidden(NO_AGENT)
+        return admission, agent_id
+
+    async def _server(self, name: str) -> Server:
+        server = await self.registry.get(name)
+        if server is None:
+            raise NotFound(
+                f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
+            )
+        if server.target is None:
+            raise Forbidden(f"The MCP server {server.name} {server.fault}.")
+        return server
+
+    async def _client(
+        self,
+        message: Message,
+        headers: dict[bytes, bytes],
+        server: Server,
+        admission: Admission,
+        agent_id: str,
+    ) -> KnownClient | None:
+        """Return the client's session; None for a stateless message, and for one that begins a session."""
+        if message.is_stateless:
+            return None
+        told = headers.get(b"mcp-session-id")
+        if told is None:
+            if message.method == "initialize" or (message.method == "server/discover" and message.is_request):
+                return None
+            raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
+        return await self.clients.get(told.decode("latin-1"), server.name, admission.caller.id, agent_id)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.upstreams.http.close()
+
+
+async def _pass_events(x: Exchange, answer: Answer) -> None:
+    async for event in events_of(answer):
+        await x.line.event(event)
+
+
+def _named(headers: dict[bytes, bytes]) -> str | None:
+    """Return the session that the client says it belongs to; a variable that was not filled in names none."""
+    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
+    return None if not told or told.startswith("$") or "\x00" in told else told[:200]
+
+
+def _version_in(response: bytes) -> str | None:
+    try:
+        found = msgspec.json.decode(response)["result"]["protocolVersion"]
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None

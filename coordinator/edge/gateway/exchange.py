@@ -1,0 +1,120 @@
+"""One request of an MCP client: who sends it, to which server, in which session, and how it can be answered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.edge.auth import Admission
+from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.line import Line
+from coordinator.edge.http import Headers
+from coordinator.edge.waits import Disconnect
+from coordinator.gateway.deciding import Caller
+from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
+from coordinator.gateway.servers import Server
+from coordinator.identity.keys import KeyIdentity
+from coordinator.policy.brakes import Braked
+
+# How clients call themselves, and the agent program that this is (sessions.agent_programs).
+PROGRAMS = (
+    ("claude-code", "claude-code"),
+    ("codex", "codex"),
+    ("gemini-cli", "gemini"),
+    ("opencode", "opencode"),
+    ("cursor", "cursor"),
+    ("goose", "goose"),
+    ("copilot", "copilot"),
+)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """`client` is the client's session; None for a stateless message. `started` is on time.perf_counter's clock."""
+
+    admission: Admission
+    agent_id: str
+    headers: Headers
+    message: Message
+    server: Server
+    line: Line
+    gone: Disconnect
+    started: float
+    client: KnownClient | None = None
+    program: str = ""
+    named_session: str | None = None
+    caller: Caller = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.program = program_of(self.client_name)
+        self.caller = Caller(self.agent_id, self.program)
+
+    @property
+    def key(self) -> KeyIdentity:
+        return self.admission.caller
+
+    @property
+    def client_name(self) -> str:
+        """Return how the client calls itself."""
+        said: Any = self.client.client if self.client else self.message.meta.get(META_CLIENT)
+        name = said.get("name") if isinstance(said, dict) else None
+        return name[:200] if isinstance(name, str) else ""
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """Return what the client says that it can do."""
+        return self.client.capabilities if self.client else self.message.capabilities
+
+    async def braked(self, gate: BrakeGate) -> Braked | None:
+        """Return the brake that is on for this agent; None where the call may go on."""
+        return await gate.pass_through(
+            [self.agent_id, self.program or None],
+            None,
+            wait=0,
+            asker=self.key.name,
+            still_allowed=self.admission.still_allowed,
+        )
+
+    @property
+    def takes_events(self) -> bool:
+        return b"text/event-stream" in self.headers.get(b"accept", b"") or b"*/*" in self.headers.get(
+            b"accept", b""
+        )
+
+
+def program_of(name: str) -> str:
+    """Return the agent program that a client's name means; nothing where it is none that we know."""
+    lowered = name.lower()
+    return next((program for begins, program in PROGRAMS if lowered.startswith(begins)), "")
+
+
+def mismatch(message: Message, headers: Headers) -> str | None:
+    """Return what the headers of a stateless message say otherwise than its body; None where they agree.
+
+    Whoever stands behind us may go by the headers, so nothing passes whose body says something else.
+    """
+    told = {
+        b"mcp-protocol-version": message.version,
+        b"mcp-method": message.method or None,
+        b"mcp-name": message.name if message.method in NAMED_BY else None,
+    }
+    for name, wanted in told.items():
+        found = headers.get(name)
+        if found is None and wanted is not None:
+            return f"The header {name.decode()} is missing."
+        if found is not None and wanted is not None and _decoded(found) != wanted:
+            return f"The header {name.decode()} does not say the same as the body."
+    return None
+
+
+def _decoded(value: bytes) -> str | None:
+    text = value.strip()
+    if not (text.startswith(b"=?base64?") and text.endswith(b"?=")):
+        return text.decode("latin-1")
+    try:
+        return base64.b64decode(text[9:-2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,190 @@
+"""`tools/list` on its way to an agent: what it may see; and what passes is taken over, so that changes are known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from coordinator.actions import mcp_tools
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.upstreams import BOTH, Upstreams, response_of
+from coordinator.edge.policies import Policies
+from coordinator.edge.rulings import Rulings
+from coordinator.errors import Busy, NotFound
+from coordinator.gateway import answers, deciding, listing
+from coordinator.gateway.binding import name_of
+from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.listing import NoListing, Page
+from coordinator.gateway.messages import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.gateway.servers import Server
+from coordinator.identity.actors import system
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.tools import Definition, ToolListing
+from coordinator.policy.access import Policy
+from coordinator.policy.tool_rules import ASK, Rule
+
+log = logging.getLogger(__name__)
+
+MOST_PAGES = 20
+LOOK_EVERY = 2.0  # seconds between two looks for tools of one server that nobody knows
+BY = system("mcp-gateway")
+
+
+class Listings:
+    """What agents see of servers' tools. One a process."""
+
+    def __init__(
+        self,
+        *,
+        rulings: Rulings,
+        policies: Policies,
+        registry: Registry,
+        upstreams: Upstreams,
+        threads: EdgeThreads,
+    ) -> None:
+        self._rulings = rulings
+        self._policies = policies
+        self._registry = registry
+        self._upstreams = upstreams
+        self._threads = threads
+        self._looked: dict[str, float] = {}
+        self._looking: dict[str, asyncio.Lock] = {}
+
+    async def shown(self, x: Exchange, body: bytes) -> bytes:
+        """Return an answer to tools/list with what the agent may see. Raises UpstreamFailed for what is none."""
+        try:
+            page = listing.read(body)
+        except NoListing as problem:
+            raise UpstreamFailed(f"sent a list of tools that cannot be read ({problem})") from None
+        if page is None:
+            return body
+        tools = await self.visible(x, page)
+        if tools == page.raw and b'"cacheScope"' not in body:
+            return body
+        return listing.with_tools(page, tools)
+
+    async def visible(self, x: Exchange, page: Page, prefix: str | None = None) -> list[bytes]:
+        """Return the bytes of the tools that the agent may see, in a stable order."""
+        await self.take_in(x.server, page.listing)
+        x.server = await self._registry.get(x.server.name) or x.server
+        rules, policy = await self._standing(x)
+
+        def may_see(tool: Definition) -> bool:
+            verdict = policy.verdict(x.agent_id, x.server.name, tool.name, timezone.now())
+            known = x.server.tools.get(tool.name)
+            if (
+                known is None
+                or known.definition != tool.digest
+                or deciding.is_held_back(x.server, verdict, known)
+            ):
+                return False
+            return deciding.may_see(rules, verdict, x.caller, name_of(x.server.name, tool.name))
+
+        rename = None if prefix is None else lambda name: f"{prefix}{name}"
+        return listing.shown(page, may_see, rename=rename)
+
+    async def _standing(self, x: Exchange) -> tuple[Sequence[Rule], Policy]:
+        rules = await self._rulings.rules()
+        if rules is None:
+            raise Busy("The rules cannot be read just now. Try again.", retry_after=1)
+        pair = x.agent_id, x.server.name
+        return rules, (await self._policies.of({pair}))[pair]
+
+    async def may_reach(self, x: Exchange) -> bool:
+        """Say whether anything of the server is open to the agent: the server, or one of its tools."""
+        pair = x.agent_id, x.server.name
+        policy = (await self._policies.of({pair}))[pair]
+        tools = {"", *x.server.tools, *policy.tools(*pair)}
+        verdicts = policy.row_of_verdicts(x.agent_id, x.server.name, tools, timezone.now())
+        return any(verdict.decision != "deny" for verdict in verdicts.values())
+
+    async def may_ask(self, x: Exchange) -> bool:
+        """Say whether a call of the agent may have to wait for a person."""
+        rules, policy = await self._standing(x)
+        names = {tool: name_of(x.server.name, tool) for tool in x.server.tools}
+        by_rule = any(rule.verdict == ASK and any(map(rule.names, names.values())) for rule in rules)
+        verdicts = policy.row_of_verdicts(x.agent_id, x.server.name, names, timezone.now())
+        return by_rule or any(verdict.decision == ASK for verdict in verdicts.values())
+
+    async def take_in(self, server: Server, told: ToolListing) -> None:
+        """Note what a server lists, where it is not what is known."""
+        if not told.tools or all(_is_known(server, tool) for tool in told.tools):
+            return
+        # One caller's list says nothing about tools that it lacks: another caller's may have them.
+        part = ToolListing(told.tools, complete=False)
+        try:
+            await self._threads.run(mcp_tools.store_listing, server.name, part, by=BY, now=timezone.now())
+        except NotFound:
+            return
+        self._registry.forget(server.name)
+        self._policies.forget(server.name)
+
+    async def look_for(self, x: Exchange, tool: str) -> None:
+        """Ask the server for its tools, for one that nobody has heard of.
+
+        Where it has none of that name either, it is not asked again for two seconds.
+        """
+        lock = self._looking.setdefault(x.server.name, asyncio.Lock())
+        async with lock:
+            x.server = await self._registry.get(x.server.name) or x.server
+            known = x.server.tools.get(tool)
+            recently = self._looked.get(x.server.name, 0.0) > time.monotonic() - LOOK_EVERY
+            if (known is not None and not known.is_gone) or recently:
+                return
+            try:
+                await self._look(x)
+            except (UpstreamFailed, NoListing) as problem:
+                log.warning("The tools of %s cannot be listed: it %s", x.server.name, problem)
+            x.server = await self._registry.get(x.server.name) or x.server
+            if tool not in x.server.tools:
+                self._looked[x.server.name] = time.monotonic()
+
+    async def _look(self, x: Exchange) -> None:
+        cursor = None
+        for number in range(MOST_PAGES):
+            page = await self._page(x, f"signalbox-list-{number}", cursor)
+            if page is None:
+                return
+            await self.take_in(x.server, page.listing)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _page(self, x: Exchange, number: str, cursor: str | None) -> Page | None:
+        headers = [BOTH, ("Content-Type", "application/json")]
+        params: dict[str, Any] = {}
+        if cursor is not None:
+            params["cursor"] = cursor
+        if x.client is None:
+            params["_meta"] = {
+                name: x.message.meta[name]
+                for name in (META_VERSION, META_CLIENT, META_CAPABILITIES)
+                if name in x.message.meta
+            }
+            headers += [("Mcp-Protocol-Version", x.message.version or ""), ("Mcp-Method", "tools/list")]
+        else:
+            headers.append(("Mcp-Protocol-Version", x.client.protocol_version))
+        link = x.client.links.get(x.server.name) if x.client else None
+        answer = await self._upstreams.ask(
+            x.server,
+            headers,
+            answers.request(number, "tools/list", params),
+            session=link.upstream_session if link else None,
+            caller=x.agent_id,
+        )
+        try:
+            response, _ = await response_of(answer, number, None)
+        finally:
+            answer.close()
+        return listing.read(response)
+
+
+def _is_known(server: Server, tool: Definition) -> bool:
+    known = server.tools.get(tool.name)
+    return known is not None and known.definition == tool.digest and not known.is_gone

@@ -1,0 +1,258 @@
+"""Calls through the gateway as a timeline shows them: begun and ended, by whom decided, how long the server took."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions import gateway_timelines
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import SignalboxError
+from coordinator.gateway.binding import name_of
+from coordinator.lib import instants, meters
+from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SOURCE = "gateway"
+WRITE_WITHIN = 30.0
+KNOWN_FOR = 60.0  # seconds for which a session is taken for the one that it was
+MOST_KNOWN = 20_000
+BEGUN_AFTER = 0.25  # seconds after which a call that still runs is written as begun
+LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
+CALLS = meters.Counter("signalbox_mcp_calls", "Calls through the MCP gateway", ("server", "tool", "outcome"))
+UPSTREAM = meters.Histogram(
+    "signalbox_mcp_upstream_seconds",
+    "Seconds that servers took for calls",
+    meters.SECONDS,
+    ("server", "tool"),
+)
+OWN = meters.Histogram(
+    "signalbox_mcp_gateway_seconds",
+    "Seconds that the gateway itself took for calls",
+    meters.SECONDS,
+    ("server",),
+)
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One call on its way. Times in seconds; `began` and `sent_at` are on time.perf_counter's clock."""
+
+    call_id: str
+    server_id: str
+    tool: str
+    arguments: Any
+    session_id: str
+    at: str
+    began: float
+    known: bool
+    decided_by: str = ""
+    waited: float = 0.0
+    upstream: float = 0.0
+    event_id: int | None = None
+    is_begun: bool = False
+    timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+
+class Records:
+    """Writes calls into timelines. One a process."""
+
+    def __init__(self, writer: GroupWriter) -> None:
+        self._writer = writer
+        self._known: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._writing: set[asyncio.Task[Any]] = set()
+
+    async def session_of(self, x: Exchange) -> str:
+        """Return the session in whose timeline the caller's calls stand. Raises Busy."""
+        own = x.client.session_id if x.client else f"{x.key.id}:{timezone.now():%Y-%m-%d}"
+        place = (x.agent_id, own, x.named_session or "")
+        now = asyncio.get_running_loop().time()
+        known, until = self._known.get(place, ("", 0.0))
+        if not known or until < now:
+            find = functools.partial(
+                gateway_timelines.session_for, own, x.named_session, x.agent_id, x.key, timezone.now()
+            )
+            known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[place] = known, now + KNOWN_FOR
+        return known
+
+    def begin(self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any) -> CallRecord:
+        """Note that a call begins; it is written when it takes a moment, or ends."""
+        known = tool in x.server.tools
+        at = instants.canonical(timezone.now())
+        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
+        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
+        return record
+
+    def taken_up(
+        self, x: Exchange, call_id: str, session_id: str, tool: str, *, known: bool = True
+    ) -> CallRecord:
+        """Return the record of a call that was begun, and left open, with an earlier request."""
+        at = instants.canonical(timezone.now())
+        arguments = x.message.params.get("arguments")
+        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
+        record.is_begun = True
+        return record
+
+    def _begin_soon(self, record: CallRecord) -> None:
+        self._soon(self._begun(record))
+
+    async def write_begin(self, record: CallRecord) -> int | None:
+        """Have the call's beginning written now; return the id of its event. Raises Busy."""
+        if record.timer is not None:
+            record.timer.cancel()
+        await self._begun(record)
+        return record.event_id
+
+    async def _begun(self, record: CallRecord) -> None:
+        if record.is_begun:
+            return
+        record.is_begun = True
+        outcomes = await self._submit([self._beginning(record)])
+        first = outcomes[0] if outcomes else None
+        record.event_id = first.event_id if isinstance(first, Recorded) else None
+
+    def _beginning(self, record: CallRecord) -> NewEvent:
+        return NewEvent(
+            event_type="pre_tool",
+            session_id=record.session_id,
+            timestamp=record.at,
+            tool_name=name_of(record.server_id, record.tool),
+            tool_input=record.arguments if isinstance(record.arguments, dict) else {},
+            tool_use_id=record.call_id,
+            reason=record.decided_by or None,
+            source=SOURCE,
+        )
+
+    async def perform(self, work: Callable[[], T]) -> T:
+        """Have a small piece of work done with the next group of events. Raises Busy."""
+        return await self._writer.perform(work, deadline=time.monotonic() + 5.0)
+
+    def leave(self, record: CallRecord) -> None:
+        """Leave a call open that goes on with another request of its client."""
+        if record.timer is not None:
+            record.timer.cancel()
+        CALLS.add(record.server_id, record.tool if record.known else "?", "held")
+
+    def end(self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None) -> None:
+        """Note how a call ended: `outcome` is ok, error, denied, held or failed. Returns at once."""
+        total = time.perf_counter() - record.began
+        own = max(0.0, total - record.upstream - record.waited)
+        tool = record.tool if record.known else "?"
+        CALLS.add(record.server_id, tool, outcome)
+        OWN.observe(own, record.server_id)
+        if record.upstream:
+            UPSTREAM.observe(record.upstream, record.server_id, tool)
+        if record.timer is not None:
+            record.timer.cancel()
+        events: list[NewEvent] = [] if record.is_begun else [self._beginning(record)]
+        record.is_begun = True
+        events.append(self._ending(record, own, response, error))
+        self._soon(self._submit(events))
+
+    def _ending(self, record: CallRecord, own: float, response: bytes | None, error: str | None) -> NewEvent:
+        output, failed = _output(response)
+        return DedupedEvent(
+            event_type="post_tool",
+            session_id=record.session_id,
+            timestamp=instants.canonical(timezone.now()),
+            tool_name=name_of(record.server_id, record.tool),
+            tool_input=record.arguments if isinstance(record.arguments, dict) else {},
+            tool_output=output,
+            error=error or failed,
+            tool_use_id=record.call_id,
+            duration_ms=round((record.upstream + own) * 1000),
+            reason=record.decided_by or None,
+            source=SOURCE,
+            origin=f"gateway:{record.call_id}:end",
+            origin_for=60_000,
+            extra={
+                "gateway": {
+                    "server": record.server_id,
+                    "upstream_ms": round(record.upstream * 1000, 1),
+                    "own_ms": round(own * 1000, 1),
+                    "waited_ms": round(record.waited * 1000),
+                }
+            },
+        )
+
+    def _soon(self, work: Any) -> None:
+        task = asyncio.ensure_future(self._kept(work))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _kept(self, work: Any) -> None:
+        try:
+            await work
+        except SignalboxError as problem:
+            log.error("A call through the gateway is missing from its timeline: %s", problem.detail)
+
+    async def _submit(self, events: list[NewEvent]) -> list[Any]:
+        deadline = time.monotonic() + WRITE_WITHIN
+        found = await self._writer.submit(events, deadline=deadline, size=1_000)
+        return found if isinstance(found, list) else []
+
+
+def _output(response: bytes | None) -> tuple[Any, str | None]:
+    """Return a response's result as a timeline keeps it, and what it says went wrong."""
+    if response is None:
+        return None, None
+    try:
+        value = msgspec.json.decode(response)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None, "The answer cannot be read."
+    if "error" in value:
+        told = value["error"]
+        return None, str(told.get("message", "error"))[:2_000] if isinstance(told, dict) else "error"
+    result = value.get("result")
+    if not isinstance(result, dict):
+        return None, None
+    content = (
+        [_without_data(one) for one in result["content"]] if isinstance(result.get("content"), list) else []
+    )
+    if len(response) > LONGEST_OUTPUT:
+        content = [_shortened(one) for one in content[:20]]
+    failed = "The tool says that it failed." if result.get("isError") is True else None
+    return {"content": content} | {
+        name: result[name]
+        for name in ("structuredContent", "isError")
+        if name in result and len(response) <= LONGEST_OUTPUT
+    }, failed
+
+
+def _without_data(block: Any) -> Any:
+    """Return a block of content without the bytes of an image or a sound."""
+    if not isinstance(block, dict):
+        return block
+    found = {
+        name: f"({len(value)} letters of base64)"
+        if name in {"data", "blob"} and isinstance(value, str)
+        else value
+        for name, value in block.items()
+    }
+    return (
+        found | {"resource": _without_data(found["resource"])}
+        if isinstance(found.get("resource"), dict)
+        else found
+    )
+
+
+def _shortened(block: Any) -> Any:
+    if not isinstance(block, dict) or not isinstance(block.get("text"), str):
+        return {"type": "text", "text": "(left out: the result is long)"}
+    text = block["text"]
+    return block if len(text) <= 3_000 else block | {"text": f"{text[:3_000]}… ({len(text)} letters in all)"}

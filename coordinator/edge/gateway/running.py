@@ -1,0 +1,269 @@
+"""Sending an approved call, once: it goes on when its client leaves, and its result is kept for whoever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from django.db import Error as DatabaseError
+from django.utils import timezone
+
+from coordinator.actions import gateway_calls
+from coordinator.actions.approvals.holding import held_for
+from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.records import CallRecord, Records
+from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Upstreams, finish, response_of
+from coordinator.edge.http import Headers
+from coordinator.gateway import answers, deciding
+from coordinator.gateway.binding import Binding, policy_version
+from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.messages import Message
+from coordinator.gateway.states import GoOnState, packed
+from coordinator.lib import instants
+from coordinator.lib.threads import EdgeThreads
+from coordinator.models import GatewayCall
+from coordinator.models.gateway import CallState
+from coordinator.policy.tool_rules import ASK, Ruling
+
+log = logging.getLogger(__name__)
+
+POLL_EVERY = 2_000  # milliseconds that a task's client is asked to let pass
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class NotSent(Exception):
+    """The call did not reach its server; the text says why, as the end of "The server …"."""
+
+
+class Runner:
+    """The approved calls that run in this process."""
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        registry: Registry,
+        records: Records,
+        threads: EdgeThreads,
+        gate: BrakeGate,
+    ) -> None:
+        self._upstreams = upstreams
+        self._registry = registry
+        self._records = records
+        self._threads = threads
+        self._gate = gate
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def run(self, x: Exchange, record: CallRecord, binding: Binding) -> None:
+        """Send the call and answer the client; where it leaves, the call runs on."""
+        await self._detached(x, self._job(x, record, binding, without_state(x.message, None)))
+
+    async def go_on(self, x: Exchange, record: CallRecord, binding: Binding, state: GoOnState) -> None:
+        """Send the next try of a call whose server asked for more."""
+        body = without_state(x.message, state.inner, keep_responses=True)
+        await self._detached(x, self._job(x, record, binding, body, state.round + 1))
+
+    def run_task(self, x: Exchange, record: CallRecord, binding: Binding) -> None:
+        """Send the call of a task, for which nobody waits on a line."""
+        self._start(self._job(x, record, binding, x.message.raw, line=None))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return task
+
+    async def _detached(self, x: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        task = self._start(work)
+        left = asyncio.Event()
+        with x.gone.then(left.set):
+            if x.gone.happened:
+                left.set()
+            leaving = asyncio.ensure_future(left.wait())
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+        if task.done():
+            task.result()
+        else:
+            x.line.is_over = True  # nobody hears it any more
+
+    async def _job(
+        self, x: Exchange, record: CallRecord, binding: Binding, body: bytes, round_: int = 0, **options: Any
+    ) -> None:
+        line: Line | None = options.get("line", x.line)
+        began = time.perf_counter()
+        event, response, problem = None, None, None
+        try:
+            response, event = await self._sent(x, body, line)
+        except (UpstreamFailed, NotSent) as failure:
+            problem = failure
+        record.upstream += time.perf_counter() - began
+        if response is not None:
+            await self._ended(record.call_id, response)
+            response, event = _wrapped(response, event, record, binding, round_)
+            self._records.end(record, outcome_of(response), response)
+        else:
+            assert problem is not None
+            response = await self._failed(x, record, binding, problem)
+        if line is not None and not x.gone.happened:
+            await finish(line, response, event)
+            if not x.gone.happened:
+                await self._threads.run(gateway_calls.deliver, record.call_id, now=timezone.now())
+
+    async def _sent(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
+        link = x.client.links.get(x.server.name) if x.client else None
+        session = link.upstream_session if link else None
+        if (brake := await x.braked(self._gate)) is not None:
+            raise NotSent(f"was not asked: {brake.words.rstrip('.')}")
+        try:
+            answer = await self._upstreams.send(x, body, session=session)
+        except UpstreamFailed as problem:
+            if problem.may_have_run:
+                raise
+            raise NotSent(str(problem)) from None
+        try:
+            if answer.status == 404 and session is not None:
+                raise NotSent("has begun anew and forgot this session")
+            async with asyncio.timeout(x.server.call_seconds):
+                return await response_of(answer, x.message.id, line)
+        except TimeoutError:
+            words = f"did not answer within {x.server.call_seconds} seconds"
+            raise UpstreamFailed(words, may_have_run=True) from None
+        finally:
+            answer.close()
+
+    async def _ended(self, call_id: str, response: bytes | None) -> None:
+        try:
+            await self._threads.run(gateway_calls.end, call_id, response, delivered=False, now=timezone.now())
+        except (
+            DatabaseError
+        ):  # it stays `running` until its time is over, and is lost then: told, not run again
+            log.exception("The end of the call %s could not be written", call_id)
+
+    async def _failed(self, x: Exchange, record: CallRecord, binding: Binding, problem: Exception) -> bytes:
+        if isinstance(problem, NotSent):
+            await self._threads.run(gateway_calls.undo, record.call_id, now=timezone.now())
+            words = answers.not_reached(binding.server_id, binding.tool, str(problem), approved=True)
+        else:
+            await self._ended(record.call_id, None)
+            words = answers.broke_off(binding.server_id, binding.tool, str(problem))
+        response = answers.tool_error(x.message, words)
+        self._records.end(record, "failed", response, f"The server {problem}.")
+        return response
+
+    async def bound_anew(self, x: Exchange, old: Binding) -> tuple[Binding, Ruling] | None:
+        """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
+        self._registry.forget(old.server_id)
+        server = await self._registry.get(old.server_id)
+        if server is None or old.tool not in server.tools:
+            return None
+        ruling, _ = await self._threads.run(
+            deciding.now, server, old.tool, x.caller, old.arguments, timezone.now()
+        )
+        if ruling.decision != ASK:
+            return None
+        definition = server.tools[old.tool].definition
+        return replace(old, definition_digest=definition, policy_version=policy_version(ruling)), ruling
+
+
+def outcome_of(response: bytes) -> str:
+    """Say whether a response is a result (`ok`) or tells of a failure (`error`)."""
+    try:
+        value = msgspec.json.decode(response)
+        failed = "error" in value or value["result"].get("isError") is True
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, AttributeError, TypeError):
+        failed = True
+    return "error" if failed else "ok"
+
+
+def without_state(message: Message, inner: str | None, *, keep_responses: bool = False) -> bytes:
+    """Return a call as its server shall get it: without what the client carried for us, with the server's own state."""
+    if "requestState" not in message.params:
+        return message.raw
+    fields = _fields(message.raw)
+    params = _fields(fields["params"])
+    params.pop("requestState")
+    if not keep_responses:
+        params.pop("inputResponses", None)
+    if inner is not None:
+        params["requestState"] = msgspec.Raw(_encode(inner))
+    return _encode(fields | {"params": msgspec.Raw(_encode(params))})
+
+
+def _wrapped(
+    response: bytes, event: bytes | None, record: CallRecord, binding: Binding, round_: int
+) -> tuple[bytes, bytes | None]:
+    """Return a server's question with a state around its own, by which the answer is known to belong to this call."""
+    if b"input_required" not in response:
+        return response, event
+    try:
+        fields = _fields(response)
+        result = _fields(fields["result"])
+        if msgspec.json.decode(result["resultType"]) != "input_required":
+            return response, event
+        inner = msgspec.json.decode(result["requestState"]) if "requestState" in result else None
+    except (msgspec.MsgspecError, KeyError):
+        return response, event
+    until = time.time() + held_for().total_seconds()
+    state = GoOnState(record.call_id, binding.key, until, round_, inner if isinstance(inner, str) else None)
+    result["requestState"] = msgspec.Raw(_encode(packed(state)))
+    return _encode(fields | {"result": msgspec.Raw(_encode(result))}), None
+
+
+def renumbered(response: bytes, number: Any) -> bytes:
+    """Return a kept response as the answer to another request."""
+    return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
+
+
+def kept_message(x: Exchange) -> bytes:
+    """Return what of a request is kept with its task: the body and the headers that go to the server."""
+    headers = {
+        name.decode(): value.decode("latin-1")
+        for name, value in x.headers.items()
+        if name in PASSED or name.startswith(PASSED_LIKE)
+    }
+    return json.dumps({"headers": headers, "body": x.message.raw.decode()}).encode()
+
+
+def opened_message(kept: bytes) -> tuple[Headers, bytes]:
+    """Return the headers and the body of a kept request."""
+    value = json.loads(kept)
+    headers = {name.encode(): text.encode("latin-1") for name, text in value["headers"].items()}
+    return headers, value["body"].encode()
+
+
+STATUSES = {
+    CallState.WAITING: "working",
+    CallState.RUNNING: "working",
+    CallState.CANCELLED: "cancelled",
+}
+
+
+def task_of(call: GatewayCall, link: str) -> dict[str, Any]:
+    """Return a task as clients are told of it, without its result."""
+    waits = call.state == CallState.WAITING
+    changed = call.ended_at or call.started_at or call.created_at
+    task: dict[str, Any] = {
+        "taskId": call.call_id,
+        "status": STATUSES.get(CallState(call.state), "completed"),
+        "createdAt": _instant(call.created_at),
+        "lastUpdatedAt": _instant(changed),
+        "ttlMs": int(held_for().total_seconds() * 1000),
+        "pollIntervalMs": POLL_EVERY,
+    }
+    if waits:
+        task["statusMessage"] = f"Waiting for approval. A person decides at {link}."
+    return task
+
+
+def _instant(value: Any) -> str:
+    return value if isinstance(value, str) else instants.canonical(value)

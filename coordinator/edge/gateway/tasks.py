@@ -1,0 +1,157 @@
+"""Held calls as tasks (io.modelcontextprotocol/tasks): polled, cancelled, and run when a poll finds them approved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions import gateway_calls
+from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.records import Records
+from coordinator.edge.gateway.running import Runner, opened_message, task_of
+from coordinator.errors import NotFound
+from coordinator.gateway import answers, messages
+from coordinator.gateway.binding import Binding
+from coordinator.gateway.messages import INVALID_PARAMS, MISSING_CAPABILITY, TASKS, Message
+from coordinator.lib import instants
+from coordinator.lib.asgi import Message as AsgiMessage
+from coordinator.lib.threads import EdgeThreads
+from coordinator.models import GatewayCall, PermissionRequest
+from coordinator.models.gateway import CallState
+from coordinator.policy import approvals as rules
+from coordinator.policy.tool_rules import DENY
+
+METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+OURS = "sbx-"
+
+
+class Tasks:
+    """Answers for tasks of ours. One a process."""
+
+    def __init__(self, threads: EdgeThreads, records: Records, runner: Runner) -> None:
+        self._threads = threads
+        self._records = records
+        self._runner = runner
+
+    @staticmethod
+    def is_ours(message: Message) -> bool:
+        return message.method in METHODS and (message.name or "").startswith(OURS)
+
+    async def answer(self, x: Exchange) -> None:
+        """Answer a request about one of our tasks."""
+        extensions = x.message.capabilities.get("extensions")
+        if not isinstance(extensions, dict) or TASKS not in extensions:
+            wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+            words = f"Declare the extension {TASKS} to ask about tasks."
+            await x.line.answer(answers.error(x.message.id, MISSING_CAPABILITY, words, wanted), 400)
+            return
+        try:
+            call = await self._threads.run(
+                gateway_calls.find_task,
+                x.message.name or "",
+                key_id=x.key.id,
+                agent_id=x.agent_id,
+                now=timezone.now(),
+            )
+        except NotFound as problem:
+            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, str(problem.detail)))
+            return
+        if x.message.method == "tasks/get":
+            await self._get(x, call)
+            return
+        if x.message.method == "tasks/cancel":
+            await self._threads.run(gateway_calls.cancel_task, call, x.key.actor, now=timezone.now())
+        await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
+
+    async def _get(self, x: Exchange, call: GatewayCall) -> None:
+        request = await self._threads.run(rules.find, call.request_id or "")
+        if call.state == CallState.WAITING and not rules.standing(request, timezone.now()).waiting:
+            await self._decided(x, call, request)
+            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
+        value: dict[str, Any] = {"resultType": "complete", **task_of(call, gateway_calls.card(request))}
+        value |= _payload(call, x.message)
+        await x.line.answer(answers.result(x.message.id, value))
+
+    async def _decided(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
+        now = timezone.now()
+        original = self._original(x, call)
+        binding = _binding(call, original)
+        attempt = Attempt(
+            call.call_id, binding, original.caller, Place(call.session_id, call.gateway_session)
+        )
+        if rules.standing(request, now).allowed:
+            refusal = await self._threads.run(gateway_calls.begin, attempt, request.request_id, now=now)
+            if refusal is None:
+                self._run(original, call, binding, request)
+                return
+            if refusal.decision == DENY:
+                words = answers.denied(
+                    call.server_id, call.tool_name, refusal.reason, gateway_calls.grants_page()
+                )
+            else:
+                words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask anew."
+        elif request.status == PermissionRequest.Status.DENIED:
+            await self._threads.run(gateway_calls.take_denial, attempt, request.request_id, now=now)
+            context = rules.context_of(request)
+            words = answers.by_person(call.tool_name, context.reason if context else None)
+        else:
+            words = answers.undecided(call.tool_name, rules.standing(request, now).word)
+        response = answers.tool_error(original.message, words)
+        await self._threads.run(gateway_calls.answer_task, call.call_id, response, CallState.DENIED, now=now)
+        record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+        self._records.end(record, "denied", response)
+
+    def _run(
+        self, original: Exchange, call: GatewayCall, binding: Binding, request: PermissionRequest
+    ) -> None:
+        record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+        record.decided_by = f"approved by {request.approved_by or 'somebody'}"
+        self._runner.run_task(original, record, binding)
+
+    def _original(self, x: Exchange, call: GatewayCall) -> Exchange:
+        """Return the call's own request, with nobody on its line."""
+        headers, body = opened_message(gateway_calls.message_of(call))
+        return replace(x, headers=headers, message=messages.read(body), line=Line(_nobody))
+
+
+async def _nobody(_: AsgiMessage) -> None:
+    return
+
+
+def _binding(call: GatewayCall, original: Exchange) -> Binding:
+    arguments = original.message.params.get("arguments")
+    return Binding(
+        original.key.actor,
+        call.key_id,
+        call.agent_id,
+        call.server_id,
+        call.tool_name,
+        arguments if isinstance(arguments, dict) else None,
+        call.arguments_digest,
+        call.definition_digest,
+        call.policy_version,
+    )
+
+
+def _payload(call: GatewayCall, message: Message) -> dict[str, Any]:
+    """Return what a task that has ended brings: its result, or the error that it met."""
+    if call.state not in {CallState.DONE, CallState.DENIED, CallState.LOST}:
+        return {}
+    try:
+        response = msgspec.json.decode(gateway_calls.result_of(call))
+    except (NotFound, msgspec.MsgspecError):
+        at = call.started_at
+        words = answers.unknown_end(
+            call.tool_name, "an unknown time" if at is None or isinstance(at, str) else instants.canonical(at)
+        )
+        response = msgspec.json.decode(answers.tool_error(message, words))
+    if "error" in response:
+        told = response["error"]
+        words = str(told.get("message", "")) if isinstance(told, dict) else ""
+        return {"status": "failed", "statusMessage": words, "error": told}
+    return {"result": response["result"]}

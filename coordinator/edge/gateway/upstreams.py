@@ -1,0 +1,183 @@
+"""Passing messages on to a server and its answers back: raw, checked where they could be mistaken for another's.
+
+An answer is read as far as it has to be: whose response an event is. A server that answers to a number nobody sent
+is not heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.line import Line
+from coordinator.gateway import sse
+from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed
+from coordinator.gateway.servers import Server
+from coordinator.lib import json_bounds
+
+# Headers of a client that are meant for whoever answers its message. None says who the client is.
+PASSED = (
+    b"accept",
+    b"mcp-protocol-version",
+    b"mcp-method",
+    b"mcp-name",
+    b"last-event-id",
+    b"traceparent",
+    b"tracestate",
+)
+PASSED_LIKE = b"mcp-param-"
+MOST_ANSWER = 16 * 1024 * 1024
+LONGEST_STREAM = 3600.0  # seconds for which a stream of events is passed on
+Transform = Callable[[bytes], Awaitable[bytes]]
+BOTH = ("Accept", "application/json, text/event-stream")
+
+
+NOTHING = msgspec.Raw(b"")
+
+
+class _Head(msgspec.Struct):
+    id: Any = None
+    method: str | None = None
+    result: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+class Upstreams:
+    """The way to all servers. One a process."""
+
+    def __init__(self) -> None:
+        self.http = HttpClient()
+
+    async def send(self, x: Exchange, body: bytes, *, session: str | None, method: str = "POST") -> Answer:
+        """Send a client's message to its server. Raises UpstreamFailed. Close the answer."""
+        found = [(name.decode(), value.decode("latin-1")) for name, value in _passed(x)]
+        if method == "POST":
+            found.append(("Content-Type", "application/json"))
+        return await self.ask(x.server, found, body, session=session, caller=f"{x.agent_id}", method=method)
+
+    async def ask(
+        self,
+        server: Server,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        *,
+        session: str | None,
+        caller: str,
+        method: str = "POST",
+    ) -> Answer:
+        """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours."""
+        if server.target is None:
+            raise UpstreamFailed(server.fault)
+        found = [*headers, *server.headers]
+        if session is not None:
+            found.append(("Mcp-Session-Id", session))
+        if server.is_stdio:
+            found.append(("X-Signalbox-Caller", caller if server.for_each_caller else "all"))
+        answer = await self.http.request(server.target, method, found, body, within=server.call_seconds)
+        if answer.status in {401, 403, 407}:
+            answer.close()
+            raise UpstreamFailed(
+                f"does not let Signalbox in ({answer.status}); an admin must renew its credentials"
+            )
+        if answer.status == 503 and server.is_stdio:
+            words = await _problem(answer)
+            answer.close()
+            raise UpstreamFailed(f"does not run: {words}")
+        if 300 <= answer.status < 400:
+            answer.close()
+            raise UpstreamFailed(
+                "points to another address, which is not followed; an admin must correct its address"
+            )
+        return answer
+
+
+async def _problem(answer: Answer) -> str:
+    """Return what the keeper of stdio servers says is wrong."""
+    try:
+        told = msgspec.json.decode(await answer.body(64 * 1024))["detail"]
+    except (UpstreamFailed, msgspec.MsgspecError, KeyError, TypeError):
+        return "it cannot be started"
+    return str(told).rstrip(".")[:1_000]
+
+
+def _passed(x: Exchange) -> list[tuple[bytes, bytes]]:
+    return [
+        (name, value) for name, value in x.headers.items() if name in PASSED or name.startswith(PASSED_LIKE)
+    ]
+
+
+def answers_to(body: bytes, number: Any) -> bool:
+    """Say whether a message is the response to this number; what is no response is not."""
+    try:
+        json_bounds.check(body)
+        head = _head(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
+        return False
+    is_response = head.method is None and (head.result != NOTHING or head.error != NOTHING)
+    same = head.id == number and isinstance(head.id, str) == isinstance(number, str) and head.id is not True
+    # An error to a message that the server could not read has no number.
+    return is_response and (same or (head.id is None and head.error != NOTHING))
+
+
+def is_response(body: bytes) -> bool:
+    """Say whether a message is a response at all, or cannot be read, and so must not pass as something else."""
+    try:
+        head = _head(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return True
+    return head.method is None
+
+
+async def events_of(answer: Answer) -> AsyncIterator[bytes]:
+    """Yield an answer's events. Raises UpstreamFailed."""
+    splitter = sse.Splitter()
+    async for piece in answer.pieces():
+        try:
+            for event in splitter.feed(piece):
+                yield event
+        except sse.TooLong:
+            raise UpstreamFailed(
+                f"sent an event of more than {sse.MOST_BYTES} bytes", may_have_run=True
+            ) from None
+
+
+async def response_of(
+    answer: Answer, number: Any, line: Line | None, *, transform: Transform | None = None
+) -> tuple[bytes, bytes | None]:
+    """Pass on what comes before the response; return the response, and the event in which it came if in one.
+
+    Raises UpstreamFailed where none comes.
+    """
+    if answer.kind != "text/event-stream":
+        body = await answer.body(MOST_ANSWER)
+        if not answers_to(body, number):
+            words = "answered with what is no response to the request" if body else "gave no answer"
+            raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
+        return (await transform(body) if transform else body), None
+    async for event in events_of(answer):
+        data = sse.data_of(event)
+        if data and answers_to(data, number):
+            if transform is None:
+                return data, event
+            changed = await transform(data)
+            return changed, event if changed is data else sse.with_data(event, changed)
+        if line is not None and not (data and is_response(data)):
+            await line.open()
+            await line.event(event)
+    raise UpstreamFailed("ended its answer without a response", may_have_run=True)
+
+
+async def finish(line: Line, body: bytes, event: bytes | None, status: int = 200) -> None:
+    """Hand over a response: in the event in which it came, or as it came."""
+    if event is None or line.is_over:
+        await line.answer(body, status)
+        return
+    await line.open()
+    await line.event(event)
+    await line.end()

@@ -1,0 +1,108 @@
+"""A small MCP server on the official package, over HTTP: what a well-behaved upstream does, and it counts its calls."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp_types import ImageContent
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+@dataclass
+class Example:
+    """The running server: `calls` counts each tool's calls with their arguments; `release` lets `slow` end."""
+
+    url: str = ""
+    calls: Counter[str] = field(default_factory=Counter)
+    release: threading.Event = field(default_factory=threading.Event)
+    began: threading.Event = field(default_factory=threading.Event)
+    description: str = "Return the text."
+
+
+def build(example: Example) -> MCPServer:
+    """Return the server with its tools, a resource and a prompt."""
+    server = MCPServer("example", instructions="For tests.")
+
+    @server.tool(description=example.description)
+    def echo(text: str) -> str:
+        example.calls[f"echo {text}"] += 1
+        return f"echo: {text}"
+
+    @server.tool()
+    def write(path: str, content: str = "") -> str:
+        """Write a file."""
+        example.calls[f"write {path}"] += 1
+        return f"wrote {path}{content}"
+
+    @server.tool()
+    def zap() -> str:
+        """Destroy everything."""
+        example.calls["zap"] += 1
+        return "zapped"
+
+    @server.tool()
+    async def slow(path: str, ctx: Context) -> str:
+        """Take until it is released."""
+        import anyio
+
+        example.calls[f"slow {path}"] += 1
+        await ctx.report_progress(1, 2, "half")
+        example.began.set()
+        while not example.release.is_set():
+            await anyio.sleep(0.02)
+        return f"slow {path}"
+
+    @server.tool()
+    def picture() -> ImageContent:
+        """Return an image."""
+        return ImageContent(type="image", data=PIXEL, mime_type="image/png")
+
+    @server.resource("example://note")
+    def note() -> str:
+        return "a note"
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        return f"Greet {name}."
+
+    return server
+
+
+@contextlib.contextmanager
+def running(example: Example | None = None, *, port: int = 0) -> Iterator[Example]:
+    """Serve an example in a thread for the length of the block."""
+    example = example or Example()
+    app = build(example).streamable_http_app()
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", port))
+        example.url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive(), "the example server does not start"
+            time.sleep(0.01)
+        try:
+            yield example
+        finally:
+            example.release.set()
+            server.should_exit = True
+            server.force_exit = True
+            thread.join(5)
+
+
+if __name__ == "__main__":
+    uvicorn.run(build(Example()).streamable_http_app(), port=int(sys.argv[1]), log_level="error")

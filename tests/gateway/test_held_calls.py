@@ -1,0 +1,239 @@
+"""A call that asks: the card shows the exact arguments, the approval frees exactly that call, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.agents import Wire, rule, text_of
+from tests.gateway.example_server import Example
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@pytest.fixture
+def asking(box: Served) -> Served:
+    rule(box, "mcp__example__write", "ask")
+    rule(box, "mcp__example__slow", "ask")
+    return box
+
+
+def pending(box: Served, count: int = 1) -> list[str]:
+    """Return the requests that wait, once there are so many."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        rows = box.sql("SELECT request_id FROM permission_requests WHERE status = 'pending' ORDER BY id")
+        if len(rows) >= count:
+            return [row[0] for row in rows]
+        time.sleep(0.02)
+    raise AssertionError("nobody asks")
+
+
+def decide(box: Served, request_id: str, verdict: str = "approved", **form: str) -> None:
+    """Decide as a person does, by the form on the card's page."""
+    person = box.sign_in("approver")
+    page = person.get(f"/ui/approvals/{request_id}/").text
+    judged = re.findall(r'name="judged"\s+value="([^"]+)"', page)
+    form_ = {"ids": [request_id], "judged": judged, "verdict": verdict, "scope": "call"} | form
+    answer = person.post("/ui/approvals/decide/", data=form_)
+    assert answer.status_code == 200, answer.text
+    found = box.sql("SELECT status FROM permission_requests WHERE request_id = ?", (request_id,))
+    assert found == [(verdict,)], found
+
+
+class InBackground:
+    """Something that another thread does; `result` waits for it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._outcome: list[Any] = []
+        self._work = work
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome.append(self._work())
+        except Exception as problem:
+            self._outcome.append(problem)
+
+    def result(self, within: float = 20) -> Any:
+        self._thread.join(within)
+        assert self._outcome, "it is not done"
+        if isinstance(self._outcome[0], Exception):
+            raise self._outcome[0]
+        return self._outcome[0]
+
+
+def session(box: Served, **options: Any) -> Wire:
+    wire = Wire(box, **options)
+    wire.initialize()
+    return wire
+
+
+def test_an_older_client_waits_on_its_line_with_progress(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    message = wire.message(
+        "tools/call", {"name": "write", "arguments": {"path": "/a"}, "_meta": {"progressToken": 7}}
+    )
+    waiting = InBackground(lambda: wire.response(wire.post(message)))
+    (request_id,) = pending(asking)
+    card = asking.sign_in("approver").get(f"/ui/approvals/{request_id}/").text
+    assert "/a" in card
+    assert not example.calls
+    decide(asking, request_id)
+    assert text_of(waiting.result()["result"]) == "wrote /a"
+    assert example.calls == {"write /a": 1}
+    told = [one["params"] for one in wire.heard if one.get("method") == "notifications/progress"]
+    assert told
+    assert told[0]["progressToken"] == 7
+    assert request_id in told[0]["message"]
+
+
+def test_an_approval_is_used_once_and_for_the_same_arguments(asking: Served, example: Example) -> None:
+    wire = session(asking, name="codex-mcp-client")
+    first = InBackground(lambda: wire.call("write", path="/a"))
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    assert text_of(first.result()) == "wrote /a"
+    for arguments in ({"path": "/a"}, {"path": "/b"}):
+        again = session(asking)
+        InBackground(lambda again=again, arguments=arguments: again.call("write", **arguments))
+        (request_id,) = pending(asking)
+        decide(asking, request_id, "denied")
+    assert example.calls == {"write /a": 1}
+
+
+def test_a_client_that_left_calls_again_and_the_call_runs_at_once(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    body = wire.message("tools/call", {"name": "write", "arguments": {"path": "/left"}})
+    with pytest.raises(httpx.ReadTimeout):
+        wire.http.post(wire.path, content=json.dumps(body), headers=wire.headers_for(body), timeout=1.0)
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    assert not example.calls
+    assert text_of(session(asking).call("write", path="/left")) == "wrote /left"
+    assert example.calls == {"write /left": 1}
+
+
+def test_a_person_s_no_reaches_the_model_with_their_reason(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    waiting = InBackground(lambda: wire.call("write", path="/no"))
+    (request_id,) = pending(asking)
+    decide(asking, request_id, "denied", reason="not on a Friday")
+    result = waiting.result()
+    assert result["isError"]
+    assert "not on a Friday" in text_of(result)
+    assert not example.calls
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_the_verdict_reaches_the_caller_through_a_restart(asking: Served, example: Example, how: str) -> None:
+    wire = session(asking)
+    waiting = InBackground(lambda: wire.call("write", path="/r"))
+    (request_id,) = pending(asking)
+    if how == "stop":
+        asking.stop()
+        assert "Waiting for approval" in text_of(waiting.result())
+    else:
+        for pid in asking.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        asking.stop()
+    asking.start()
+    decide(asking, request_id)
+    assert text_of(wire.call("write", path="/r")) == "wrote /r"
+    assert example.calls == {"write /r": 1}
+
+
+def test_a_client_that_knows_tasks_polls(asking: Served, example: Example) -> None:
+    wire = Wire(asking, stateless=True, capabilities=TASKS)
+    created = wire.call("write", path="/t")
+    assert (created["resultType"], created["status"]) == ("task", "working")
+    task = {"taskId": created["taskId"]}
+    assert wire.ask("tasks/get", task)["status"] == "working"
+    asking.stop()
+    asking.start()
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    deadline = time.monotonic() + 10
+    while (found := wire.ask("tasks/get", task))["status"] == "working" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found["status"] == "completed", found
+    assert text_of(found["result"]) == "wrote /t"
+    assert example.calls == {"write /t": 1}
+    assert wire.ask("tasks/get", task)["result"] == found["result"]
+
+
+def test_a_client_that_opens_addresses_is_given_the_card_s(asking: Served, example: Example) -> None:
+    wire = Wire(asking, stateless=True, capabilities={"elicitation": {"url": {}}})
+    first = wire.call("write", path="/i")
+    assert first["resultType"] == "input_required"
+    asked = first["inputRequests"]["approval"]
+    (request_id,) = pending(asking)
+    assert asked["method"] == "elicitation/create"
+    assert asked["params"]["url"].endswith(f"/ui/approvals/{request_id}/")
+    retry = {
+        "name": "write",
+        "arguments": {"path": "/i"},
+        "inputResponses": {"approval": {"action": "accept"}},
+        "requestState": first["requestState"],
+    }
+    waiting = InBackground(lambda: wire.ask("tools/call", retry))
+    decide(asking, request_id)
+    assert text_of(waiting.result()) == "wrote /i"
+    other = retry | {"arguments": {"path": "/other"}}
+    assert wire.ask("tools/call", other)["isError"]
+    again = InBackground(lambda: wire.ask("tools/call", retry))
+    (request_id,) = pending(asking)
+    decide(asking, request_id, "denied")
+    assert again.result()["isError"]
+    assert example.calls == {"write /i": 1}
+
+
+def test_a_result_that_nobody_heard_is_kept_for_the_same_call(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    message = wire.message("tools/call", {"name": "slow", "arguments": {"path": "/s"}})
+    stream = wire.http.stream(
+        "POST", wire.path, content=json.dumps(message), headers=wire.headers_for(message)
+    )
+    with stream as answer:
+        (request_id,) = pending(asking)
+        decide(asking, request_id)
+        for line in answer.iter_lines():
+            if "data" in line and "half" in line:
+                break
+            if example.began.is_set():
+                break
+    assert example.began.wait(10)
+    example.release.set()
+    assert text_of(wire.call("slow", path="/s")) == "slow /s"
+    assert example.calls == {"slow /s": 1}
+
+
+def test_a_server_killed_in_the_middle_of_an_approved_call_says_so(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    waiting = InBackground(lambda: wire.call("slow", path="/k"))
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    assert example.began.wait(10)
+    for pid in asking.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    asking.stop()
+    with pytest.raises(httpx.TransportError):
+        waiting.result()
+    asking.start()
+    result = wire.call("slow", path="/k")
+    assert result["isError"]
+    assert "may have run" in text_of(result)
+    assert example.calls == {"slow /k": 1}
+    assert asking.sql("SELECT count(*) FROM audit_logs WHERE event_type = 'MCP_CALL_LOST'") == [(1,)]

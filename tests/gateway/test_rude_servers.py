@@ -1,0 +1,91 @@
+"""An upstream that dies, hangs, floods, lies or points elsewhere harms nobody, and the agent is told what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.gateway import rude_server
+from tests.gateway.agents import KEY, Refused, Wire, furnish, text_of
+from tests.gateway.conftest import TABLES
+from tests.gateway.rude_server import RudeServer
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def rude() -> Iterator[RudeServer]:
+    with rude_server.running() as found:
+        yield found
+
+
+@pytest.fixture
+def wire(served: Served, rude: RudeServer) -> Wire:
+    served.emptied(*TABLES)
+    furnish(served, rude.url, server="rude")
+    served.sql("UPDATE mcp_upstreams SET call_seconds = 3 WHERE server_id = 'rude'")
+    found = Wire(served, server="rude")
+    found.initialize()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("die", "in the middle of its answer"),
+        ("hang", "did not answer within 3 seconds"),
+        ("flood", "more than 16777216 bytes"),
+        ("flood_events", "more than 16777216 bytes"),
+        ("lie", "no response to the request"),
+        ("redirect", "points to another address"),
+        ("refuse", "does not let Signalbox in"),
+        ("garbage", "does not speak HTTP"),
+    ],
+)
+def test_a_call_that_goes_wrong_is_an_error_that_a_model_can_read(
+    wire: Wire, rude: RudeServer, tool: str, words: str
+) -> None:
+    result = wire.call(tool)
+    assert result["isError"]
+    assert words in text_of(result)
+    assert rude.calls == {tool: 1}
+    assert text_of(wire.call("fine")) == "fine"
+
+
+def test_a_response_to_a_number_nobody_sent_is_not_passed_on(wire: Wire) -> None:
+    assert text_of(wire.call("lie_in_stream")) == "mine"
+    assert "another's" not in str(wire.heard)
+
+
+def test_no_credential_of_the_agent_reaches_the_server(wire: Wire, rude: RudeServer) -> None:
+    wire.http.headers.update({"X-API-Key": KEY, "Cookie": "a=b"})
+    wire.call("fine")
+    told = str(rude.seen)
+    assert KEY not in told
+    assert "a=b" not in told
+    assert "authorization" not in told
+
+
+def test_a_private_address_is_refused_unless_an_admin_allowed_it(wire: Wire) -> None:
+    wire.box.sql("UPDATE mcp_upstreams SET private_network = ? WHERE server_id = 'rude'", (False,))
+    other = Wire(wire.box, server="rude")
+
+    def until_the_change_is_heard_of() -> None:
+        for _ in range(200):
+            other.initialize()
+
+    with pytest.raises(Refused) as refused:
+        until_the_change_is_heard_of()
+    assert refused.value.status == 502
+    assert "private network" in refused.value.text
+
+
+def test_a_client_that_goes_away_leaves_the_gateway_at_work(wire: Wire) -> None:
+    message = wire.message("tools/call", {"name": "hang", "arguments": {}})
+    for _ in range(5):
+        with pytest.raises(httpx.ReadTimeout):
+            wire.http.post(wire.path, json=message, headers=wire.headers_for(message), timeout=0.2)
+    assert text_of(wire.call("fine")) == "fine"
