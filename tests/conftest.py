@@ -66,10 +66,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
+SERVED = frozenset({"serve", "served", "one_server", "shared_server", "served_template"})
 # What names of fixtures and words of a test file say that its tests meet a database.
-WITH_DATABASE = frozenset(
-    {"db", "transactional_db", "serve", "served", "one_server", "shared_server", "served_template"}
-)
+WITH_DATABASE = SERVED | {"db", "transactional_db"}
 MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
 
 
@@ -82,8 +81,22 @@ OTHER_SUBJECTS = (
     "dialects/test_hostile.py",
     "dialects/test_opencode_plugin.py",
     "docs/",
+    "guards/test_caches.py",
+    "guards/test_deployment.py",
+    "guards/test_smuggling.py",
+    "guards/test_unproven.py",
     "hostile/",
     "house/",
+    "live/test_early_refusals.py",
+    "live/test_limits.py::test_beyond_the_limit",
+    "live/test_limits.py::test_headers",
+    "live/test_limits.py::test_without_keys",
+    "live/test_odd_addresses.py",
+    "mcp/test_discovery.py",
+    "operator/test_install_service.py",
+    "operator/test_logs.py",
+    "pages/test_csp.py",
+    "server/test_bad_start.py",
     "server/test_listening.py",
     "server/test_private_data.py",
 )
@@ -91,15 +104,18 @@ OTHER_SUBJECTS = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what one engine is enough for, and what needs a browser.
+    """Mark what one engine is enough for, what needs a browser, and what talks to a served program.
 
     In parallel, what takes longest goes first, so that all processes end together.
     """
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS) or not _meets_database(item):
             item.add_marker("one_engine")
-        if "chromium" in getattr(item, "fixturenames", ()):
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        if "chromium" in fixtures:
             item.add_marker("browser")
+        if fixtures & SERVED:
+            item.add_marker("served")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
 

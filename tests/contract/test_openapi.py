@@ -17,7 +17,7 @@ from tests.wire.recording import exchanges
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")  # it takes as long as a test
 def document() -> dict[str, Any]:
     return Client().get("/api/openapi.json").json()
 
