@@ -37,6 +37,14 @@ class ResumeForm(DemandsForm):
     """Another prompt for a session that is there already."""
 
 
+class Arguments(forms.JSONField):
+    """JSON, of which nothing is an empty field."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return what stands in the field."""
+        return "" if value is None else super().prepare_value(value)
+
+
 class StartForm(DemandsForm):
     """What a new session is started with. `offered` is what online runners have (dashboard.runs.offers)."""
 
@@ -52,7 +60,7 @@ class StartForm(DemandsForm):
     agent_name = forms.ChoiceField(
         required=False, label="Blueprint", help_text="The blueprint of the agent. Its demands are added."
     )
-    parameters = forms.JSONField(
+    parameters = Arguments(
         required=False,
         widget=forms.Textarea({"rows": 3}),
         label="Arguments",
@@ -84,7 +92,9 @@ class StartForm(DemandsForm):
         super().__init__(*args, **kwargs)
         self.offered = Offered.now()
         self._offer()
-        self.fields["prompt"].required = False
+        # A procedural agent takes arguments instead; `clean` sees to it that one of the two is there.
+        self.use_required_attribute = False
+        self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
         names = sorted(active | {agent.name for agent in brought_agents()})
         field = self.fields["agent_name"]

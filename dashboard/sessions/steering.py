@@ -176,12 +176,12 @@ def _can(driven: DrivenSession | None, what: str) -> bool:
 
 
 def _context_share(driven: DrivenSession | None) -> int | None:
-    """Return how much of the model's context is used, in percent."""
+    """Return how much of the model's context is used, in percent; None where that is hardly any."""
     usage = (driven.usage if driven else None) or {}
     used, size = usage.get("used"), usage.get("size")
     if not isinstance(used, int | float) or not isinstance(size, int | float) or size <= 0:
         return None
-    return min(100, round(100 * used / size))
+    return min(100, round(100 * used / size)) or None
 
 
 def _told_cost(driven: DrivenSession | None) -> str:

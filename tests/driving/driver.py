@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from tests.driving.recorded import numbered
-from tests.driving.test_taking import OFFERS, PERSISTENT
+from tests.driving.recorded import OFFERS, PERSISTENT, numbered
 from tests.served import Served
 
 

@@ -13,6 +13,14 @@ RECORDED = Path(__file__).resolve().parents[1] / "data" / "acp"
 AGENTS = ("claude", "codex", "codex-workspace-write", "gemini", "opencode")
 BEGAN = datetime.now(UTC).replace(hour=11, minute=0, second=0, microsecond=0)
 
+# How a runner registers that drives agents.
+PERSISTENT = {"type": "autonomous", "command": "signalbox runner", "lifecycle": "persistent"}
+OFFERS: dict[str, Any] = {
+    "agents": [{"name": name, "title": name.title()} for name in ("claude", "codex", "gemini", "opencode")],
+    "directories": ["/home/dev"],
+    "at_once": 20,
+}
+
 
 @dataclass(frozen=True)
 class Recording:

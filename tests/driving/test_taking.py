@@ -13,17 +13,10 @@ from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
 from coordinator.sessions.driving import Update
 from coordinator.sessions.timeline import CallRow, Timeline, rows_of
-from tests.driving.recorded import AGENTS, numbered, recording
+from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording
 from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.django_db
-
-PERSISTENT = {"type": "autonomous", "command": "signalbox runner", "lifecycle": "persistent"}
-OFFERS: dict[str, Any] = {
-    "agents": [{"name": name, "title": name.title()} for name in ("claude", "codex", "gemini", "opencode")],
-    "directories": ["/home/dev"],
-    "at_once": 20,
-}
 
 
 @pytest.fixture
