@@ -67,7 +67,9 @@ class Runner:
                 return
             except ServerRefused as problem:
                 if problem.status != CONFLICT or time.monotonic() > until:
-                    raise Refused(f"Signalbox does not take this runner: {problem}") from None
+                    raise Refused(
+                        f"Signalbox does not take this runner: {problem}{_what_to_do(problem)}"
+                    ) from None
                 log.warning("%s. It is waited for, in case it has just ended.", problem.detail)
                 await asyncio.sleep(3)
 
@@ -224,6 +226,14 @@ class Runner:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("A task of the runner has a fault", exc_info=problem)
+
+
+def _what_to_do(problem: ServerRefused) -> str:
+    if problem.status in {NOT_REGISTERED, ANOTHERS}:
+        return " Make a key of scope runner, and give it with SIGNALBOX_KEY or --key-file."
+    if problem.status == CONFLICT:
+        return " End that one, or start this one with another --directory first, or another --profile."
+    return ""
 
 
 def _texts(value: object) -> list[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import logging
 import random
 import time
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
 from coordinator.runner.errors import ServerRefused, Unreachable
+
+log = logging.getLogger("signalbox.runner")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 AWAY = {429, 502, 503, 504}  # the server, or what stands before it, is not ready
@@ -28,8 +32,10 @@ class Server:
             base_url=url,
             headers={**headers, "User-Agent": "signalbox-runner"},
             timeout=httpx.Timeout(HOLD, connect=10, pool=None),
+            trust_env=not _is_here(url),  # no proxy stands before this machine itself
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
+        self._url = url
         self.runner_id = ""
         self.is_away = False
 
@@ -87,18 +93,38 @@ class Server:
         while True:
             try:
                 answer = await self._client.request(method, path, content=content, headers=headers)
-                self.is_away = answer.status_code in AWAY
+                self._note(answer.status_code in AWAY, f"it says {answer.status_code}")
                 if answer.status_code < 300:
                     return _object(answer)
                 broken += answer.status_code == 500
                 if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
                     raise ServerRefused(answer.status_code, _detail(answer))
-            except httpx.TransportError:
-                self.is_away = True
+            except httpx.TransportError as problem:
+                self._note(True, str(problem) or type(problem).__name__)
             if until is not None and time.monotonic() + pause > until:
                 raise Unreachable("The server did not answer")
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _note(self, is_away: bool, why: str) -> None:
+        """Say it once when the server goes, and when it is back."""
+        if is_away and not self.is_away:
+            log.warning(
+                "Signalbox does not answer at %s (%s). It is waited for; agents go on.", self._url, why
+            )
+        elif self.is_away and not is_away:
+            log.warning("Signalbox answers again.")
+        self.is_away = is_away
+
+
+def _is_here(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:

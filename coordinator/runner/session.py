@@ -133,7 +133,12 @@ class DrivenSession:
         turn.is_prompted, turn.heard_at = True, time.monotonic()
         if turn.is_cancelled:
             return
-        ended = await talk.prompt(blocks)
+        try:
+            ended = await talk.prompt(blocks)
+        except RequestError:
+            if not turn.is_cancelled:
+                raise
+            ended = {"stopReason": "cancelled"}  # some agents call that an error
         if turn.is_silent:
             raise AgentFailed(self._silence())
         if turn.refused is not None:
@@ -397,18 +402,19 @@ class DrivenSession:
                 self.id, str(self._known.get("directory") or ""), self._around.memory.folder
             )
             self._remember(worktree=None)
+        talk = self._talk
+        # Without an agent it is chosen when that is started again.
         if isinstance(mode, str):
+            if talk is not None:
+                await talk.set_mode(mode)
+                self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
             self._remember(mode=mode)
         if isinstance(model, str):
+            if talk is not None:
+                await talk.set_model(model)
             self._remember(model=model)
-        talk = self._talk
         if talk is None:
-            return  # it is chosen when the agent is started again
-        if isinstance(mode, str):
-            await talk.set_mode(mode)
-            self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-        if isinstance(model, str):
-            await talk.set_model(model)
+            return
         for option, value in config.items() if isinstance(config, dict) else ():
             if options := await talk.set_config(option, value):
                 self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
