@@ -168,7 +168,9 @@ def heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) 
     note_sign_of_life(runner_id, now, key=key)
 
 
-def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> dict[str, Any] | None:
+def poll(
+    runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
+) -> dict[str, Any] | None:
     """Look once for something to tell the runner; None where there is nothing. Raises as `note_sign_of_life` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
@@ -185,7 +187,7 @@ def poll(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> di
         return _stop_words(stops)
     if runner.has_commands and (commands := take_commands(runner_id, now)):
         return {"commands": commands}
-    run = runs.claim_next(runner, now) if runner.has_work else None
+    run = runs.claim_next(runner, now) if takes_runs and runner.has_work else None
     if run is None:
         return None
     driven = driven_for_poll(run)

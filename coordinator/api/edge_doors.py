@@ -268,7 +268,15 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "after 15 s and taken for done after 60 s. A runner that is not heard of counts as stale after "
                 "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
             ),
-            "parameters": [_parameter("query", "runner_id", TEXT, "Who asks", needed=True)],
+            "parameters": [
+                _parameter("query", "runner_id", TEXT, "Who asks", needed=True),
+                _parameter(
+                    "query",
+                    "free",
+                    {"type": "integer", "minimum": 0},
+                    "For how many runs it has room; 0: it is given none now",
+                ),
+            ],
             "answers": {200: POLL_ANSWER, 204: None, **PROBLEMS},
         }
     },

@@ -23,6 +23,7 @@ from coordinator.policy import approvals
 
 VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
 LONGEST_VERDICT_WAIT = 600.0
+FULL_FOR = 2.0  # seconds that the poll of a runner without room is held: it may have room again
 
 Check = Callable[[], dict[str, Any] | None]
 
@@ -36,16 +37,20 @@ class Polls:
         self._threads = threads
 
     async def runner(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length."""
+        """`GET /runner/runs?runner_id=`: 200 with what there is to tell the runner, 204 after the poll's length.
+
+        With `free=0` it is given no run: it has no room for another.
+        """
         admission = await self._auth.admit(scope, headers_of(scope), "runner")
         runner_id = required(scope, "runner_id")
+        has_room = seconds(scope, "free", default=1.0, most=1.0) > 0
         with Disconnect(receive) as gone:
             answer = await self._held(
                 gone,
                 admission,
-                functools.partial(_poll_runner, runner_id, admission.caller, gone),
+                functools.partial(_poll_runner, runner_id, admission.caller, gone, has_room=has_room),
                 topics=runners.poll_topics(runner_id),
-                timeout=settings.RUNNER_POLL_TIMEOUT,
+                timeout=settings.RUNNER_POLL_TIMEOUT if has_room else FULL_FOR,
             )
         if gone.happened:
             await self._threads.run(_runner_gone, runner_id, answer)
@@ -123,8 +128,12 @@ def is_on(scope: Scope, name: str) -> bool:
     return parse_qs(query.decode("latin-1")).get(name, [""])[-1] == "on"
 
 
-def _poll_runner(runner_id: str, key: KeyIdentity, gone: Disconnect) -> dict[str, Any] | None:
-    return None if gone.happened else runners.poll(runner_id, timezone.now(), key=key)
+def _poll_runner(
+    runner_id: str, key: KeyIdentity, gone: Disconnect, *, has_room: bool
+) -> dict[str, Any] | None:
+    if gone.happened:
+        return None
+    return runners.poll(runner_id, timezone.now(), key=key, takes_runs=has_room)
 
 
 def _runner_gone(runner_id: str, answer: dict[str, Any] | None) -> None:
