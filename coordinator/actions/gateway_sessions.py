@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 
 from coordinator.errors import NotFound
 from coordinator.models import GatewayLink, GatewaySession
+from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import without_secrets
 from coordinator.secrets.sealing import seal, unseal
 
 SEALED_AS = "mcp-gateway-session"
+NOTE_EVERY = timedelta(hours=1)  # how exactly it is known when a session was used last
 LONGEST_SAID = 20_000  # characters of what a client says of itself, as JSON
 
 
@@ -62,11 +64,32 @@ def _said(value: Any) -> dict[str, Any]:
     return without_secrets(value) if isinstance(value, dict) and len(str(value)) <= LONGEST_SAID else {}
 
 
-def find(session_id: str, *, door: str, key_id: int, agent_id: str) -> KnownClient:
+def standing(*, key_id: int, agent_id: str, version: str, now: datetime) -> KnownClient:
+    """Return the one session of a caller whose client has none, at the door of all servers."""
+    name = f"gws-{keyed_digest('gateway session', key_id, agent_id)[:40]}"
+    GatewaySession.objects.get_or_create(
+        session_id=name,
+        defaults={
+            "door": "",
+            "key_id": key_id,
+            "agent_id": agent_id,
+            "protocol_version": version,
+            "client": {},
+            "capabilities": {},
+            "created_at": now,
+            "used_at": now,
+        },
+    )
+    return find(name, door="", key_id=key_id, agent_id=agent_id, now=now)
+
+
+def find(session_id: str, *, door: str, key_id: int, agent_id: str, now: datetime) -> KnownClient:
     """Return the session of this caller at this door. Raises NotFound: the client begins a new one then."""
     row = GatewaySession.objects.filter(pk=session_id, door=door, key_id=key_id, agent_id=agent_id).first()
     if row is None:
         raise NotFound("This session is not known, or is over. Begin a new one with initialize.")
+    if isinstance(row.used_at, datetime) and row.used_at < now - NOTE_EVERY:
+        GatewaySession.objects.filter(pk=session_id).update(used_at=now)
     links = {
         link.server_id: KnownLink(_opened(link.upstream_session), link.protocol_version)
         for link in GatewayLink.objects.filter(session_id=session_id)

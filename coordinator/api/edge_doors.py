@@ -129,6 +129,41 @@ ONCE = _parameter(
     "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the first one's answer"
 )
 
+
+def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    """Describe a door of the MCP gateway."""
+    headers = {
+        "Mcp-Session-Id": "The session, in versions before 2026-07-28",
+        "X-Signalbox-Agent": "The agent, for a key that is bound to none",
+        "X-Signalbox-Session": "The running session that the calls belong to",
+    }
+    ways = {
+        "post": "Send an MCP message",
+        "get": "Hear what a server tells by itself",
+        "delete": "End an MCP session",
+    }
+    return {
+        method: {
+            "operationId": f"mcp_{name}_{method}",
+            "x-scopes": ["agent"],
+            "tags": ["MCP"],
+            "summary": summary,
+            "description": (
+                f"MCP over streamable HTTP: {what}. Versions 2025-06-18, 2025-11-25 (with Mcp-Session-Id, which "
+                "outlives restarts) and 2026-07-28. Each `tools/call` is decided by grants and rules; one that "
+                "asks waits for a person."
+            ),
+            "parameters": [
+                *parameters,
+                *(_parameter("header", one, TEXT, words) for one, words in headers.items()),
+            ],
+            **({"requestBody": _body({"type": "object"})} if method == "post" else {}),
+            "answers": {200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
+        }
+        for method, summary in ways.items()
+    }
+
+
 DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/sessions/{session_id}/events": {
         "post": {
@@ -223,34 +258,12 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         }
         for kind in ("logs", "traces", "metrics")
     },
-    "/mcp/{server}": {
-        method: {
-            "operationId": f"mcp_{method}",
-            "x-scopes": ["agent"],
-            "tags": ["MCP"],
-            "summary": summary,
-            "description": (
-                "The registered MCP server as this key's agent may use it, over streamable HTTP: versions 2025-06-18, "
-                "2025-11-25 (with Mcp-Session-Id, which outlives restarts) and 2026-07-28. Each `tools/call` is "
-                "decided by grants and rules; one that asks waits for a person."
-            ),
-            "parameters": [
-                _parameter("path", "server", TEXT, "The server's name", needed=True),
-                _parameter("header", "Mcp-Session-Id", TEXT, "The session, in versions before 2026-07-28"),
-                _parameter("header", "X-Signalbox-Agent", TEXT, "The agent, for a key that is bound to none"),
-                _parameter(
-                    "header", "X-Signalbox-Session", TEXT, "The running session that the calls belong to"
-                ),
-            ],
-            **({"requestBody": _body({"type": "object"})} if method == "post" else {}),
-            "answers": {200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
-        }
-        for method, summary in (
-            ("post", "Send an MCP message"),
-            ("get", "Hear what the MCP server tells by itself"),
-            ("delete", "End an MCP session"),
-        )
-    },
+    "/mcp": _mcp("all", "all servers' tools, named `server__tool`", []),
+    "/mcp/{server}": _mcp(
+        "server",
+        "the registered MCP server as this key's agent may use it",
+        [_parameter("path", "server", TEXT, "The server's name", needed=True)],
+    ),
     "/runner/runs": {
         "get": {
             "operationId": "poll_for_run",

@@ -82,6 +82,9 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", r"/ui/live/"): "live",
     ("GET", r"/metrics"): "scrape",
     ("GET", r"/health/ready"): "ready",
+    ("POST", r"/mcp"): "mcp all",
+    ("GET", r"/mcp"): "mcp all stream",
+    ("DELETE", r"/mcp"): "mcp all end",
     ("POST", r"/mcp/(.+)"): "mcp",
     ("GET", r"/mcp/(.+)"): "mcp stream",
     ("DELETE", r"/mcp/(.+)"): "mcp end",
@@ -169,6 +172,9 @@ class Application:
             "live": self._live,
             "scrape": self.metrics.scrape,
             "ready": self.readiness.answer,
+            "mcp all": self.gateway.post_to_all,
+            "mcp all stream": self.gateway.no_stream,
+            "mcp all end": self.gateway.end_of_all,
         }
         self._doors_about: dict[str, DoorAbout] = {
             "event": self.ingest.one,
@@ -329,6 +335,7 @@ class Application:
             elif message["type"] == "lifespan.shutdown":
                 self.release_held_requests()
                 await self.access.denied.close()
+                await self.gateway.close()
                 self._stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
@@ -358,7 +365,6 @@ class Application:
         self.streams.close()
 
     def _stop(self) -> None:
-        self.gateway.close()
         self.hub.stop()
         self.writer.stop()
         self.housekeeper.stop()

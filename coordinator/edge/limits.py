@@ -56,11 +56,25 @@ EDGE_DOORS: dict[str, str] = {
     "permission": "events",
     "withdraw": "events",
     "mcp": "message",
+    "mcp all": "message",
     "logs": "telemetry",
     "traces": "telemetry",
     "metrics": "telemetry",
     **dict.fromkeys(
-        ("verdict", "chat", "work", "stream", "live", "scrape", "ready", "mcp stream", "mcp end"), "no body"
+        (
+            "verdict",
+            "chat",
+            "work",
+            "stream",
+            "live",
+            "scrape",
+            "ready",
+            "mcp stream",
+            "mcp end",
+            "mcp all stream",
+            "mcp all end",
+        ),
+        "no body",
     ),
 }
 # Pages that take a form, by URL name. The admin's are forms, too (`kind_of`).

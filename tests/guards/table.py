@@ -160,6 +160,7 @@ EDGE: dict[tuple[str, str], str] = {
     ("POST", r"/runner/sessions/([^/]+)/updates"): R,
     ("POST", r"/runner/sessions/([^/]+)/permission"): R,
     ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): R,
+    **{(method, r"/mcp"): A for method in ("POST", "GET", "DELETE")},
     ("POST", r"/mcp/(.+)"): A,
     ("GET", r"/mcp/(.+)"): A,
     ("DELETE", r"/mcp/(.+)"): A,

@@ -32,7 +32,7 @@ class Clients:
         if kept is not None and kept[0] > now:
             return kept[1]
         found = await self._threads.run(
-            gateway_sessions.find, session_id, door=door, key_id=key_id, agent_id=agent_id
+            gateway_sessions.find, session_id, door=door, key_id=key_id, agent_id=agent_id, now=timezone.now()
         )
         return self._keep(found)
 
@@ -51,6 +51,29 @@ class Clients:
             now=timezone.now(),
         )
         return self._keep(found)
+
+    async def fresh(self, client: KnownClient) -> KnownClient:
+        """Return the session as it stands now. Raises NotFound."""
+        self._kept.pop(_place(client), None)
+        found = await self.get(client.session_id, client.door, client.key_id, client.agent_id)
+        return replace(found, client=client.client, capabilities=client.capabilities)
+
+    async def standing(self, key_id: int, agent_id: str, version: str) -> KnownClient:
+        """Return the one session of a caller that has none, at the door of all servers."""
+        return self._keep(
+            await self._threads.run(
+                gateway_sessions.standing,
+                key_id=key_id,
+                agent_id=agent_id,
+                version=version,
+                now=timezone.now(),
+            )
+        )
+
+    async def unlink(self, client: KnownClient, server_id: str) -> None:
+        """Forget a server's session that it does not know any more."""
+        self._kept.pop(_place(client), None)
+        await self._threads.run(gateway_sessions.unlink, client.session_id, server_id)
 
     async def link(
         self, client: KnownClient, server_id: str, upstream_session: str | None, version: str

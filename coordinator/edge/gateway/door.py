@@ -17,6 +17,7 @@ from coordinator.actions.gateway_sessions import KnownClient
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.all_servers import AllServers, NamedLine
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.clients import Clients
 from coordinator.edge.gateway.exchange import Exchange, mismatch
@@ -53,6 +54,7 @@ NO_AGENT = (
     "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
     "X-Signalbox-Agent."
 )
+ALL = Server("", None)  # what the door of all servers stands for
 UNREACHABLE = -32010  # of the codes that are left to implementations
 
 
@@ -85,10 +87,9 @@ class GatewayDoor:
             upstreams=self.upstreams,
             threads=threads,
         )
-        records = Records(writer)
+        self.records = records = Records(writer)
         runner = Runner(self.upstreams, self.registry, records, threads, gate)
         self.holding = Holding(waits, threads, records, runner)
-        self.tasks = Tasks(threads, records, runner)
         self.calls = Calls(
             rulings=rulings,
             policies=policies,
@@ -99,13 +100,40 @@ class GatewayDoor:
             gate=gate,
             threads=threads,
         )
+        self.all_servers = AllServers(
+            clients=self.clients,
+            registry=self.registry,
+            upstreams=self.upstreams,
+            listings=self.listings,
+            calls=self.calls,
+            threads=threads,
+        )
+        self.tasks = Tasks(threads, records, runner, self.registry, self.all_servers.linked)
+
+    async def post_to_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /mcp`: one message of a client, to all servers that are open to its agent."""
+        await self.post("", scope, receive, send)
+
+    async def no_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp`: nothing is told here but in answers."""
+        await self._admit(scope)
+        await Line(send).empty(405)
+
+    async def end_of_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /mcp`: the client ends its session."""
+        admission, agent_id = await self._admit(scope)
+        empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
+        client = await self._client(empty, headers_of(scope), ALL, admission, agent_id)
+        if client is not None:
+            await self.clients.end(client)
+        await Line(send).empty(200)
 
     async def post(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
         started = time.perf_counter()
         headers = headers_of(scope)
         admission, agent_id = await self._admit(scope)
-        line = Line(send)
+        line = Line(send) if name else NamedLine(send)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             raw = await held.read(receive, headers, LIMIT)
             try:
@@ -116,7 +144,7 @@ class GatewayDoor:
         if message.is_stateless and (words := mismatch(message, headers)):
             await line.answer(answers.error(message.id, HEADER_MISMATCH, words), 400)
             return
-        server = await self._server(name)
+        server = await self._server(name) if name else ALL
         client = await self._client(message, headers, server, admission, agent_id)
         with Disconnect(receive) as gone:
             x = Exchange(
@@ -136,6 +164,9 @@ class GatewayDoor:
     async def _guarded(self, x: Exchange) -> None:
         """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
         try:
+            if x.server is ALL:
+                await (self.tasks.answer(x) if self.tasks.is_ours(x.message) else self.all_servers.answer(x))
+                return
             if not await self.listings.may_reach(x):
                 raise Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}.")
             await self._answer(x)
@@ -351,8 +382,10 @@ class GatewayDoor:
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.get(told.decode("latin-1"), server.name, admission.caller.id, agent_id)
 
-    def close(self) -> None:
-        """Close idle connections."""
+    async def close(self) -> None:
+        """Write what was counted, and close idle connections."""
+        with contextlib.suppress(SignalboxError):
+            await self.records.close()
         self.upstreams.http.close()
 
 

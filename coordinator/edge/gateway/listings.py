@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -146,12 +146,26 @@ class Listings:
                 self._looked[x.server.name] = time.monotonic()
 
     async def _look(self, x: Exchange) -> None:
+        async for page in self._pages(x):
+            await self.take_in(x.server, page.listing)
+
+    async def all_visible(self, x: Exchange, prefix: str) -> list[bytes]:
+        """Return the bytes of all tools that the agent may see, their names after `prefix`.
+
+        Raises UpstreamFailed and NoListing.
+        """
+        found = []
+        async for page in self._pages(x):
+            found += await self.visible(x, page, prefix)
+        return found
+
+    async def _pages(self, x: Exchange) -> AsyncIterator[Page]:
         cursor = None
         for number in range(MOST_PAGES):
             page = await self._page(x, f"signalbox-list-{number}", cursor)
             if page is None:
                 return
-            await self.take_in(x.server, page.listing)
+            yield page
             cursor = page.cursor
             if cursor is None:
                 return
@@ -169,7 +183,10 @@ class Listings:
             }
             headers += [("Mcp-Protocol-Version", x.message.version or ""), ("Mcp-Method", "tools/list")]
         else:
-            headers.append(("Mcp-Protocol-Version", x.client.protocol_version))
+            link = x.client.links.get(x.server.name)
+            headers.append(
+                ("Mcp-Protocol-Version", link.protocol_version if link else x.client.protocol_version)
+            )
         link = x.client.links.get(x.server.name) if x.client else None
         answer = await self._upstreams.ask(
             x.server,

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import SignalboxError
 from coordinator.gateway.binding import name_of
@@ -71,6 +72,7 @@ class Records:
 
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
+        self._tallies = Tallies(writer)
         self._known: dict[tuple[str, str, str], tuple[str, float]] = {}
         self._writing: set[asyncio.Task[Any]] = set()
 
@@ -138,6 +140,10 @@ class Records:
             source=SOURCE,
         )
 
+    async def close(self) -> None:
+        """Write what was counted and not written yet."""
+        await self._tallies.write()
+
     async def perform(self, work: Callable[[], T]) -> T:
         """Have a small piece of work done with the next group of events. Raises Busy."""
         return await self._writer.perform(work, deadline=time.monotonic() + 5.0)
@@ -155,6 +161,8 @@ class Records:
         tool = record.tool if record.known else "?"
         CALLS.add(record.server_id, tool, outcome)
         OWN.observe(own, record.server_id)
+        upstream_ms = record.upstream * 1000 if record.upstream else None
+        self._tallies.count(record.server_id, tool, outcome, upstream_ms=upstream_ms, own_ms=own * 1000)
         if record.upstream:
             UPSTREAM.observe(record.upstream, record.server_id, tool)
         if record.timer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from coordinator.actions.gateway_calls import Attempt, Place
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.records import Records
+from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.running import Runner, opened_message, task_of
 from coordinator.errors import NotFound
 from coordinator.gateway import answers, messages
@@ -33,7 +35,17 @@ OURS = "sbx-"
 class Tasks:
     """Answers for tasks of ours. One a process."""
 
-    def __init__(self, threads: EdgeThreads, records: Records, runner: Runner) -> None:
+    def __init__(
+        self,
+        threads: EdgeThreads,
+        records: Records,
+        runner: Runner,
+        registry: Registry,
+        linked: Callable[[Exchange], Awaitable[Exchange]],
+    ) -> None:
+        """`linked` finds the way to a call's server for what came to the door of all servers."""
+        self._registry = registry
+        self._linked = linked
         self._threads = threads
         self._records = records
         self._runner = runner
@@ -79,7 +91,7 @@ class Tasks:
 
     async def _decided(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
         now = timezone.now()
-        original = self._original(x, call)
+        original = await self._original(x, call)
         binding = _binding(call, original)
         attempt = Attempt(
             call.call_id, binding, original.caller, Place(call.session_id, call.gateway_session)
@@ -113,10 +125,14 @@ class Tasks:
         record.decided_by = f"approved by {request.approved_by or 'somebody'}"
         self._runner.run_task(original, record, binding)
 
-    def _original(self, x: Exchange, call: GatewayCall) -> Exchange:
-        """Return the call's own request, with nobody on its line."""
+    async def _original(self, x: Exchange, call: GatewayCall) -> Exchange:
+        """Return the call's own request, with nobody on its line. Raises NotFound."""
         headers, body = opened_message(gateway_calls.message_of(call))
-        return replace(x, headers=headers, message=messages.read(body), line=Line(_nobody))
+        server = await self._registry.get(call.server_id)
+        if server is None:
+            raise NotFound(f"There is no MCP server {call.server_id} any more.")
+        original = replace(x, server=server, headers=headers, message=messages.read(body), line=Line(_nobody))
+        return original if x.server.name else await self._linked(original)
 
 
 async def _nobody(_: AsgiMessage) -> None:

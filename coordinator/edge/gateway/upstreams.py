@@ -59,6 +59,12 @@ class Upstreams:
         found = [(name.decode(), value.decode("latin-1")) for name, value in _passed(x)]
         if method == "POST":
             found.append(("Content-Type", "application/json"))
+        link = x.client.links.get(x.server.name) if x.client else None
+        if link is not None and x.message.is_stateless:  # the server speaks an older version than its caller
+            found = [
+                pair for pair in found if pair[0] not in {"mcp-protocol-version", "mcp-method", "mcp-name"}
+            ]
+            found.append(("Mcp-Protocol-Version", link.protocol_version))
         return await self.ask(x.server, found, body, session=session, caller=f"{x.agent_id}", method=method)
 
     async def ask(

@@ -1,0 +1,44 @@
+"""The gateway's tables kept in order: calls whose process died are told as lost, and what nobody needs is forgotten."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from coordinator.actions import gateway_calls
+from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
+from coordinator.models.gateway import CallState
+
+SESSIONS_FOR = timedelta(days=7)  # since a client was last heard of
+CALLS_FOR = timedelta(days=90)
+FIGURES_FOR = timedelta(days=90)
+MOST = 500  # rows in one go
+
+
+def keep_in_order(now: datetime) -> None:
+    """Do what is due. Safe to run at any time, by anyone."""
+    for call in GatewayCall.objects.filter(state=CallState.RUNNING)[:MOST]:
+        gateway_calls.lost_if_gone(call, by=None, now=now)
+    _forget_results(now)
+    _forget_sessions(now)
+    GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
+
+
+def _forget_results(now: datetime) -> None:
+    """Drop what servers answered once nobody can ask for it any more, and in time the calls themselves."""
+    heard = Q(is_task=False, ended_at__lt=now - gateway_calls.KEPT_FOR)
+    GatewayCall.objects.filter(heard | Q(expires_at__lt=now), result__isnull=False).update(result=None)
+    GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
+    GatewayCall.objects.filter(created_at__lt=now - CALLS_FOR).exclude(state=CallState.RUNNING).delete()
+
+
+def _forget_sessions(now: datetime) -> None:
+    old = list(
+        GatewaySession.objects.filter(used_at__lt=now - SESSIONS_FOR).values_list("pk", flat=True)[:MOST]
+    )
+    if old:
+        with transaction.atomic():
+            GatewayLink.objects.filter(session_id__in=old).delete()
+            GatewaySession.objects.filter(pk__in=old).delete()

@@ -1,0 +1,113 @@
+"""What calls through the gateway came to, by server and tool: how many, how they ended, how long they took."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordinator.models import GatewayFigures
+
+# Upper bounds in milliseconds; a last count is for what took longer.
+BOUNDS = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    10,
+    15,
+    20,
+    30,
+    50,
+    75,
+    100,
+    150,
+    200,
+    300,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    30_000,
+    60_000,
+)
+OUTCOMES = ("ok", "error", "failed", "denied", "held")
+SHOWN = timedelta(days=7)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Calls of one tool with one outcome: how many, and how many took how long at the server and with us."""
+
+    calls: int = 0
+    upstream: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    own: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+
+    def count(self, upstream_ms: float | None, own_ms: float) -> None:
+        """Count a call; one that did not reach its server has no time there."""
+        self.calls += 1
+        self.own[bisect_left(BOUNDS, own_ms)] += 1
+        if upstream_ms is not None:
+            self.upstream[bisect_left(BOUNDS, upstream_ms)] += 1
+
+    def add(self, calls: int, upstream: Any, own: Any) -> None:
+        """Add what is stored; counts that cannot be read are left out."""
+        self.calls += calls
+        for mine, others in ((self.upstream, upstream), (self.own, own)):
+            if isinstance(others, list) and len(others) == len(mine):
+                mine[:] = [a + b for a, b in zip(mine, others, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFigures:
+    """One tool's calls in a span of time. Times in milliseconds, as upper bounds; None where nothing was measured."""
+
+    tool: str
+    calls: int
+    outcomes: dict[str, int]
+    upstream_p50: float | None
+    upstream_p99: float | None
+    own_p50: float | None
+    own_p99: float | None
+
+
+def of_server(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
+    """Return the figures of a server's tools within `span`, the tool that is called most first."""
+    rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - span)
+    tallies: dict[str, Tally] = {}
+    outcomes: dict[str, dict[str, int]] = {}
+    for tool, outcome, calls, upstream, own in rows.values_list(
+        "tool_name", "outcome", "calls", "upstream", "own"
+    ):
+        tallies.setdefault(tool, Tally()).add(calls, upstream, own)
+        counted = outcomes.setdefault(tool, dict.fromkeys(OUTCOMES, 0))
+        counted[outcome] = counted.get(outcome, 0) + calls
+    found = [
+        ToolFigures(
+            tool,
+            tally.calls,
+            outcomes[tool],
+            quantile(tally.upstream, 0.5),
+            quantile(tally.upstream, 0.99),
+            quantile(tally.own, 0.5),
+            quantile(tally.own, 0.99),
+        )
+        for tool, tally in tallies.items()
+    ]
+    return sorted(found, key=lambda one: (-one.calls, one.tool))
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """Return the bound below which this share of the counted lies; infinity beyond the last, None for nothing."""
+    wanted, seen = share * sum(counts), 0
+    if not wanted:
+        return None
+    for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
+        seen += count
+        if seen >= wanted:
+            return bound
+    return None
