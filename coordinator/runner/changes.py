@@ -1,19 +1,125 @@
-"""What a turn changed in a git work tree."""
+"""What a turn changed in a git work tree, told as `signalbox/changes`."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
 from typing import Any
+
+from coordinator.runner.comparing import Difference, compare
+from coordinator.runner.git import GitFailed
+from coordinator.runner.snapshots import Place, Shadow
+
+log = logging.getLogger("signalbox.runner")
+
+KEPT = 30 * 24 * 3600.0  # seconds that what a session began with is kept after its last turn
+AT_ONCE = threading.BoundedSemaphore(2)  # comparisons of all sessions: each may keep a core busy
 
 
 class Changes:
-    """Compares a session's directory with how its turn and the session began."""
+    """Compares a session's directory with how its turn and the session began. Never raises for what lies there.
+
+    Without a git work tree it has nothing to tell. `state` is the runner's folder: what the session began with is
+    kept there, so that it is known after a restart.
+    """
 
     def __init__(self, session_id: str, directory: str, state: str) -> None:
-        self._directory = directory
+        self._directory = os.path.realpath(directory)
+        name = hashlib.sha256(f"{session_id}\0{self._directory}".encode("utf-8", "surrogatepass")).hexdigest()
+        self._folder = os.path.join(state, "changes", name[:32])
+        self._note = os.path.join(self._folder, "began.json")
+        self._shadow: Shadow | None = None
+        self._turn: str | None = None
+        self._problem: str | None = None
 
     async def turn_starts(self) -> None:
         """Note how the directory stands."""
+        await asyncio.to_thread(self._begin)
 
     async def turn_ended(self) -> list[dict[str, Any]]:
-        """Return the `signalbox/changes` updates of the turn."""
-        return []
+        """Return the updates: what the turn changed, and what the session did. May be called again."""
+        return await asyncio.to_thread(self._tell)
+
+    def _begin(self) -> None:
+        self._turn = self._problem = None
+        try:
+            if self._shadow is None:
+                self._shadow = self._opened()
+            if self._shadow is not None:
+                with AT_ONCE:
+                    self._turn = self._shadow.take()
+                self._session_base(self._turn)
+        except (GitFailed, OSError) as problem:
+            self._problem = str(problem)
+
+    def _opened(self) -> Shadow | None:
+        try:
+            place = Place.of(self._directory)
+        except GitFailed as problem:
+            log.debug("Changes in %s are not followed: %s", self._directory, problem)
+            return None
+        _forget_old(os.path.dirname(self._folder))
+        return Shadow(place, self._folder)
+
+    def _session_base(self, now: str) -> str:
+        """Return the tree with which the session began; it begins now where none is known."""
+        try:
+            with open(self._note, "rb") as file:
+                tree = str(json.loads(file.read(4096))["tree"])
+            os.utime(self._note)
+            return tree
+        except (OSError, ValueError, KeyError, TypeError):
+            with open(self._note, "w") as file:
+                json.dump({"tree": now}, file)
+            return now
+
+    def _tell(self) -> list[dict[str, Any]]:
+        shadow, began = self._shadow, self._turn
+        if shadow is None and self._problem is None:
+            return []
+        try:
+            if shadow is None or began is None:
+                raise GitFailed(self._problem or "how the turn began is not known")
+            with AT_ONCE:
+                now = shadow.take()
+                base = self._session_base(began)
+                return [_compared(shadow, "turn", began, now), _compared(shadow, "session", base, now)]
+        except (GitFailed, OSError) as problem:
+            return [_told("turn", began, Difference([], "", truncated=False), problem)]
+
+
+def _compared(shadow: Shadow, scope: str, before: str, after: str) -> dict[str, Any]:
+    try:
+        return _told(scope, before, compare(shadow, before, after))
+    except GitFailed as problem:
+        return _told(scope, before, Difference([], "", truncated=False), problem)
+
+
+def _told(
+    scope: str, base: str | None, found: Difference, problem: Exception | None = None
+) -> dict[str, Any]:
+    update = {
+        "sessionUpdate": "signalbox/changes",
+        "scope": scope,
+        "base": base,
+        "files": found.files,
+        "diff": found.diff,
+        "truncated": found.truncated,
+    }
+    return update if problem is None else {**update, "problem": str(problem)[:1000]}
+
+
+def _forget_old(folder: str) -> None:
+    """Remove what is known of sessions that had no turn for long."""
+    with contextlib.suppress(OSError):
+        for one in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                if os.stat(os.path.join(one.path, "began.json")).st_mtime < time.time() - KEPT:
+                    shutil.rmtree(one.path)

@@ -65,6 +65,7 @@ class DrivenSession:
         self._talk: Conversation | None = None
         self._terminals: Terminals | None = None
         self._changes: Changes | None = None
+        self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
         self._calls = SeenCalls()
         self._early: list[dict[str, Any]] | None = None  # what the agent said before it was introduced
         self._one_at_a_time = asyncio.Lock()
@@ -109,6 +110,7 @@ class DrivenSession:
         blocks = order.blocks(with_instructions=not order.is_resume)
         if order.images and not (talk.capabilities.get("promptCapabilities") or {}).get("image"):
             raise Refused(f"{talk.agent.title} takes no images.")
+        await self._note_files()
         watching = asyncio.create_task(self._watch_for_silence(turn, talk))
         try:
             for _ in range(MOST_REASONS):
@@ -124,8 +126,6 @@ class DrivenSession:
         turn.denials = []
         if turn.is_cancelled or self.is_ending:
             return
-        assert self._changes is not None
-        await self._changes.turn_starts()
         assert turn.started is not None
         await turn.started  # it may be another runner's by now
         run_id = turn.order.run_id
@@ -144,8 +144,7 @@ class DrivenSession:
         if turn.refused is not None:
             raise turn.refused
         self._calls.forget()
-        for update in await self._changes.turn_ended():
-            self._tell(update)
+        await self._tell_changes()
         self._tell(
             {
                 "sessionUpdate": "signalbox/turn_ended",
@@ -156,6 +155,18 @@ class DrivenSession:
                 "meta": ended.get("_meta"),
             }
         )
+
+    async def _note_files(self) -> None:
+        """Have it known how the directory stands as the turn starts."""
+        assert self._changes is not None
+        noting, self._noting = self._noting, None
+        await (noting or self._changes.turn_starts())
+
+    async def _tell_changes(self) -> None:
+        """Tell what the turn has changed so far."""
+        if self._changes is not None:
+            for update in await self._changes.turn_ended():
+                self._tell(update)
 
     async def _report_end(self, turn: Turn) -> None:
         await self._outbox.drained(self._around.patience)
@@ -180,6 +191,8 @@ class DrivenSession:
             failed = {"sessionUpdate": "signalbox/agent_failed", "reason": reason, "stderrTail": words}
             self._tell(failed)
         await self._end_process()
+        if turn.is_prompted:
+            await self._tell_changes()
         await self._outbox.drained(self._around.patience)
         if was_stopped:
             await self._report("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
@@ -205,6 +218,7 @@ class DrivenSession:
         self._calls.forget()
         talk = self._talk = await self._started(agent, directory)
         self._changes = Changes(self.id, directory, around.memory.folder)
+        self._noting = asyncio.create_task(self._changes.turn_starts())
         await talk.open(order, earlier, fork=bool(order.fork_of) and not order.is_resume)
         mode = order.mode or str(self._known.get("mode") or "")
         model = order.model or str(self._known.get("model") or "")
@@ -398,9 +412,9 @@ class DrivenSession:
         if command.get("remove_worktree"):
             if self.turn is not None or self._talk is not None:
                 raise Refused("The session's agent works there. End the session first.")
-            await worktrees.remove(
-                self.id, str(self._known.get("directory") or ""), self._around.memory.folder
-            )
+            directory = str(self._known.get("directory") or "")
+            discard = command["remove_worktree"] == "discard"
+            await worktrees.remove(self.id, directory, self._around.memory.folder, discard=discard)
             self._remember(worktree=None)
         talk = self._talk
         # Without an agent it is chosen when that is started again.

@@ -1,17 +1,206 @@
-"""Work trees of a session's own."""
+"""Work trees of a session's own: made on a branch that is named after it, kept until a person removes them."""
 
 from __future__ import annotations
 
-from coordinator.runner.errors import Refused
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from typing import Any
 
-ARE_MADE = False
+from coordinator.runner.errors import Refused
+from coordinator.runner.git import GitFailed, git
+
+ARE_MADE = True
+CHECKED_OUT_WITHIN = 120.0  # seconds
+MOST_NAMED = 5
 
 
 async def make(session_id: str, directory: str, state: str) -> str:
-    """Return a new work tree's path. Raises Refused."""
-    raise Refused(f"No work tree is made for {session_id} in {directory} ({state}).")
+    """Return the path that stands for the directory in the session's work tree, made if need be. Raises Refused."""
+    return await asyncio.to_thread(_make, session_id, os.path.realpath(directory), state)
 
 
-async def remove(session_id: str, directory: str, state: str) -> None:
-    """Remove a session's work tree. Raises Refused."""
-    raise Refused(f"There is no work tree of {session_id} in {directory} ({state}).")
+async def remove(session_id: str, directory: str, state: str, *, discard: bool = False) -> None:
+    """Remove a session's work tree, and its branch where it holds no commit of its own.
+
+    Raises Refused where there is none, and, without `discard`, where it holds uncommitted work.
+    """
+    await asyncio.to_thread(_remove, session_id, os.path.realpath(directory), state, discard)
+
+
+def _make(session_id: str, directory: str, state: str) -> str:
+    folder, note = _folder(session_id, state)
+    if known := _known(note):
+        return str(known["works_in"])
+    try:
+        top = git("rev-parse", "--show-toplevel", directory=directory).text
+    except GitFailed as problem:
+        raise Refused(
+            f"A run gets a work tree of its own in a git repository only, and {directory} is in none ({problem})."
+            " Choose another directory, or start the run without a work tree of its own."
+        ) from None
+    try:
+        began = git("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top).text
+    except GitFailed:
+        raise Refused(
+            f"{top} has no commit yet to begin a work tree from. Commit something there first."
+        ) from None
+    branch, path = f"signalbox/{_slug(session_id)}", os.path.join(folder, os.path.basename(top) or "tree")
+    inside = os.path.relpath(directory, top)
+    works_in = path if inside == "." else os.path.join(path, inside)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        _check_out(top, path, branch, began)
+        os.makedirs(works_in, exist_ok=True)
+    except (GitFailed, OSError) as problem:
+        raise Refused(f"No work tree could be made of {top}: {problem}") from None
+    _write(note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": began})
+    return works_in
+
+
+def _check_out(top: str, path: str, branch: str, began: str) -> None:
+    """Add a work tree; what lies there, from a beginning that came to nothing, goes. Raises GitFailed."""
+    shutil.rmtree(path, ignore_errors=True)
+    git("worktree", "prune", directory=top)
+    is_known = _tip(top, branch) is not None  # an earlier work tree of the session left commits on it
+    git(
+        "worktree",
+        "add",
+        *((path, branch) if is_known else ("-b", branch, path, began)),
+        directory=top,
+        settings=_without_filters(top),
+        within=CHECKED_OUT_WITHIN,
+    )
+
+
+def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
+    folder, note = _folder(session_id, state)
+    known = _known(note)
+    if known is None:
+        raise Refused(f"This machine has no work tree of {session_id} for {directory}.")
+    path, top = str(known["path"]), str(known["top"])
+    if os.path.isdir(path) and not discard:
+        _require_committed(path, top)
+    try:
+        _forget(top, path, str(known["branch"]), str(known["began"]))
+    except GitFailed as problem:
+        if os.path.isdir(top):
+            raise Refused(f"The work tree {path} could not be removed: {problem}") from None
+        # Its repository is gone: nothing knows the work tree any more.
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists(path):
+        raise Refused(
+            f"The work tree {path} could not be removed: some of its files are not the runner's to remove."
+        )
+
+
+def _require_committed(path: str, top: str) -> None:
+    """Raise Refused where files differ from what is committed, or commits are on no branch."""
+    filters = _without_filters(top)
+    try:
+        modules = git("rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path).text
+        said = git(
+            "status",
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--untracked-files=normal",
+            "--ignore-submodules=all",
+            directory=path,
+            settings=filters,
+        ).said
+        held = git("for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path).text
+    except GitFailed as problem:
+        raise Refused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
+    if files := [line[3:].decode("utf-8", "replace") for line in said.split(b"\0") if line]:
+        raise Refused(
+            f"The work tree holds uncommitted work in {_counted(files)}. Have it committed, or discard it."
+        )
+    if not held:
+        raise Refused(
+            "The work tree holds commits that are on no branch. Have a branch made of them, or discard them."
+        )
+    if os.path.isdir(modules):
+        raise Refused(
+            "The work tree holds submodules, whose work is not known. Look at them, or discard them."
+        )
+
+
+def _counted(files: list[str]) -> str:
+    named = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
+    return f"1 file ({named})" if len(files) == 1 else f"{len(files):,} files ({named})"
+
+
+def _forget(top: str, path: str, branch: str, began: str) -> None:
+    """Remove the work tree, and its branch where that is where it began. Raises GitFailed."""
+    if os.path.isdir(path):
+        git("worktree", "remove", "--force", "--force", path, directory=top, within=CHECKED_OUT_WITHIN)
+    else:
+        git("worktree", "prune", directory=top)
+    if _tip(top, branch) == began:  # nothing was committed: the name alone would be left
+        git("update-ref", "-d", f"refs/heads/{branch}", began, directory=top)
+
+
+def _tip(top: str, branch: str) -> str | None:
+    try:
+        return git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", directory=top).text
+    except GitFailed:
+        return None
+
+
+def _without_filters(directory: str) -> Sequence[str]:
+    """Return settings that switch off each filter that the repository itself defines: a filter is a program."""
+    names = set()
+    for scope in ("--local", "--worktree"):
+        try:
+            told = git(
+                "config",
+                scope,
+                "--includes",
+                "--name-only",
+                "-z",
+                "--get-regexp",
+                r"^filter\.",
+                directory=directory,
+            )
+        except GitFailed:
+            continue  # none
+        names |= {one.rpartition(".")[0] for one in told.text.split("\0") if one}
+    settings = []
+    for name in sorted(names):
+        for key, value in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")):
+            settings += ["-c", f"{name}.{key}={value}"]
+    return settings
+
+
+def _folder(session_id: str, state: str) -> tuple[str, str]:
+    """Return the folder of a session's work tree, and the file in it that says what it is."""
+    folder = os.path.join(state, "worktrees", _slug(session_id))
+    return folder, os.path.join(folder, "tree.json")
+
+
+def _slug(session_id: str) -> str:
+    """Return a name for a branch and a folder; a client may have chosen the id."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}", session_id):
+        return session_id
+    digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', session_id)[:40].strip('-') or 'session'}-{digest}"
+
+
+def _known(note: str) -> dict[str, Any] | None:
+    try:
+        with open(note, "rb") as file:
+            known = json.loads(file.read(1 << 16))
+    except (OSError, ValueError):
+        return None
+    return known if isinstance(known, dict) else None
+
+
+def _write(note: str, known: dict[str, Any]) -> None:
+    with open(f"{note}.new", "w") as file:
+        json.dump(known, file)
+    os.replace(f"{note}.new", note)

@@ -1,0 +1,125 @@
+"""What differs between two trees of a shadow repository: the files with their counts, and the diff, both bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.runner.git import GitFailed
+from coordinator.runner.snapshots import Shadow
+
+MOST_FILES = 2_000
+MOST_DIFF = 512 * 1024  # bytes
+LONG = 4_000  # lines: a file in which more changed is left out of the diff where there are others
+MOST_LEFT_OUT = 100
+HOW = (
+    "-r",
+    "--relative",
+    "-M",
+    "-l400",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--ignore-submodules=all",
+)
+ALIKE = ("--ignore-cr-at-eol",)  # a checkout may have other line ends than its repository
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`files`: {path, status, added, removed, binary, from?}; `diff` as git writes it; `truncated`: there is more."""
+
+    files: list[dict[str, Any]]
+    diff: str
+    truncated: bool
+
+
+def compare(shadow: Shadow, before: str, after: str) -> Difference:
+    """Return what differs. Raises GitFailed."""
+    if before == after:
+        return Difference([], "", truncated=False)
+    said, cut = shadow.ask(
+        "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
+    )
+    files = list(_files(said.split(b"\0")[: -1 if cut else None]))
+    truncated = cut or len(files) > MOST_FILES
+    files = files[:MOST_FILES]
+    try:
+        diff, was_cut = _diff(shadow, before, after, files)
+    except GitFailed:  # a blob that the repository has thrown away since
+        diff, was_cut = "", True
+    return Difference(files, diff, truncated or was_cut)
+
+
+def _files(told: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the files that git names, those of the raw lines with the counts of the lines after them."""
+    parts = iter(told)
+    found: dict[bytes, dict[str, Any]] = {}
+    for part in parts:
+        if part.startswith(b":"):
+            modes, status = part.split(b" ")[:2], part.split(b" ")[-1][:1].decode()
+            path = next(parts, b"")
+            moved = path if status in "RC" else None
+            path = next(parts, b"") if moved is not None else path
+            found[path] = _file(path, status, moved, modes)
+        elif part:
+            added, removed, path = part.split(b"\t", 2)
+            if not path:
+                next(parts, b"")
+                path = next(parts, b"")
+            _count(found.get(path), added, removed)
+    yield from found.values()
+
+
+def _file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> dict[str, Any]:
+    file: dict[str, Any] = {
+        "path": path.decode("utf-8", "replace"),
+        "status": status,
+        "added": 0,
+        "removed": 0,
+        "binary": False,
+    }
+    if moved is not None:
+        file["from"] = moved.decode("utf-8", "replace")
+    before, after = modes[0].lstrip(b":").decode(), modes[1].decode()
+    if status in "MRC" and before != after:
+        file["mode"] = after
+    return file
+
+
+def _count(file: dict[str, Any] | None, added: bytes, removed: bytes) -> None:
+    if file is None:
+        return
+    if added == b"-":
+        file["binary"] = True
+    else:
+        file["added"], file["removed"] = int(added), int(removed)
+
+
+def _diff(shadow: Shadow, before: str, after: str, files: list[dict[str, Any]]) -> tuple[str, bool]:
+    """Return the diff as text, and whether something of it is left out."""
+    long = [one["path"] for one in files if one["added"] + one["removed"] > LONG]
+    left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
+    said, cut = shadow.ask(
+        "diff-tree",
+        "-p",
+        *HOW,
+        *ALIKE,
+        before,
+        after,
+        "--",
+        ".",
+        *(f":(exclude,literal){path}" for path in left_out),
+        most=MOST_DIFF,
+    )
+    diff, was_cut = _within(said.decode("utf-8", "replace"), cut)
+    return diff, was_cut or bool(left_out)
+
+
+def _within(text: str, cut: bool) -> tuple[str, bool]:
+    """Return as many whole lines as may be sent: control signs take six bytes each in JSON."""
+    while len(json.dumps(text)) > 2 * MOST_DIFF:
+        text, cut = text[: len(text) // 2], True
+    return (text[: text.rfind("\n") + 1] if cut else text), cut

@@ -1,0 +1,136 @@
+"""git as a program with bounds: how long it may take, how much it may say, and nothing of a repository that it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+WITHIN = 20.0  # seconds
+MOST = 32 * 1024 * 1024  # bytes of an answer
+LAST_WORDS = 2_000
+READ = 1 << 16
+# What a repository's own settings could have run, and how much could be asked of others.
+NOTHING_RUNS = (
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    f"core.hooksPath={os.devnull}",
+    "-c",
+    "core.pager=cat",
+    "-c",
+    "protocol.allow=never",
+    "-c",
+    "maintenance.auto=false",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "submodule.recurse=false",
+)
+PASSED = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME")
+
+
+class GitFailed(Exception):
+    """git is not there, took too long or said no; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What git wrote; `cut` where it wrote more than was wanted."""
+
+    said: bytes
+    cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """The answer as text, without the end of its last line."""
+        return self.said.decode("utf-8", "surrogateescape").rstrip("\n")
+
+
+def git(
+    *words: str,
+    directory: str,
+    given: bytes = b"",
+    variables: Mapping[str, str] | None = None,
+    most: int = MOST,
+    within: float = WITHIN,
+    settings: Sequence[str] = (),
+) -> Answer:
+    """Run git in a directory and return its answer. Raises GitFailed. Blocks: call it in a thread.
+
+    `given` is its input; of more than `most` bytes of answer the rest is not waited for.
+    """
+    with tempfile.TemporaryFile() as words_in, tempfile.TemporaryFile() as errors:
+        words_in.write(given)
+        words_in.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - its words are ours, paths among them
+                ["git", *NOTHING_RUNS, *settings, *words],  # noqa: S607 - the user's own
+                cwd=directory,
+                env=_environment(variables or {}),
+                stdin=words_in,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as problem:
+            raise GitFailed(_not_started(problem, directory)) from None
+        try:
+            answer = _read(process, most, time.monotonic() + within)
+            code = 0 if answer.cut else process.wait(within)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise GitFailed(f"git {words[0]} took longer than {within:.0f} s") from None
+        finally:
+            _end(process)
+        if code != 0:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
+            said = errors.read().decode("utf-8", "replace").strip()
+            raise GitFailed(said or f"git {words[0]} ended with exit code {code}")
+        return answer
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+    ours = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+    return {**passed, **ours, **variables}
+
+
+def _not_started(problem: OSError, directory: str) -> str:
+    if not os.path.isdir(directory):
+        return f"{directory} is not there any more"
+    if isinstance(problem, FileNotFoundError):
+        return "git is not installed on the runner's machine"
+    return f"git cannot be started: {problem}"
+
+
+def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> Answer:
+    """Read until the end, the bound or the deadline. Raises TimeoutError."""
+    assert process.stdout is not None
+    parts, size = [], 0
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not waiting.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            part = os.read(process.stdout.fileno(), READ)
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                return Answer(b"".join(parts)[:most], cut=True)
+            if not part:
+                return Answer(b"".join(parts))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    process.stdout.close()
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

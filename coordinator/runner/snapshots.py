@@ -1,0 +1,207 @@
+"""How a directory of a git work tree stands at an instant, as a tree object, without a trace in its repository.
+
+Trees and new blobs are written to a repository of the runner's own, which borrows the objects of the real one. The
+real one's settings, hooks, filters and index are not used: of its index a copy is read, which knows most of the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import zlib
+from dataclasses import dataclass
+
+from coordinator.runner.git import GitFailed, git
+
+MOST_INDEX = 128 * 1024 * 1024  # bytes
+MOST_OF_A_FILE = 2 * 1024 * 1024  # bytes; of a larger one it is only seen that it changed
+MOST_READ = 64 * 1024 * 1024  # bytes of all files in a snapshot
+MOST_FILES = 20_000  # files that git does not know as they are
+MOST_EXCLUDES = 1024 * 1024
+FILE, PROGRAM, LINK = "100644", "100755", "120000"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory in a git work tree, and where its repository keeps what it knows."""
+
+    directory: str
+    top: str
+    objects: str
+    index: str
+    excludes: str
+    format: str
+
+    @classmethod
+    def of(cls, directory: str) -> Place:
+        """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
+        told = git(
+            "rev-parse",
+            "--path-format=absolute",
+            "--show-toplevel",
+            "--git-path",
+            "objects",
+            "--git-path",
+            "index",
+            "--git-path",
+            "info/exclude",
+            "--show-object-format",
+            directory=directory,
+        ).text.split("\n")
+        if len(told) != 5:
+            raise GitFailed("the work tree's path has a line break in it")
+        return cls(directory, *told)
+
+
+class Shadow:
+    """A repository for the snapshots of one place, in a folder of the runner's own. Blocks: call it in a thread."""
+
+    def __init__(self, place: Place, folder: str) -> None:
+        """Raises OSError."""
+        self._place = place
+        self._folder = folder
+        self._index = os.path.join(folder, "index")
+        self._variables = {
+            "GIT_DIR": folder,
+            "GIT_WORK_TREE": place.top,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+        }
+        os.makedirs(os.path.join(folder, "objects", "info"), mode=0o700, exist_ok=True)
+        for name in ("refs", "info"):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+        is_sha1 = place.format == "sha1"
+        extension = "" if is_sha1 else f"[extensions]\n\tobjectFormat = {place.format}\n"
+        self._write("HEAD", "ref: refs/heads/none\n")
+        self._write("config", f"[core]\n\trepositoryformatversion = {int(not is_sha1)}\n{extension}")
+        self._write("objects/info/alternates", f"{place.objects}\n")
+        self._left = 0
+
+    def _write(self, name: str, text: str) -> None:
+        with open(os.path.join(self._folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+
+    def git(self, *words: str, given: bytes = b"", most: int | None = None) -> bytes:
+        """Run git on this repository and the place's files; return its answer. Raises GitFailed."""
+        return self.ask(*words, given=given, most=most)[0]
+
+    def ask(self, *words: str, given: bytes = b"", most: int | None = None) -> tuple[bytes, bool]:
+        """As `git`, and say whether the answer was cut."""
+        more = {} if most is None else {"most": most}
+        settings = ("-c", "core.quotePath=false", "-c", "core.untrackedCache=false")
+        answer = git(
+            *words,
+            directory=self._place.directory,
+            given=given,
+            variables=self._variables,
+            settings=settings,
+            **more,
+        )
+        return answer.said, answer.cut
+
+    def take(self) -> str:
+        """Return the name of the tree that holds the files as they stand now. Raises GitFailed and OSError."""
+        self._begin()
+        gone, other, cut = self._unlike_index()
+        if cut or len(other) > MOST_FILES:
+            raise GitFailed("there are too many files that git does not know to compare them")
+        prefix = os.path.relpath(self._place.directory, self._place.top)
+        inside = b"" if prefix == "." else os.fsencode(prefix) + b"/"
+        self._left = MOST_READ
+        zero = b"0" * (40 if self._place.format == "sha1" else 64)
+        lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in gone]
+        for path in other:
+            if found := self._entry(path):
+                lines.append(b"%b %b\t%b%b" % (*(one.encode() for one in found), inside, path))
+        if lines:
+            self.git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
+        return self.git("write-tree", "--missing-ok").decode().strip()
+
+    def _begin(self) -> None:
+        """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
+        with open(os.path.join(self._folder, "info", "exclude"), "wb") as ours:
+            for path in (_excludes_of_user(self._place.top), self._place.excludes):
+                if path and os.path.isfile(path):
+                    with open(path, "rb") as theirs:
+                        ours.write(theirs.read(MOST_EXCLUDES) + b"\n")
+        for leftover in (self._index, f"{self._index}.lock"):
+            if os.path.exists(leftover):
+                os.remove(leftover)
+        if os.path.isfile(self._place.index):
+            if os.path.getsize(self._place.index) > MOST_INDEX:
+                raise GitFailed("the work tree's index is too large")
+            shutil.copy2(self._place.index, self._index)  # git tells by its age which entries it may trust
+
+    def _unlike_index(self) -> tuple[list[bytes], list[bytes], bool]:
+        """Return the files that are gone, those that are not as the index has them, and whether there are more."""
+        said, cut = self.ask(
+            "ls-files",
+            "-z",
+            "-t",
+            "-v",
+            "--cached",
+            "--modified",
+            "--deleted",
+            "--others",
+            "--exclude-standard",
+        )
+        gone, other = set(), set()
+        for line in said.split(b"\0"):
+            tag, path = line[:1], line[2:]
+            if tag == b"R":
+                gone.add(path)
+            elif tag and tag != b"H" and not path.endswith(b"/"):  # a folder is a repository of its own
+                other.add(path)
+        return sorted(gone), sorted(other - gone), cut
+
+    def _entry(self, path: bytes) -> tuple[str, str] | None:
+        """Return a file's mode and the name of its blob, None for what git keeps no content of."""
+        whole = os.path.join(os.fsencode(self._place.directory), path)
+        try:
+            found = os.lstat(whole)
+            if stat.S_ISLNK(found.st_mode):
+                return LINK, self._blob(os.readlink(whole))
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            mode = PROGRAM if found.st_mode & stat.S_IXUSR else FILE
+            return mode, self._blob(self._content(whole, found))
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            return FILE, self._blob(b"\0cannot be read: %b" % str(problem.errno).encode())
+
+    def _content(self, path: bytes, found: os.stat_result) -> bytes:
+        """Return a file's content; of what is too large, what changes when it changes."""
+        if found.st_size <= min(MOST_OF_A_FILE, self._left):
+            # Should it have become a pipe since, nobody waits for it.
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                content = file.read(MOST_OF_A_FILE + 1)
+            if len(content) <= MOST_OF_A_FILE:
+                self._left -= len(content)
+                return content
+        return b"\0too large to compare: %d bytes at %d" % (found.st_size, found.st_mtime_ns)
+
+    def _blob(self, content: bytes) -> str:
+        """Keep a content as git does, and return its name."""
+        whole = b"blob %d\0%b" % (len(content), content)
+        name = hashlib.new(self._place.format, whole, usedforsecurity=False).hexdigest()
+        folder = os.path.join(self._folder, "objects", name[:2])
+        path = os.path.join(folder, name[2:])
+        if not os.path.exists(path):
+            os.makedirs(folder, exist_ok=True)
+            aside = f"{path}.new"
+            with open(aside, "wb") as file:
+                file.write(zlib.compress(whole, 1))
+            os.replace(aside, path)
+        return name
+
+
+def _excludes_of_user(directory: str) -> str:
+    """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
+    try:
+        named = git("config", "--global", "--path", "core.excludesFile", directory=directory).text
+    except GitFailed:
+        return ""
+    return named
