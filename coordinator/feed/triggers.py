@@ -26,6 +26,7 @@ FEED_TABLES = (
     FeedTable("living_executors", "session_id", "sessions", part=True),
     FeedTable("driven_sessions", "session_id", "driven", quiet=frozenset({"last_n"})),
     FeedTable("drafts", "session_id", "drafts"),
+    FeedTable("session_changes", "id", "session_changes", "session_id", ops=("insert", "update")),
     FeedTable("driven_calls", "session_id", "drafts", part=True),
     FeedTable("driven_commands", "runner_id", "runners", part=True),
     FeedTable("runner_offers", "runner_id", "runners", part=True),

@@ -29,6 +29,7 @@ from coordinator.models.runners import (
     RunnerOffers,
     StopCommand,
 )
+from coordinator.models.session_changes import SessionChange
 from coordinator.models.sessions import (
     Event,
     EventContext,
@@ -108,6 +109,7 @@ __all__ = [
     "RunnerOffers",
     "RuntimePlugin",
     "Session",
+    "SessionChange",
     "SessionTitle",
     "SessionWriter",
     "SetupToken",

@@ -89,7 +89,7 @@ def summary(session_id: str) -> Drawing | None:
 
 VIEW = View(
     "timeline",
-    frozenset({"events", "sessions", "runs", "driven"}),
+    frozenset({"events", "sessions", "runs", "driven", "session_changes"}),
     frozenset({"permission_requests"}),
     with_allowance(news),
     with_allowance(summary),

@@ -16,6 +16,7 @@ from coordinator.sessions.facts import began_us, masked_in, with_last_instant
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import counts_of
 from coordinator.sessions.timeline.places import EventPlace
+from dashboard.sessions.changes import changed_files
 from dashboard.sessions.steering import steering_context
 from dashboard.timeline.facets import facets_of, tools_of
 from dashboard.timeline.query import Query
@@ -41,6 +42,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
     ended = EventPlace(last_us, 0).moment if last_us is not None else None
     return steering_context(session) | {
         "session": session,
+        "changed_files": changed_files(session.pk),
         "session_title": named.get(session.pk, ""),
         "parent_title": named.get(session.parent_session_id or "", ""),
         "state": silence.IDLE if silence.idle_ids([session.pk], now) else session.status,

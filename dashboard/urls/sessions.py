@@ -10,6 +10,7 @@ from django.urls import path
 from dashboard.views import (
     runs,
     session_acts,
+    session_changes,
     session_events,
     session_exports,
     session_list,
@@ -40,6 +41,7 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/command/", session_steering.command, name="command"),
     path("sessions/<text:session_id>/-/rename/", session_acts.rename, name="rename"),
     path("sessions/<text:session_id>/-/delete/", session_acts.delete, name="delete"),
+    path("sessions/<text:session_id>/-/changes/", session_changes.changes, name="changes"),
     path("sessions/<text:session_id>/-/export.ndjson", session_exports.ndjson, name="ndjson"),
     path("sessions/<text:session_id>/-/export.md", session_exports.markdown, name="markdown"),
     path("sessions/<text:session_id>/-/evidence/", session_exports.evidence, name="evidence"),

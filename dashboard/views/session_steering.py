@@ -111,16 +111,19 @@ def command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     with refusals.as_message(request, missing_is_404=True):
         wanted = command_of(request.POST.get("what", ""))
         commands.order(session_id, wanted, by=person(request.user), now=timezone.now())
-        messages.success(request, "The agent is told.")
+        is_about_files = "remove_worktree" in wanted
+        messages.success(request, "The runner is told." if is_about_files else "The agent is told.")
+        if is_about_files:
+            return redirect("sessions:changes", session_id)
     return redirect("sessions:detail", session_id)
 
 
 def command_of(what: str) -> dict[str, Any]:
-    """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree`."""
+    """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`."""
     kind, _, value = what.partition("=")
     kind, _, option = kind.partition(":")
     if kind == "remove_worktree":
-        return {kind: True}
+        return {kind: value or True}
     if kind == "set_config":
         return {kind: {"configId": option, "value": value}}
     return {kind: value}

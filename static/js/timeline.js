@@ -288,6 +288,10 @@ function showSummary(came) {
   for (const button of came.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
   window.Idiomorph.morph(document.querySelector("#session-head"), came.querySelector("#session-head"));
   window.Idiomorph.morph(document.querySelector("#session-actions"), came.querySelector("#session-actions"));
+  const ways = came.querySelector("#session-ways");
+  const open = document.querySelector("#session-ways");
+  if (ways && open) window.Idiomorph.morph(open, ways);
+  else if (ways) document.querySelector("#session-head").after(ways);
   document.dispatchEvent(new CustomEvent("steer:now", { detail: came.querySelector("#steer-now") }));
   if (tail()) tail().innerHTML = came.querySelector("#tail-words").innerHTML;
   for (const fresh of came.querySelectorAll("data[data-facet]")) {

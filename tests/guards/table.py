@@ -23,7 +23,7 @@ _PAGES: dict[tuple[str, str], str] = {
         search:files sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
         sessions:markdown sessions:print sessions:evidence sessions:evidence-zip
         sessions:go sessions:children sessions:nested
-        sessions:newest sessions:header sessions:detail sessions:minimap""",
+        sessions:newest sessions:header sessions:detail sessions:minimap sessions:changes""",
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
@@ -77,7 +77,8 @@ _TO_LOOK_AT = """
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
     coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runneroffers
     coordinator_runparameters
-    coordinator_runtimeplugin coordinator_session coordinator_sessiontitle coordinator_sessionwriter
+    coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessiontitle
+    coordinator_sessionwriter
     coordinator_setuptoken coordinator_stopcommand coordinator_toolrule"""
 ADMIN_TABLES: dict[str, str] = {
     "auth_user": "add change delete",

@@ -56,7 +56,10 @@ def take_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     return [{"id": row.command_id, "session_id": row.session_id, **row.command} for row in rows]
 
 
-def done(session_id: str, command_id: str, error: str | None, now: datetime) -> None:
-    """The runner has done a command, or says why it could not."""
-    open_ones = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True)
-    open_ones.update(done_at=now, error=without_secrets(error))
+def done(session_id: str, command_id: str, error: str | None, now: datetime) -> DrivenCommand | None:
+    """The runner has done a command, or says why it could not. Return it; None where it was done before."""
+    command = DrivenCommand.objects.filter(pk=command_id, session_id=session_id, done_at__isnull=True).first()
+    if command is not None:
+        command.done_at, command.error = now, without_secrets(error)
+        command.save(update_fields=["done_at", "error"])
+    return command

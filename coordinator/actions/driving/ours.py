@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.actions.driving import calls, commands, drafts, facts, joining, permissions
+from coordinator.actions.driving import calls, changes, commands, drafts, facts, joining, permissions
 from coordinator.actions.driving.facts import Taker
 from coordinator.actions.driving.told import Told
 from coordinator.models import DrivenCall, Session
@@ -105,7 +105,9 @@ def _unknown(told: Told, fields: Mapping[str, Any]) -> None:
 
 
 def _command_done(told: Told, fields: Mapping[str, Any]) -> None:
-    commands.done(told.session_id, str(fields.get("id")), _text(fields.get("error")), told.now)
+    done = commands.done(told.session_id, str(fields.get("id")), _text(fields.get("error")), told.now)
+    if done is not None and done.error is None and "remove_worktree" in done.command:
+        told.driven.worktree = None
 
 
 # By the kind of the update.
@@ -117,4 +119,5 @@ OURS: dict[str, Taker] = {
     "signalbox/agent_failed": _agent_failed,
     "signalbox/unknown": _unknown,
     "signalbox/command_done": _command_done,
+    "signalbox/changes": changes.keep,
 }

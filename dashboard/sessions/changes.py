@@ -1,0 +1,194 @@
+"""What a session changed, as its page shows it: the files with their counts and as much of the diff as fits a page."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from coordinator.models import DrivenCommand, DrivenSession, Run, Session, SessionChange
+from coordinator.secrets.masking import without_secrets
+from dashboard.text import patches
+from dashboard.text.diffs import Marked
+
+MOST_TURNS = 100
+MOST_FILES = 300  # on a page
+MOST_LINES = 4_000  # of all diffs on a page
+MOST_OF_A_FILE = 600  # lines, unless it is looked at alone
+OPEN_LINES = 400  # of the diffs that stand open at once
+WIDEST = 1_000  # characters of a line
+ADDED, MOVED, REMOVED = "Added", "Moved", "Removed"
+WORDS = {"A": ADDED, "D": REMOVED, "R": MOVED, "C": "Copied", "T": "Made another kind", "M": "Changed"}
+TONES = {ADDED: "good", REMOVED: "bad", MOVED: "calm"}
+MODES = {"100755": "made executable", "100644": "made not executable"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """One file. `number` names it on its page; `left` says how many lines of its diff are not drawn here."""
+
+    number: int
+    path: str
+    was: str
+    word: str
+    note: str
+    added: int
+    removed: int
+    lines: list[Marked] = field(default_factory=list)
+    left: int = 0
+    is_open: bool = False
+
+    @property
+    def key(self) -> str:
+        """A name for the file on its page that stays the same when other files come."""
+        return hashlib.sha256(self.path.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def tone(self) -> str:
+        """The tone of its chip."""
+        return TONES.get(self.word, "")
+
+    @property
+    def folder(self) -> str:
+        """Where it lies, with the slash."""
+        return self.path[: self.path.rfind("/") + 1]
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.path[self.path.rfind("/") + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChoice:
+    """A turn that can be looked at: its row's id, its number in the session, when, its prompt, how many files."""
+
+    id: int
+    number: int
+    at: datetime
+    prompt: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A comparison on a page; `hidden` files are not listed."""
+
+    row: SessionChange
+    files: list[ChangedFile]
+    total: int
+    added: int
+    removed: int
+    hidden: int
+    given_up: bool
+
+
+def changes_context(session: Session, chosen: str, number: str = "") -> dict[str, Any]:
+    """Return what `sessions/_changes.html` draws: of the turn `chosen`, else of the whole session."""
+    rows = SessionChange.objects.filter(session=session)
+    turns = _turns(session)
+    turn = next((one for one in turns if str(one.id) == chosen), None)
+    row = rows.filter(pk=turn.id).first() if turn else rows.filter(run_id="").first()
+    if row is None and turn is None and turns:  # nothing is known of the whole: the newest turn says why
+        turn = turns[0]
+        row = rows.filter(pk=turn.id).first()
+    return {
+        "turns": turns,
+        "turn": turn,
+        "shown": _shown(row, int(number) if number.isdecimal() and len(number) < 6 else None)
+        if row
+        else None,
+        **worktree_context(session),
+    }
+
+
+def changed_files(session_id: str) -> int | None:
+    """Return how many files the session has changed; None where that is not known."""
+    row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
+    return len(_listed(row)) if row else None
+
+
+def worktree_context(session: Session) -> dict[str, Any]:
+    """Return what is known of the session's own work tree and of the last order to remove it."""
+    driven = DrivenSession.objects.filter(pk=session.pk).first()
+    orders = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:50]
+    order = next((one for one in orders if "remove_worktree" in (one.command or {})), None)
+    return {"driven": driven, "worktree": driven.worktree if driven else None, "removal": order}
+
+
+def _turns(session: Session) -> list[TurnChoice]:
+    """Return the session's turns whose changes are known, the newest first."""
+    found = SessionChange.objects.filter(session=session).exclude(run_id="").defer("diff")
+    rows = list(found.order_by("-id")[: MOST_TURNS + 1])
+    prompts = dict(Run.objects.filter(pk__in=[row.run_id for row in rows]).values_list("run_id", "prompt"))
+    last = found.count()
+    return [
+        TurnChoice(
+            row.pk,
+            last - place,
+            row.told_at,
+            str(without_secrets(prompts.get(row.run_id) or ""))[:200],
+            len(_listed(row)),
+        )
+        for place, row in enumerate(rows[:MOST_TURNS])
+    ]
+
+
+def _listed(row: SessionChange) -> list[Mapping[str, Any]]:
+    files = row.files if isinstance(row.files, list) else []
+    return [one for one in files if isinstance(one, Mapping) and isinstance(one.get("path"), str)]
+
+
+def _shown(row: SessionChange, alone: int | None) -> Shown:
+    listed = _listed(row)
+    stretches = patches.by_file(row.diff or "")
+    files, room = [], MOST_LINES
+    for number, told in list(enumerate(listed))[:MOST_FILES]:
+        if alone is not None and number != alone:
+            continue
+        lines = stretches.get(told["path"], [])
+        most = min(room, MOST_LINES if alone is not None else MOST_OF_A_FILE)
+        is_open = alone is not None or MOST_LINES - room + len(lines) <= OPEN_LINES
+        files.append(_file(number, told, lines, most, is_open))
+        room -= len(files[-1].lines)
+    return Shown(
+        row,
+        files,
+        len(listed),
+        sum(_number(one, "added") for one in listed),
+        sum(_number(one, "removed") for one in listed),
+        0 if alone is not None else max(0, len(listed) - MOST_FILES),
+        given_up=row.diff is None and bool(listed),
+    )
+
+
+def _file(number: int, told: Mapping[str, Any], lines: list[str], most: int, is_open: bool) -> ChangedFile:
+    drawn = [(sign, _cut(line, sign)) for sign, line in patches.signed(lines[: max(0, most)])]
+    notes = [MODES.get(str(told.get("mode", "")), "")]
+    notes += ["binary or large"] if told.get("binary") else []
+    return ChangedFile(
+        number,
+        str(told["path"]),
+        str(told.get("from") or ""),
+        WORDS.get(str(told.get("status")), WORDS["M"]),
+        ", ".join(note for note in notes if note),
+        _number(told, "added"),
+        _number(told, "removed"),
+        drawn,
+        max(0, len(lines) - max(0, most)),
+        is_open and bool(drawn),
+    )
+
+
+def _cut(line: str, sign: str) -> str:
+    """Return a line as it is drawn: with its sign, unless git itself speaks there."""
+    if len(line) > WIDEST:
+        line = f"{line[:WIDEST]}… ({len(line) - WIDEST:,} more characters)"
+    return line if sign == "@" else f"{sign} {line}"
+
+
+def _number(told: Mapping[str, Any], name: str) -> int:
+    value = told.get(name)
+    return value if isinstance(value, int) else 0

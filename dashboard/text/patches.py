@@ -1,0 +1,87 @@
+"""A diff as git writes it, taken apart: which file each stretch of it is about, and its lines with their signs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dashboard.text.diffs import Marked
+
+BEGINS = "diff --git "
+_ESCAPED = re.compile(r"\\([0-7]{3}|.)")
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+def by_file(diff: str) -> dict[str, list[str]]:
+    """Return the lines of each file in a diff, from the first `@@` on, by its path; of one that moved, the new path."""
+    found: dict[str, list[str]] = {}
+    for part in _parts(diff.split("\n")):
+        head, lines = _divided(part)
+        path = _path(head)
+        if path:
+            found.setdefault(path, []).extend(lines)
+    return found
+
+
+def signed(lines: list[str]) -> Iterator[Marked]:
+    """Yield lines of a diff with ` `, `-`, `+` or `@`, which also stands before what git says of them."""
+    for line in lines:
+        if line.startswith("@@"):
+            yield "@", line
+        elif line[:1] in {"+", "-", " "}:
+            yield line[0], line[1:]
+        elif line:
+            yield "@", line.removeprefix("\\ ")
+
+
+def _parts(lines: list[str]) -> Iterator[list[str]]:
+    """Yield the lines of one file after the other; no line of a content begins as a file does."""
+    part: list[str] = []
+    for line in lines:
+        if line.startswith(BEGINS) and part:
+            yield part
+            part = []
+        part.append(line)
+    if part:
+        yield part
+
+
+def _divided(part: list[str]) -> tuple[list[str], list[str]]:
+    at = next((number for number, line in enumerate(part) if line.startswith("@@")), len(part))
+    return part[:at], part[at:]
+
+
+def _path(head: list[str]) -> str:
+    """Return the path that a file's head names; "" where it cannot be told."""
+    named: dict[str, str] = {}
+    for line in head[1:]:
+        for word in ("+++ ", "--- ", "rename to ", "copy to "):
+            if line.startswith(word):
+                named.setdefault(word, _plain(line.removeprefix(word)))
+    for word in ("rename to ", "copy to "):
+        if word in named:
+            return named[word]
+    for word in ("+++ ", "--- "):
+        if named.get(word, "/dev/null") != "/dev/null":
+            return named[word][2:]
+    return _twice_named(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
+
+
+def _twice_named(words: str) -> str:
+    """Return the path in `a/PATH b/PATH`."""
+    before, after = words[: len(words) // 2], words[len(words) // 2 + 1 :]
+    before, after = _plain(before), _plain(after)
+    return after[2:] if before[2:] == after[2:] else ""
+
+
+def _plain(path: str) -> str:
+    """Return a path out of git's quotes; a tab ends one that has spaces."""
+    if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
+        return path.partition("\t")[0]
+    said = _ESCAPED.sub(
+        lambda sign: chr(int(sign[1], 8)) if len(sign[1]) == 3 else _LETTERS.get(sign[1], sign[1]), path[1:-1]
+    )
+    try:
+        return said.encode("latin-1").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return said
