@@ -76,6 +76,7 @@ class Asked(msgspec.Struct):
     options: list[dict[str, Any]]
     run_id: Name | None = None
     known: Any = None
+    ask: Name | None = None  # what names this question: asked again under it, it is the same
 
 
 class Withdrawn(msgspec.Struct):
@@ -84,6 +85,7 @@ class Withdrawn(msgspec.Struct):
     runner_id: Name
     toolCallId: Name
     why: str = "The agent does not ask any more."
+    ask: Name | None = None
 
 
 class DrivingDoor:
@@ -124,6 +126,7 @@ class DrivingDoor:
             mended(body.tool_call),
             [one for one in _listed(body.known) if isinstance(one, dict)],
             tuple(mended(agent_options.readable(body.options))),
+            body.ask,
         )
         asked = await self._perform(functools.partial(_note, question, body.runner_id, admission.caller))
         until = time.monotonic() + HELD
@@ -171,7 +174,8 @@ class DrivingDoor:
         until: float,
     ) -> dict[str, Any]:
         """Put the question before people, and wait for a while."""
-        put = functools.partial(permissions.put, asked, ruling, by=admission.caller.actor, now=timezone.now())
+        by, now = admission.caller.actor, timezone.now()
+        put = functools.partial(permissions.put, asked, ruling, ask=question.ask, by=by, now=now)
         row = await self._threads.run(put)
         with self._waits.places.place(admission.caller.name):
             answer = await self._waits.wait_until(
@@ -235,6 +239,5 @@ def _note(question: Question, runner_id: str, caller: KeyIdentity) -> AskedCall:
 
 
 def _withdraw(session_id: str, body: Withdrawn, caller: KeyIdentity) -> None:
-    permissions.withdraw(
-        session_id, _runner(body.runner_id, caller), body.toolCallId, body.why, timezone.now()
-    )
+    runner = _runner(body.runner_id, caller)
+    permissions.withdraw(session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now())

@@ -9,7 +9,9 @@ from typing import Any
 from coordinator.models import Run, RunnerOffers
 
 # What a run to such a runner may be ordered with beside its prompt.
-PARAMETERS = ("agent", "images", "mode", "model", "worktree", "fork_of")
+PARAMETERS = ("agent", "images", "mode", "model", "config", "worktree", "fork_of")
+# In some modes an agent reviews itself: choosing one is for people.
+FOR_PEOPLE = ("mode", "config")
 
 
 def agents_of(offers: Any) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ DRIVEN: dict[str, Any] = {
         "agent": {"type": "string", "minLength": 1, "maxLength": 200},
         "mode": {"type": "string", "maxLength": 500},
         "model": {"type": "string", "maxLength": 500},
+        "config": {"type": "object", "maxProperties": 50},
         "worktree": {"type": "boolean"},
         "fork_of": {"type": "string", "maxLength": 200},
         "images": {

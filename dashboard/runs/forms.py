@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from coordinator.models import Blueprint
+from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import brought_agents
 from dashboard.runs.offers import Offered
 
@@ -30,6 +30,10 @@ class DemandsForm(forms.Form):
         data = self.cleaned_data
         tags = [tag.strip() for tag in data["tags"].split(",") if tag.strip()]
         named = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
+        if forked := Session.objects.filter(pk=data.get("fork_of") or None).first():
+            # Its agent's memory is where it ran.
+            known = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
+            named = {name: value for name, value in known.items() if value} | named
         return {**named, "tags": tags} if named or tags else None
 
 

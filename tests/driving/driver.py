@@ -44,12 +44,13 @@ class Driver:
         self.next = self.call(f"/runner/sessions/{self.session}/updates", body)["next"]
         return int(self.next)
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any], name: str | None = None) -> dict[str, Any]:
         body = {
             "runner_id": self.runner_id,
             "run_id": self.run["run_id"],
             "tool_call": question["toolCall"],
             "options": question["options"],
+            "ask": name,
         }
         answer: dict[str, Any] = self.call(f"/runner/sessions/{self.session}/permission", body)
         return answer

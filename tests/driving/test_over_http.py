@@ -96,6 +96,24 @@ def test_an_option_that_lasts_is_picked(driver: Driver, aside: ThreadPoolExecuto
     assert asked.result(20)["outcome"] == {"optionId": "allow_always"}
 
 
+def test_a_yes_answers_one_question_and_a_second_about_the_same_call_is_asked_anew(
+    driver: Driver, aside: ThreadPoolExecutor
+) -> None:
+    question = push()
+    first = aside.submit(driver.ask, question, "one")
+    request_id = wait_for_card(driver)
+    decide(driver, request_id, "approved")
+    assert first.result(20)["outcome"] == {"optionId": "allow"}
+    assert driver.ask(question, "one")["permission_request_id"] == request_id
+    second = aside.submit(driver.ask, question, "two")
+    assert wait_for_card(driver) != request_id
+    body = {"runner_id": driver.runner_id, "toolCallId": question["toolCall"]["toolCallId"], "ask": "two"}
+    driver.call(
+        f"/runner/sessions/{driver.session}/permission/withdraw", {**body, "why": "The agent is gone"}
+    )
+    assert second.result(20)["outcome"] == {"cancelled": True}
+
+
 def test_rules_decide_before_anybody_is_asked(driver: Driver) -> None:
     rules(
         driver.served,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions import runs
+from coordinator.actions import runners, runs
 from coordinator.actions.driving.taking import take
 from coordinator.dialects.acp import SPEECH, call, unwrapped
 from coordinator.errors import Forbidden
@@ -195,6 +195,18 @@ def test_a_run_for_an_agent_waits_for_a_runner_that_has_it_and_its_directory(fle
     assert polled is not None
     assert polled["run"]["run_id"] == run.run_id
     assert polled["run"]["parameters"] == parameters
+
+
+def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
+    runner = fleet.runner(executor=PERSISTENT, offers=OFFERS)
+    run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
+    assert runners.poll(runner.runner_id, fleet.tick(), takes_runs=False) is None
+    assert fleet.fresh(run).status == "pending"
+
+
+def test_only_a_person_chooses_how_far_an_agent_may_go(fleet: Fleet) -> None:
+    with pytest.raises(Forbidden):
+        fleet.start(parameters={"prompt": "hello", "agent": "gemini", "mode": "yolo"})
 
 
 def test_a_stopped_turn_leaves_the_agent_waiting_for_the_next(fleet: Fleet) -> None:

@@ -7,29 +7,33 @@ from datetime import datetime
 
 from coordinator.actions.approvals import ending
 from coordinator.errors import Conflict, NotFound
-from coordinator.identity.actors import Actor, system
+from coordinator.identity.actors import system
 from coordinator.models import PermissionRequest
 from coordinator.policy.agent_options import is_of_driven
 
 RUNNER = system("runner")
 
 
-def open_questions(session_id: str, call_id: str | None = None) -> list[PermissionRequest]:
-    """Return what the session's driven agent asks just now; with `call_id`, about this call."""
+def open_questions(
+    session_id: str, call_id: str | None = None, ask: str | None = None
+) -> list[PermissionRequest]:
+    """Return what the session's driven agent asks just now; with `call_id`, about this call; `ask` names one."""
     pending = PermissionRequest.objects.filter(status="pending", context__session_id=session_id)
     return [
         row
         for row in pending.order_by("id")
-        if is_of_driven(row) and (call_id is None or row.metadata.get("tool_use_id") == call_id)
+        if is_of_driven(row)
+        and (call_id is None or row.metadata.get("tool_use_id") == call_id)
+        and (ask is None or row.metadata.get("ask") in {None, ask})
     ]
 
 
 def withdraw_open(
-    session_id: str, why: str, *, now: datetime, call_id: str | None = None, by: Actor = RUNNER
+    session_id: str, why: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
 ) -> int:
     """Take back the questions that nobody waits for any more, saying why; return how many those were."""
-    asked = open_questions(session_id, call_id)
+    asked = open_questions(session_id, call_id, ask)
     for row in asked:
         with suppress(Conflict, NotFound):  # a person was faster
-            ending.withdraw(row.request_id, by=by, may_all=True, reason=why, now=now)
+            ending.withdraw(row.request_id, by=RUNNER, may_all=True, reason=why, now=now)
     return len(asked)

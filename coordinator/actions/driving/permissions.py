@@ -42,6 +42,7 @@ class Question:
     tool_call: Mapping[str, Any]
     known: Sequence[Mapping[str, Any]]
     options: tuple[dict[str, str], ...]
+    ask: str | None = None
 
     @property
     def call_id(self) -> str:
@@ -87,7 +88,12 @@ def note(question: Question, runner: Runner, speech: Speech, now: datetime) -> A
         host=session.hostname,
         offered=tuple(dict(one) for one in agent_options.lasting(question.options)),
         described=call.title if call.title not in {call.tool, *_texts(call.tool_input)} else None,
-        details={"title": call.title, "mode": driven.mode, "options": list(question.options)},
+        details={
+            "title": call.title,
+            "mode": driven.mode,
+            "options": list(question.options),
+            "ask": question.ask,
+        },
     )
 
 
@@ -95,17 +101,18 @@ def _texts(tool_input: Mapping[str, Any] | None) -> set[str]:
     return {value for value in (tool_input or {}).values() if isinstance(value, str)}
 
 
-def put(asked: AskedCall, ruling: Ruling, *, by: Actor, now: datetime) -> PermissionRequest:
+def put(asked: AskedCall, ruling: Ruling, *, ask: str | None, by: Actor, now: datetime) -> PermissionRequest:
     """Put the question before people and return the request that stands for it; the same for the same question.
 
-    It waits until it is answered or its turn ends; where a rule says for how long, until then.
+    `ask` names the question: an agent may ask twice about one call, and a yes answers once. It waits until it is
+    answered or its turn ends; where a rule says for how long, until then.
     """
     known = _decided_by_hook(asked)
     if known is not None:
         return known
     until = now + timedelta(seconds=ruling.wait_seconds) if ruling.wait_seconds else None
     digest = approvals.digest(
-        "driven", asked.session_id, asked.call_id, asked.tool_input, list(asked.offered)
+        "driven", asked.session_id, asked.call_id, ask, asked.tool_input, list(asked.offered)
     )
     row = tool_calls.ask(asked, ruling, by=by, deadline=until, sent_as=f"driven:{digest}", now=now)
     _end_others(asked, row, now)
@@ -169,7 +176,9 @@ def by_ruling(
     return {"permission_request_id": None, "outcome": outcome, "reason": why}
 
 
-def withdraw(session_id: str, runner: Runner, call_id: str, why: str, now: datetime) -> None:
+def withdraw(
+    session_id: str, runner: Runner, call_id: str, *, ask: str | None, why: str, now: datetime
+) -> None:
     """The runner says that nobody waits for the answer about this call any more. Raises NotFound and Forbidden."""
     require_holder(session_id, runner)
-    withdraw_open(session_id, why[:2_000] or WITHDRAWN, now=now, call_id=call_id)
+    withdraw_open(session_id, why[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)

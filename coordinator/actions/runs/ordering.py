@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 
 from coordinator.actions import audit, writers
 from coordinator.actions.runs.machine import lock_session, queue
-from coordinator.errors import BadRequest, Conflict, NotFound
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
 from coordinator.models import Blueprint, Run, Session
@@ -40,11 +40,14 @@ def create(
     `parameters` are what the newest clients give instead of a prompt, and a procedural agent takes; `prompt` is the
     one among them, or empty. Raises NotFound for an unknown parent or session, Conflict for a session id in use,
     BadRequest for a resume that names no session or one of a procedural agent, and for parameters that the agent
-    does not take. A resume of a session at work waits until that work has ended.
+    does not take, Forbidden for those that only a person may choose. A resume of a session at work waits until that
+    work has ended.
     """
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
     wanted = _what_is_ordered(kind, session_id, agent_name, prompt, parameters)
+    if by.kind != "user" and wanted.of_driven:
+        _refuse_choices(parameters or {})
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -82,6 +85,7 @@ class _Wanted:
 
     demands: dict[str, Any] | None
     parameters: dict[str, Any] | None
+    of_driven: bool = False  # they are what a runner takes that drives agents
 
 
 def _what_is_ordered(
@@ -111,7 +115,16 @@ def _what_is_ordered(
     demanded = (
         brought.demands() if brought else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
     )
-    return _Wanted(demanded, given if is_procedural or set(given) != {"prompt"} else None)
+    return _Wanted(
+        demanded, given if is_procedural or set(given) != {"prompt"} else None, of_driven=schema is DRIVEN
+    )
+
+
+def _refuse_choices(given: dict[str, Any]) -> None:
+    """Raise Forbidden where a program chooses how far a driven agent may go by itself."""
+    chosen = [name for name in offers.FOR_PEOPLE if name in given]
+    if chosen:
+        raise Forbidden(f"Only a person may choose {' and '.join(chosen)}: the agent may then ask nobody.")
 
 
 def _driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:
