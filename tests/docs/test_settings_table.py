@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# No settings: what Claude Code says of itself to the programs that it starts (coordinator/client/mcp_ask.py).
-SAID_BY_AGENTS = {"CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR"}
+# No settings: what Claude Code says of itself to the programs that it starts (coordinator/client/mcp_ask.py), and
+# systemd (coordinator/lib/addresses.py).
+SAID_BY_STARTERS = {"CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SYSTEMD_EXEC_PID"}
 
 
 def documented() -> set[str]:
@@ -23,7 +24,7 @@ def read_by_the_code() -> set[str]:
             text = path.read_text()
             found |= set(re.findall(r"""env_\w+\(\s*["']([A-Z_]+)["']""", text))
             found |= set(re.findall(r"""os\.environ\.get\(\s*["']([A-Z_]+)["']""", text))
-    return found - {"DJANGO_SETTINGS_MODULE"} - SAID_BY_AGENTS
+    return found - {"DJANGO_SETTINGS_MODULE"} - SAID_BY_STARTERS
 
 
 def test_every_setting_is_documented() -> None:
