@@ -41,11 +41,14 @@ def run() -> None:
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         from django.core.exceptions import ImproperlyConfigured
-        from django.core.management import execute_from_command_line
+        from django.core.management import BaseCommand, execute_from_command_line
         from django.db import OperationalError
     except ImportError as missing:
         sys.exit(f"Signalbox is not installed here ({missing}). Run: pip install -e .")
     try:
+        # Django would look at every page and model before each command, for a third of its time: `check`, the doctor
+        # and CI do that.
+        BaseCommand.requires_system_checks = []
         if not IMPATIENT & set(sys.argv[1:2]):
             from coordinator.engine import locks
 

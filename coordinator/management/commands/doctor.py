@@ -29,7 +29,6 @@ class Command(BaseCommand):
     """
 
     help = "Check the whole installation, or test one connection step by step."
-    requires_system_checks: list[str] = []  # they are among what is looked at
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")

@@ -18,7 +18,6 @@ class Command(BaseCommand):
     """Makes a system user, its data folder, an environment file and a systemd unit. Needs root; may be repeated."""
 
     help = __doc__
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         usual = Service()

@@ -20,7 +20,6 @@ class Command(BaseCommand):
     """Asks the running server to restart, and waits until the new one answers."""
 
     help = "Restart the running server with the code as it is now. Nobody is refused; settings stay as they were."
-    requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask, wait, and say how it ended; fails where the old server goes on, or none runs."""
