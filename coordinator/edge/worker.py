@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import signal
+import socket
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from gunicorn.asgi.protocol import ASGIProtocol
@@ -24,6 +27,7 @@ from coordinator.lib.addresses import BACKLOG
 log = logging.getLogger(__name__)
 
 LINGERS = 1.0  # seconds
+PAUSE = 1.0  # seconds without taking connections where none can be taken
 HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
 
 
@@ -82,17 +86,80 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
             self._keepalive_timeout()
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """An event loop that takes connections one by one from the queue that all workers share.
+class Acceptor:
+    """Takes connections one by one from the queue of a socket that all workers share.
 
-    asyncio's own takes a hundred at a time, so that a few keep-alive clients may all sit on one worker.
+    Both asyncio and uvloop take as many at a time as there are, so that a few keep-alive clients may all sit on one
+    worker. It stands for the server that gunicorn made.
     """
 
-    async def create_server(self, *args: Any, **kwargs: Any) -> asyncio.Server:
-        """Serve as asked, and put the queue's length back, which is the same number to asyncio."""
-        server = await super().create_server(*args, **{**kwargs, "backlog": 1})
-        kwargs["sock"].listen(BACKLOG)
-        return server
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listening: socket.socket,
+        protocol: Callable[[], Protocol],
+        ssl: Any,
+    ) -> None:
+        self._loop = loop
+        self._listening = listening
+        self._protocol = protocol
+        self._ssl = ssl
+        self._opening: set[asyncio.Task[Any]] = set()
+        listening.setblocking(False)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening.fileno(), self._take)
+
+    def _take(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another worker has it, or its client has gone
+        except OSError as problem:  # no file is left, say
+            log.error("No connection can be taken for %s s: %s", PAUSE, problem)
+            self.close()
+            self._loop.call_later(PAUSE, self._watch)
+            return
+        connection.setblocking(False)
+        opening = self._loop.create_task(
+            self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._ssl)
+        )
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+
+    def close(self) -> None:
+        """Take no more."""
+        if self._listening.fileno() >= 0:
+            self._loop.remove_reader(self._listening.fileno())
+
+    async def wait_closed(self) -> None:
+        """Return when connections that are being opened are open: then the worker knows of them."""
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop where that is installed (extra `[speed]`), else asyncio's; both with Acceptors."""
+    try:
+        base = importlib.import_module("uvloop").Loop
+    except ImportError:
+        base = asyncio.SelectorEventLoop
+    loop: asyncio.AbstractEventLoop = type("Loop", (_OneByOne, base), {})()
+    return loop
+
+
+class _OneByOne:
+    """A part of an event loop: how it serves."""
+
+    async def create_server(
+        self, protocol: Callable[[], Protocol], *, sock: socket.socket, **more: Any
+    ) -> Acceptor:
+        """Serve on a socket that listens already."""
+        sock.listen(BACKLOG)
+        assert isinstance(self, asyncio.AbstractEventLoop)
+        return Acceptor(self, sock, protocol, more.get("ssl"))
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
@@ -105,7 +172,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.is_ready = self.has_met_grpc = False
 
     def _setup_event_loop(self) -> None:
-        self.loop = Loop()
+        self.loop = new_loop()
         asyncio.set_event_loop(self.loop)
 
     def notify(self) -> None:

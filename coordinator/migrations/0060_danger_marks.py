@@ -66,8 +66,11 @@ class Migration(migrations.Migration):
         ),
         migrations.RunPython(write_first, migrations.RunPython.noop),
         step(
-            ["CREATE INDEX sbx_permission_context_subject ON permission_context (subject_key)"],
-            ["DROP INDEX sbx_permission_context_subject"],
+            [
+                "CREATE INDEX sbx_permission_context_ended ON permission_context (subject_key)"
+                " WHERE closed_at IS NOT NULL"
+            ],
+            ["DROP INDEX sbx_permission_context_ended"],
             [],
         ),
     ]

@@ -60,7 +60,7 @@ def _answered(calls: set[str]) -> dict[str, str]:
     """Return, by the digest of a call, how it was answered before, in words."""
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(
-        subject_key__in=calls, request__status__in=[one for one, _ in ANSWERS]
+        subject_key__in=calls, closed_at__isnull=False, request__status__in=[one for one, _ in ANSWERS]
     )
     for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
         counted.setdefault(call, Counter())[status] += count

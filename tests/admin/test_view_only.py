@@ -14,7 +14,7 @@ from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
-EDITED = {"Agent", "McpServer", "PluginSetting", "User"}
+EDITED = {"Agent", "DangerMark", "McpServer", "PluginSetting", "User"}
 VIEW_ONLY = [model for model in REGISTERED if isinstance(admin.site._registry[model], ViewOnlyAdmin)]
 each_view_only = pytest.mark.parametrize("model", VIEW_ONLY, ids=lambda model: model.__name__)
 
