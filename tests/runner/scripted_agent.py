@@ -12,10 +12,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 HOW = os.environ.get("SCRIPTED", "")
 TAKES_UP = os.environ.get("SCRIPTED_KEEPS", "")  # a file in which it keeps what was said
+
+
+def began() -> int:
+    """Return when this process was started, on the clock of time.perf_counter_ns, to 10 ms."""
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Cancelled(Exception):
@@ -31,11 +39,12 @@ class ScriptedAgent:
         self.cancelled = threading.Event()
         self.answers: dict[int, dict[str, Any]] = {}
         self.answered = threading.Condition()
-        self.asked = 0
+        self.asked = self.prompted = self.own_start = 0
         self.writing = threading.Lock()
 
     def serve(self) -> None:
         for line in sys.stdin:
+            self.own_start = self.own_start or time.perf_counter_ns() - began()
             message = json.loads(line)
             if "method" not in message:
                 with self.answered:
@@ -86,6 +95,7 @@ class ScriptedAgent:
         return {"modes": {"currentModeId": self.mode, "availableModes": ids}}
 
     def turn(self, message: dict[str, Any]) -> None:
+        self.prompted = time.perf_counter_ns()
         text = " ".join(part.get("text", "[image]") for part in message["params"]["prompt"])
         self.cancelled.clear()
         reason = "end_turn"
@@ -123,6 +133,17 @@ class ScriptedAgent:
     def do_mode(self, _: str) -> None:
         self.say(f"mode {self.mode}")
 
+    def do_got(self, _: str) -> None:
+        """Say when the prompt came, and how long this program took until it heard anything (both in ns)."""
+        self.say(f"got:{self.prompted}:{self.own_start}: ")
+
+    def do_probe(self, seconds: str) -> None:
+        """Say what time it is, ten times a second."""
+        until = time.perf_counter() + float(seconds)
+        while time.perf_counter() < until:
+            self.say(f"probe:{time.perf_counter_ns()}: ")
+            time.sleep(0.1)
+
     def do_env(self, _: str) -> None:
         self.say(json.dumps(dict(os.environ)))
 
@@ -159,12 +180,13 @@ class ScriptedAgent:
             {"optionId": "no", "name": "Reject", "kind": "reject_once"},
         ]
         answer = self.ask("session/request_permission", toolCall=call, options=options)
+        answered = time.perf_counter_ns()
         outcome = answer["result"]["outcome"]
         if outcome["outcome"] == "cancelled":
             self.cancelled.wait(5)
             raise Cancelled
         self.update(sessionUpdate="tool_call_update", toolCallId=call["toolCallId"], status="completed")
-        self.say(f"{title}: {outcome['optionId']}")
+        self.say(f"answered:{answered}: " if title.startswith("time") else f"{title}: {outcome['optionId']}")
 
     def do_write(self, path: str) -> None:
         self.say(json.dumps(self.ask("fs/write_text_file", path=path, content="one\ntwo\nthree\n")))
