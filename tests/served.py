@@ -209,7 +209,8 @@ class Served:
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers."""
         assert self.process is not None
-        return [worker for server in children_of(self.process.pid) for worker in children_of(server)]
+        below = [one for server in children_of(self.process.pid) for one in children_of(server)]
+        return [one for one in below if not _keeps_the_host(one)]
 
     def kill_worker(self) -> int:
         """Kill one worker as a crash would (SIGKILL) and return its process id."""
@@ -269,6 +270,13 @@ class Served:
         finally:
             if postgres_url():
                 drop_database(self.database)
+
+
+def _keeps_the_host(process: int) -> bool:
+    """Say whether it is the process beside the workers that stdio servers of MCP are started behind."""
+    with contextlib.suppress(OSError):
+        return b"hosting/keeper.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
 
 
 def children_of(pid: int) -> list[int]:

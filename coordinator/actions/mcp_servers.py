@@ -13,7 +13,7 @@ from coordinator.actions import audit, columns, grants
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
-from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool
+from coordinator.models import AcceptedOnlyServer, Grant, McpProcess, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import masked_arguments
 
@@ -146,7 +146,8 @@ def delete(
         row = _locked(name, seen)
         taken = consequences([name])
         grants.end_all(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
-        McpTool.objects.filter(server_id=name).delete()
+        for model in (McpTool, McpUpstream, McpProcess):
+            model._default_manager.filter(server_id=name).delete()
         before = _masked_columns(columns.values_of(row, EDITABLE))
         McpServer.objects.filter(pk=name).delete()
         audit.record(

@@ -17,6 +17,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "disconnect": ("coordinator.client.connecting.disconnect", "put their settings back as they were"),
     "headers": ("coordinator.client.connecting.headers", "print the headers of Claude Code's telemetry"),
     "hook": ("coordinator.client.hook", "what agents' settings call: tell Signalbox, wait, answer the agent"),
+    "mcp": (
+        "coordinator.client.mcp",
+        "MCP servers whose calls go by Signalbox's grants: the gateway, or one here",
+    ),
     "mcp-ask": (
         "coordinator.client.mcp_ask",
         "an MCP tool that asks a person: claude -p --permission-prompt-tool",

@@ -37,6 +37,7 @@ FEED_TABLES = (
     FeedTable("mcp_servers", "name", "mcp_servers"),
     FeedTable("mcp_credentials", "server_id", "mcp_servers", part=True),
     FeedTable("accepted_only_servers", "server_id", "mcp_servers", part=True),
+    FeedTable("mcp_processes", "id", "mcp_processes", "server_id"),
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
     FeedTable("mcp_upstreams", "server_id", "mcp_upstreams"),

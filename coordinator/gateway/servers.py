@@ -7,15 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from django.conf import settings
-
 from coordinator.errors import SignalboxError
 from coordinator.gateway.http_client import Target, target_of
-from coordinator.mcp import credentials
+from coordinator.mcp import credentials, stdio_host
 from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
-SOCKET = "mcp-stdio.sock"
 CALL_SECONDS = 300
 
 
@@ -95,4 +92,4 @@ def _target(row: McpServer, upstream: McpUpstream | None) -> Target | None:
 
 def socket_path() -> Path:
     """Return where the process listens that keeps stdio servers."""
-    return Path(settings.DATA_DIR) / SOCKET
+    return stdio_host.socket_path()

@@ -14,7 +14,15 @@ from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
 from coordinator.models.marks import DangerMark
-from coordinator.models.mcp import AcceptedOnlyServer, AskingGrant, Grant, McpCredential, McpServer, McpTool
+from coordinator.models.mcp import (
+    AcceptedOnlyServer,
+    AskingGrant,
+    Grant,
+    McpCredential,
+    McpProcess,
+    McpServer,
+    McpTool,
+)
 from coordinator.models.notifications import Notification, NotificationTarget
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
@@ -88,6 +96,7 @@ __all__ = [
     "Lease",
     "LivingExecutor",
     "McpCredential",
+    "McpProcess",
     "McpServer",
     "McpTool",
     "McpUpstream",

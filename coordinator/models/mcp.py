@@ -110,6 +110,33 @@ class AcceptedOnlyServer(models.Model):
         return f"{self.server_id} serves accepted tools only"
 
 
+class McpProcess(models.Model):
+    """How the process of a stdio server is, as its host last told it (coordinator.hosting).
+
+    `caller` is "" where all callers share the process, else a digest of whose it is. `state` is running, stopped or
+    failed, `since` when that began; `last_words` the end of what a failed one said.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    caller = models.TextField()
+    state = models.TextField()
+    pid = models.BigIntegerField(null=True)
+    starts = models.BigIntegerField()
+    failures = models.BigIntegerField()
+    last_words = models.TextField()
+    since = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_processes"
+        constraints = [
+            models.UniqueConstraint(fields=["server_id", "caller"], name="sbx_mcp_processes_place")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.server_id} {self.state}"
+
+
 class GrantQuerySet(models.QuerySet["Grant"]):
     """Grants by where they stand at an instant."""
 

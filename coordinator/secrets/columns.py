@@ -41,6 +41,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "DrivenSession": {MASKED: "plan",
                       NAMES: "runner_id run_id agent agent_session_id agent_info capabilities mode mode_choices "
                              "model model_choices config_options commands usage worktree"},
+    "DangerMark": {NAMES: "tool changed_by", PEOPLE: "pattern reason"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},
@@ -56,6 +57,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Lease": {OURS: "name holder"},
     "LivingExecutor": {NAMES: "runner_id run_id"},
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
+    "McpProcess": {NAMES: "server_id caller", MASKED: "last_words", OURS: "state"},
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
     "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte

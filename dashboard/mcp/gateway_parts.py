@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+from urllib.parse import quote
+
+from django.conf import settings
 
 from coordinator.mcp.credentials import FROM_ENVIRONMENT
-from coordinator.models import McpCredential, McpServer
+from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
+from coordinator.models.gateway import Transport
 from coordinator.models.mcp import CredentialKind
+
+NOT_OFFERED = "off"
+CHOICES = (
+    (NOT_OFFERED, "Not offered"),
+    (Transport.STDIO.value, "Started here (stdio)"),
+    (Transport.HTTP.value, "At an address (HTTP)"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +33,20 @@ class CredentialLine:
     set_at: Any
 
 
-def of_server(server: McpServer, now: datetime) -> dict[str, Any]:  # noqa: ARG001 - the figures are of now
+def of_server(server: McpServer) -> dict[str, Any]:
     """Return what the page's parts about the gateway show."""
+    upstream = McpUpstream.objects.filter(pk=server.name).first()
+    on = upstream is not None and upstream.enabled
     return {
+        "gateway": {
+            "upstream": upstream,
+            "offered": on and server.is_active,
+            "chosen": upstream.transport if upstream is not None and on else NOT_OFFERED,
+            "choices": CHOICES,
+            "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
+            "may_start": server.command in settings.DISCOVERY_COMMANDS,
+            "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
+        },
         "credentials": credentials_of(server.name),
         "credential_kinds": CredentialKind.choices,
     }

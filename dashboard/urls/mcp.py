@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.views import mcp_access, mcp_credentials, mcp_grants, mcp_matrix, mcp_servers
+from dashboard.views import mcp_access, mcp_gateway, mcp_grants, mcp_matrix, mcp_servers
 
 app_name = "mcp"
 urlpatterns = [
@@ -20,8 +20,9 @@ urlpatterns = [
     path("delete/<text:name>/", mcp_servers.delete, name="delete"),
     path("paste/<text:name>/", mcp_servers.paste, name="paste"),
     path("discover/<text:name>/", mcp_servers.discover, name="discover"),
-    path("credentials/set/<text:name>/", mcp_credentials.set_value, name="credential-set"),
-    path("credentials/remove/<text:name>/", mcp_credentials.remove, name="credential-remove"),
+    path("credentials/set/<text:name>/", mcp_gateway.set_value, name="credential-set"),
+    path("credentials/remove/<text:name>/", mcp_gateway.remove, name="credential-remove"),
+    path("upstream/<text:name>/", mcp_gateway.set_upstream, name="upstream"),
     path("changed/<text:name>/", mcp_servers.serve_accepted_only, name="accepted-only"),
     path("tool/", mcp_servers.tool_detail, name="tool"),
     path("tool/accept/", mcp_servers.accept, name="accept"),

@@ -49,7 +49,7 @@ _PAGES: dict[tuple[str, str], str] = {
         keys:list sessions:delete""",
     ("admin", POST): """
         agents:assign agents:withdraw costs:save-prices connections:code connections:key
-        connections:test mcp:credential-remove mcp:credential-set mcp:switch
+        connections:test mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -71,7 +71,8 @@ _TO_LOOK_AT = """
     coordinator_event coordinator_eventcontext coordinator_eventorigin
     coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
     coordinator_grant coordinator_heldrun
-    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcptool
+    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcpprocess
+    coordinator_mcptool
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote

@@ -24,6 +24,7 @@ from gunicorn import glogging
 from gunicorn.app.base import BaseApplication
 
 from coordinator.actions import setup
+from coordinator.hosting import starting
 from coordinator.lib import addresses, figures, supervisor
 from coordinator.operations import startup
 from coordinator.operations.doctor import sharing
@@ -89,6 +90,7 @@ class Command(BaseCommand):
         if link:
             self.stdout.write(f"Nobody can sign in yet. Create the first administrator here:\n  {link}")
         self.stdout.flush()
+        starting.start_keeper()
         Server(workers, [f"fd://{file}" for file in inherited]).run()
         held.close()
 

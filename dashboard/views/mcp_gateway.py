@@ -1,4 +1,4 @@
-"""Credentials of a server: set and removed by an admin; no page shows a value."""
+"""How the gateway reaches a server, and the server's credentials: set by an admin; no page shows a value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,34 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from coordinator.actions import mcp_credentials
+from coordinator.actions import mcp_credentials, mcp_upstreams
+from coordinator.actions.mcp_upstreams import Upstream
 from coordinator.identity.actors import person
+from coordinator.models.gateway import Transport
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp import gateway_parts
+
+
+@require_POST
+@admin
+def set_upstream(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Say how the gateway reaches a server, or that it does not."""
+    form = request.POST
+    chosen, seconds = form.get("transport", ""), form.get("call_seconds", "")
+    with refusals.as_message(request):
+        wanted = Upstream(
+            Transport.STDIO.value if chosen == gateway_parts.NOT_OFFERED else chosen,
+            form.get("url", "").strip() or None,
+            form.get("sharing", ""),
+            "private_network" in form,
+            int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 9 else 0,
+            chosen != gateway_parts.NOT_OFFERED,
+        )
+        mcp_upstreams.set_upstream(name, wanted, by=person(request.user), now=timezone.now())
+        messages.success(request, "Saved.")
+    return redirect("mcp:server", name)
 
 
 @require_POST

@@ -1,0 +1,46 @@
+"""How the processes of stdio servers are, as their host tells it: for the server's page. It decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from coordinator.models import McpProcess
+from coordinator.secrets.masking import without_secrets
+
+LONGEST_WORDS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One process's standing: `caller` is "" where all callers share it, else a digest of whose it is."""
+
+    server_id: str
+    caller: str
+    state: str
+    pid: int | None
+    words: str
+    starts: int
+    failures: int
+
+
+def note(report: Report, now: datetime) -> None:
+    """Write down how a process is."""
+    McpProcess.objects.update_or_create(
+        server_id=report.server_id,
+        caller=report.caller,
+        defaults={
+            "state": report.state,
+            "pid": report.pid,
+            "last_words": without_secrets(report.words[-LONGEST_WORDS:]),
+            "starts": report.starts,
+            "failures": report.failures,
+            "since": now,
+        },
+    )
+
+
+def forget_all() -> None:
+    """Take note that a new host has begun: what its predecessor ran has ended. What failed stays told."""
+    McpProcess.objects.exclude(state="failed").delete()
+    McpProcess.objects.update(pid=None)

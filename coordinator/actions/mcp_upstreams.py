@@ -1,0 +1,90 @@
+"""How the gateway reaches a registered server: set by an admin. Before that nothing of it is started or called."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.identity.actors import Actor
+from coordinator.models import McpServer, McpUpstream
+from coordinator.models.gateway import Sharing, Transport
+
+LONGEST_URL = 2_000
+SHORTEST_CALL, LONGEST_CALL = 5, 24 * 3600  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What an admin says of a server: `url` for HTTP alone, `sharing` for stdio."""
+
+    transport: str
+    url: str | None = None
+    sharing: str = Sharing.SHARED.value
+    private_network: bool = False
+    call_seconds: int = 300
+    enabled: bool = True
+
+
+def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) -> McpUpstream:
+    """Say how the gateway reaches a server. Raises NotFound, Invalid, Forbidden for an API key."""
+    if by.kind == "key":
+        raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
+    with transaction.atomic():
+        server = McpServer.objects.select_for_update().filter(pk=server_id).first()
+        if server is None:
+            raise NotFound(f"There is no MCP server {server_id}.")
+        _require_sound(server, wanted)
+        before = McpUpstream.objects.filter(pk=server_id).first()
+        told = asdict(of_row(before)) if before else None
+        if before is not None and told == asdict(wanted):
+            return before
+        row, _ = McpUpstream.objects.update_or_create(
+            server_id=server_id, defaults={**asdict(wanted), "changed_at": now}
+        )
+        audit.record(
+            "MCP_UPSTREAM_SET",
+            actor=by,
+            target=server_id,
+            result="success",
+            metadata={"before": told, "after": asdict(wanted)},
+            now=now,
+        )
+    return row
+
+
+def of_row(row: McpUpstream) -> Upstream:
+    """Return what a row says."""
+    return Upstream(row.transport, row.url, row.sharing, row.private_network, row.call_seconds, row.enabled)
+
+
+def _require_sound(server: McpServer, wanted: Upstream) -> None:
+    if wanted.transport not in Transport.values or wanted.sharing not in Sharing.values:
+        raise Invalid("A server is reached by HTTP or started here, by all callers together or each alone.")
+    if not SHORTEST_CALL <= wanted.call_seconds <= LONGEST_CALL:
+        raise Invalid(f"A call may take {SHORTEST_CALL} to {LONGEST_CALL} seconds.")
+    if wanted.transport == Transport.HTTP:
+        _require_address(wanted.url or "")
+    elif wanted.enabled and server.command not in settings.DISCOVERY_COMMANDS:
+        raise Invalid(
+            f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
+            "(SIGNALBOX_DISCOVERY_COMMANDS)."
+        )
+
+
+def _require_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.username
+        sound = sound and parts.port != 0 and not parts.fragment
+    except ValueError:
+        sound = False
+    if not sound or len(url) > LONGEST_URL or any(not "!" <= sign <= "~" for sign in url):
+        raise Invalid(
+            "The address must be http(s)://host/path, without a password: credentials have a place of their own."
+        )

@@ -1,0 +1,44 @@
+"""`signalbox mcp`: MCP servers on stdin and stdout whose calls go by Signalbox's grants and rules.
+
+signalbox mcp                       every server that Signalbox lets this agent use, through its gateway
+signalbox mcp SERVER                one of them
+signalbox mcp SERVER -- COMMAND …   a server that has to run here: started beside the agent, each call asked for
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+USAGE = (
+    "usage: signalbox mcp [SERVER] [-- COMMAND …]\n"
+    "  Without a command: Signalbox's gateway, to every server that this agent may use, or to SERVER alone.\n"
+    "  With one: starts it, an MCP server on stdin and stdout, and asks Signalbox before each call of its tools.\n"
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until stdin ends. Returns 2 where it was called wrongly, else the command's exit code."""
+    words = list(arguments)
+    command: list[str] | None = None
+    if "--" in words:
+        at = words.index("--")
+        words, command = words[:at], words[at + 1 :]
+    if words and words[0] in {"-h", "--help"}:
+        sys.stdout.write(USAGE)
+        return 0
+    if (
+        len(words) > 1
+        or any(word.startswith("-") for word in words)
+        or command == []
+        or (command and not words)
+    ):
+        sys.stderr.write(USAGE)
+        return 2
+    if command:
+        from coordinator.client import mcp_guard  # noqa: PLC0415 - one of the two
+
+        return mcp_guard.Guard(words[0], command).serve()
+    from coordinator.client import mcp_bridge  # noqa: PLC0415
+
+    return mcp_bridge.Bridge(words[0] if words else None).serve()

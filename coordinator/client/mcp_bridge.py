@@ -1,0 +1,244 @@
+"""Signalbox's MCP gateway on stdin and stdout, for agents whose settings cannot name a key without holding it.
+
+It adds nothing of its own but the key, which stays in Signalbox's own file, and the session that a runner started the
+agent in. Each message goes to the gateway as it came, and so does what comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from coordinator.client import mcp_lines, settings
+from coordinator.client.line import Address, proxy_for
+from coordinator.client.settings import NotConnected
+
+SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
+UNREACHED_FOR = 30.0  # seconds for which a gateway that cannot be reached is tried
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+CONNECTION, SESSION = -32000, "Mcp-Session-Id"
+COMES_AGAIN = frozenset({429, 502, 503, 504})
+LOST = "The connection to Signalbox was lost while the call was under way, so it is not known whether it ran."
+
+
+class Failed(Exception):
+    """There is no answer; says why. `sent`: the request may have been heard."""
+
+    def __init__(self, words: str, *, sent: bool = False) -> None:
+        super().__init__(words)
+        self.sent = sent
+
+
+class Bridge:
+    """One agent on stdin and stdout, the gateway behind."""
+
+    def __init__(self, server: str | None) -> None:
+        self._path = "/mcp" if server is None else f"/mcp/{quote(server, safe='')}"
+        self._session: str | None = None
+        self._version: str | None = None
+
+    def serve(self) -> int:
+        """Pass on what both say until stdin ends."""
+        waiting: list[threading.Thread] = []
+        for line in sys.stdin.buffer:
+            if not line.strip():
+                continue
+            try:
+                message = mcp_lines.read(line)
+            except mcp_lines.Unclear as problem:
+                mcp_lines.refuse(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
+                continue
+            if message.get("method") == "initialize":
+                self._exchange(message, line)  # nothing may overtake it
+                continue
+            thread = threading.Thread(target=self._exchange, args=(message, line), daemon=True)
+            thread.start()
+            waiting = [one for one in waiting if one.is_alive()]
+            waiting.append(thread)
+            if message.get("id") is None:
+                thread.join(SILENT_FOR)  # notifications keep their order
+        sys.stdout.flush()
+        os._exit(0)
+
+    def _exchange(self, message: dict[str, Any], line: bytes) -> None:
+        number, method = message.get("id"), message.get("method")
+        try:
+            for data in self._answers(message, line):
+                mcp_lines.write(data)
+        except Failed as problem:
+            if number is None or method is None:
+                return
+            if method == "tools/call":
+                mcp_lines.say_no(number, LOST if problem.sent else f"The call did not run: {problem}")
+            else:
+                mcp_lines.refuse(number, CONNECTION, str(problem))
+            return
+        if method == "notifications/initialized":
+            threading.Thread(target=self._listen, daemon=True).start()
+
+    def _answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
+        """Yield the messages that answer one. Raises Failed."""
+        first, pause = time.monotonic(), FIRST_PAUSE
+        while True:
+            try:
+                connection, answer = self._sent("POST", line, message)
+                break
+            except Failed as problem:
+                again = not problem.sent or message.get("method") != "tools/call"
+                if not again or time.monotonic() - first > UNREACHED_FOR:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        with contextlib.closing(connection):
+            yield from self._read(message, answer)
+
+    def _read(self, message: dict[str, Any], answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        body = b""
+        try:
+            if answer.getheader("Content-Type", "").startswith("text/event-stream"):
+                yield from _events(answer)
+                return
+            body = answer.read()
+        except (OSError, http.client.HTTPException):
+            raise Failed("it broke off before its answer", sent=True) from None
+        if answer.status >= 300 and not body.lstrip().startswith(b'{"jsonrpc"'):
+            raise Failed(f"Signalbox refuses ({answer.status}{_detail(body)}).")
+        if message.get("method") == "initialize":
+            self._note_session(answer, body)
+        if body.strip():
+            yield body.replace(b"\r", b" ").replace(b"\n", b" ")
+
+    def _note_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
+        self._session = answer.getheader(SESSION)
+        with contextlib.suppress(ValueError, AttributeError, TypeError):
+            self._version = json.loads(body)["result"]["protocolVersion"]
+
+    def _listen(self) -> None:
+        """Pass on what the gateway says unasked, for as long as it offers that."""
+        pause = FIRST_PAUSE
+        while self._session is not None:
+            try:
+                connection, answer = self._sent("GET", b"", {})
+                with contextlib.closing(connection):
+                    if answer.status != 200:
+                        return
+                    pause = FIRST_PAUSE
+                    for data in _events(answer):
+                        mcp_lines.write(data)
+            except (Failed, OSError, http.client.HTTPException):
+                pass
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _sent(
+        self, method: str, line: bytes, message: dict[str, Any]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send a request; return its answer as soon as it begins. Raises Failed."""
+        try:
+            found = settings.load()
+            connection, target = _connection(found.url, self._path)
+        except (NotConnected, ValueError, OSError) as problem:
+            raise Failed(str(problem)) from None
+        sent = False
+        try:
+            connection.connect()
+            sent = True
+            body = line.strip() if method == "POST" else None
+            connection.request(method, target, body, self._headers(found.key, message))
+            answer = connection.getresponse()
+        except (OSError, http.client.HTTPException) as problem:
+            connection.close()
+            words = f"{found.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
+            raise Failed(words, sent=sent) from None
+        if answer.status in COMES_AGAIN:
+            connection.close()
+            raise Failed(f"Signalbox is not ready ({answer.status})")
+        return connection, answer
+
+    def _headers(self, key: str, message: dict[str, Any]) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        if started_in := os.environ.get("SIGNALBOX_SESSION"):
+            headers["X-Signalbox-Session"] = started_in
+        if self._session is not None:
+            headers[SESSION] = self._session
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        stateless = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
+        if isinstance(stateless, str):
+            headers |= _since_2026(message, stateless)
+        elif self._version is not None:
+            headers["MCP-Protocol-Version"] = self._version
+        return headers
+
+
+def _since_2026(message: dict[str, Any], version: str) -> dict[str, str]:
+    """Return the headers that must equal a stateless message's body."""
+    headers = {"MCP-Protocol-Version": version, "Mcp-Method": str(message.get("method", ""))}
+    params = message.get("params")
+    for name in ("name", "uri", "taskId"):
+        value = params.get(name) if isinstance(params, dict) else None
+        if isinstance(value, str) and message.get("method") in _NAMED.get(name, ()):
+            headers["Mcp-Name"] = _plain(value)
+    return headers
+
+
+_NAMED = {
+    "name": {"tools/call", "prompts/get"},
+    "uri": {"resources/read"},
+    "taskId": {"tasks/get", "tasks/update", "tasks/cancel"},
+}
+
+
+def _plain(value: str) -> str:
+    if value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?"):
+        return value
+    import base64  # noqa: PLC0415 - hardly ever
+
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def _connection(url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
+    """Return a connection, not made yet, and what to ask for on it. Raises ValueError, OSError."""
+    address = Address(url)
+    proxy, target = proxy_for(address), address.path + path
+    place = (proxy or address).places()[0]
+    if address.scheme == "https":
+        secure = http.client.HTTPSConnection(*place, timeout=SILENT_FOR, context=ssl.create_default_context())
+        if proxy is not None:
+            secure.set_tunnel(address.host, address.port)
+        return secure, target
+    connection = http.client.HTTPConnection(*place, timeout=SILENT_FOR)
+    return connection, f"http://{address.netloc}{target}" if proxy is not None else target
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the messages of a stream of events, each on one line."""
+    data: list[bytes] = []
+    while line := answer.readline(mcp_lines.LONGEST):
+        text = line.rstrip(b"\r\n")
+        if text.startswith(b"data:"):
+            data.append(text[5:].removeprefix(b" "))
+        elif not text and data:
+            joined = b" ".join(data)
+            data = []
+            if joined.strip():
+                yield joined
+
+
+def _detail(body: bytes) -> str:
+    try:
+        detail = json.loads(body).get("detail")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    return f": {detail}" if isinstance(detail, str) else ""

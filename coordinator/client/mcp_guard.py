@@ -1,0 +1,296 @@
+"""A stdio MCP server that runs beside its agent, with Signalbox before each call of its tools. Fails closed.
+
+What the two say to one another passes through as it came, but for this: the list of tools shows those that the agent
+may call or ask for; a call is sent to the server once Signalbox allows it, which may take as long as a person does;
+whatever cannot be understood, or asked, is a no.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+from urllib.parse import quote
+
+from coordinator.client import mcp_lines, settings
+from coordinator.client.line import Address, Away, Broken, Line
+from coordinator.client.settings import NotConnected
+
+PATIENCE = 45.0  # seconds in which an answer must begin: the server holds one for 25
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
+PROGRESS_EVERY = 10.0
+COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
+MOST_TOLD = 64 * 1024  # bytes of a result that Signalbox is told
+NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
+NO_CONNECTION = -32000
+
+
+class Refused(Exception):
+    """There is no yes; says why."""
+
+
+class Guard:
+    """One agent on stdin and stdout, one server behind."""
+
+    def __init__(self, server: str, command: list[str]) -> None:
+        self._server = server
+        self._command = command
+        self._definitions: dict[str, Any] = {}
+        self._lists: set[str] = set()  # ids of requests for tools
+        self._calls: dict[str, Call] = {}
+        self._lock = threading.Lock()
+        self._input = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def serve(self) -> int:
+        """Start the server and pass on what both say until one of them ends; return its exit code."""
+        environment = {name: value for name, value in os.environ.items() if name not in _OURS}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - what whoever set the agent up named
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            )
+        except OSError as problem:
+            sys.stderr.write(f"{self._command[0]} cannot be started: {problem.strerror}.\n")
+            return 127
+        listening = threading.Thread(target=self._listen, daemon=True)
+        listening.start()
+        threading.Thread(target=self._hear_agent, daemon=True).start()
+        listening.join()
+        code = self._process.wait()
+        sys.stdout.flush()
+        os._exit(code if code >= 0 else 128 - code)
+
+    # --- the agent ----------------------------------------------------------------------------------------
+
+    def _hear_agent(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        for line in sys.stdin.buffer:
+            if line.strip():
+                self._take(line)
+        for call in list(self._calls.values()):
+            call.cancel()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = mcp_lines.read(line)
+        except mcp_lines.Unclear as problem:
+            mcp_lines.refuse(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
+            return
+        method, number = message.get("method"), message.get("id")
+        if method == "tools/call":
+            self._begin(number, message, line)
+            return
+        if method == "notifications/cancelled" and self._cancel(message):
+            return
+        if method == "tools/list" and number is not None:
+            with self._lock:
+                self._lists.add(json.dumps(number))
+        self._pass_on(line)
+
+    def _pass_on(self, line: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with self._input, contextlib.suppress(OSError):
+            self._process.stdin.write(line.rstrip(b"\r\n") + b"\n")
+            self._process.stdin.flush()
+
+    def _begin(self, number: Any, message: dict[str, Any], line: bytes) -> None:
+        params = message.get("params")
+        name = params.get("name") if isinstance(params, dict) else None
+        if number is None or not isinstance(params, dict) or not isinstance(name, str):
+            mcp_lines.refuse(number, mcp_lines.INVALID_REQUEST, "The call names no tool, or has no id.")
+            return
+        call = Call(self._server, name, params, line, self._definitions.get(name))
+        with self._lock:
+            self._calls[json.dumps(number)] = call
+        threading.Thread(target=self._ask, args=(number, call), daemon=True).start()
+
+    def _ask(self, number: Any, call: Call) -> None:
+        try:
+            call.ask()
+        except Refused as problem:
+            why = str(problem)
+        except BaseException as problem:
+            why = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
+        else:
+            with self._lock:
+                if not call.cancelled.is_set():
+                    call.began = time.monotonic()
+                    self._pass_on(call.line)
+                    return
+            why = "The call was cancelled."
+        with self._lock:
+            self._calls.pop(json.dumps(number), None)
+        if not call.cancelled.is_set():
+            mcp_lines.say_no(number, why)
+
+    def _cancel(self, message: dict[str, Any]) -> bool:
+        """Ask no more for a call that did not begin; say whether it was one."""
+        params = message.get("params")
+        number = params.get("requestId") if isinstance(params, dict) else None
+        with self._lock:
+            call = self._calls.get(json.dumps(number))
+            if call is None or call.began is not None:
+                return False
+            call.cancel()
+            del self._calls[json.dumps(number)]
+            return True
+
+    # --- the server ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.strip():
+                continue
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # chatter, which no client should have to read
+            if isinstance(message, dict) and "method" not in message:
+                self._answer(message, line)
+            else:
+                mcp_lines.write(line)
+
+    def _answer(self, message: dict[str, Any], line: bytes) -> None:
+        number = json.dumps(message.get("id"))
+        with self._lock:
+            is_list, call = number in self._lists, self._calls.pop(number, None)
+            self._lists.discard(number)
+        if is_list and isinstance(message.get("result"), dict):
+            threading.Thread(target=self._list, args=(message,), daemon=True).start()
+            return
+        mcp_lines.write(line)
+        if call is not None:
+            threading.Thread(target=call.end, args=(message,), daemon=True).start()
+
+    def _list(self, message: dict[str, Any]) -> None:
+        tools = message["result"].get("tools")
+        tools = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+        try:
+            seen = _seen(self._server, tools)
+        except BaseException as problem:
+            mcp_lines.refuse(message.get("id"), NO_CONNECTION, f"Signalbox could not be asked: {problem}.")
+            return
+        for one in tools:
+            if isinstance(one.get("name"), str):
+                self._definitions[one["name"]] = one
+        shown = [one for one in tools if one.get("name") in seen]
+        mcp_lines.send({**message, "result": {**message["result"], "tools": shown}})
+
+
+_OURS = frozenset({settings.KEY_VARIABLE})  # the server is not to speak for the agent
+
+
+class Call:
+    """One call, from the question to its end."""
+
+    def __init__(self, server: str, tool: str, params: dict[str, Any], line: bytes, definition: Any) -> None:
+        self.line = line
+        self.cancelled = threading.Event()
+        self.began: float | None = None
+        self._question = {
+            "server": server,
+            "tool": tool,
+            "arguments": mcp_lines.inner_text(line, "params", "arguments")
+            or "{}",  # as the text that goes in
+            "definition": definition,
+            "session": os.environ.get("SIGNALBOX_SESSION") or None,
+        }
+        meta = params.get("_meta")
+        self._token = meta.get("progressToken") if isinstance(meta, dict) else None
+        self._id: str | None = None
+        self._told = 0
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        self.cancelled.set()
+
+    def ask(self) -> None:
+        """Return where the call may run. Raises Refused."""
+        last, pause = time.monotonic(), FIRST_PAUSE
+        while not self.cancelled.is_set():
+            asked = {**self._question, "call_id": self._id}
+            try:
+                said = _post("/api/mcp/calls", asked)
+            except (Away, Broken) as problem:
+                if time.monotonic() - last > UNREACHED_FOR and self._id is None:
+                    raise Refused(NOBODY.format(problem)) from None
+                self.cancelled.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            pause = FIRST_PAUSE
+            decision = said.get("decision")
+            self._id = said["call_id"] if isinstance(said.get("call_id"), str) else self._id
+            if decision == "allow":
+                return
+            if decision != "wait":
+                raise Refused(str(said.get("reason") or "Denied in Signalbox."))
+            self._report(said)
+        raise Refused("The call was cancelled.")
+
+    def _report(self, said: dict[str, Any]) -> None:
+        if self._token is not None:
+            self._told += 1
+            words = f"Waits for a person in Signalbox: {said.get('card') or said.get('reason') or ''}"
+            params = {"progressToken": self._token, "progress": self._told, "message": words}
+            mcp_lines.send({"method": "notifications/progress", "params": params})
+
+    def end(self, message: dict[str, Any]) -> None:
+        """Tell Signalbox how the call ended."""
+        if self._id is None or self.began is None:
+            return
+        result = message.get("result")
+        is_error = "error" in message or (isinstance(result, dict) and result.get("isError") is True)
+        told = json.dumps(message.get("error") if "error" in message else result)
+        body = {
+            "is_error": is_error,
+            "milliseconds": round((time.monotonic() - self.began) * 1000),
+            "result": told.encode()[:MOST_TOLD].decode(errors="ignore"),
+        }
+        with contextlib.suppress(Exception):
+            _post(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)
+
+
+def _seen(server: str, tools: list[dict[str, Any]]) -> set[str]:
+    """Return the names of the tools that the agent may see. Raises Refused, Away, Broken."""
+    said = _post(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
+    names = said.get("tools")
+    if not isinstance(names, list):
+        raise Broken("its answer cannot be understood")
+    return {name for name in names if isinstance(name, str)}
+
+
+def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what Signalbox answers. Raises Refused, Away, Broken."""
+    try:
+        found = settings.load()
+        address = Address(found.url)
+    except NotConnected as problem:
+        raise Refused(str(problem)) from None
+    except ValueError:
+        raise Refused("Signalbox's address cannot be understood.") from None
+    headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
+    line = Line(address, time.monotonic() + 2 * PATIENCE)
+    answer = line.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
+    if answer.status in COMES_AGAIN:
+        raise Away(f"it is not ready ({answer.status})")
+    try:
+        said = json.loads(answer.body) if answer.body else {}
+    except (ValueError, RecursionError):
+        raise Broken("its answer cannot be understood") from None
+    if not isinstance(said, dict):
+        raise Broken("its answer cannot be understood")
+    if answer.status >= 300:
+        raise Refused(f"Signalbox refuses ({answer.status}: {said.get('detail', 'no reason')}).")
+    return said

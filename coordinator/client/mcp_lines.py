@@ -1,0 +1,104 @@
+"""JSON-RPC messages on stdin and stdout, a line each: read strictly, written whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any
+
+LONGEST = 16 << 20  # bytes of a line
+INVALID_REQUEST = -32600
+_writes = threading.Lock()
+
+
+class Unclear(Exception):
+    """A line that is no message, or could be read in two ways; `number` is its id, where it could be told."""
+
+    def __init__(self, words: str, number: Any = None) -> None:
+        super().__init__(words)
+        self.number = number
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """Return one message.
+
+    Raises Unclear: what is judged here is passed on as the bytes that came, so nobody may read them differently.
+    """
+    try:
+        value = json.loads(line.decode(), object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError):
+        raise Unclear("The message cannot be read.") from None
+    if not isinstance(value, dict):
+        raise Unclear("Send one JSON-RPC message a line, an object.")
+    for level in (value, value.get("params")):
+        if isinstance(level, dict) and len({name.casefold() for name in level}) != len(level):
+            raise Unclear("Two keys of the message differ by case alone.", value.get("id"))
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def inner_text(line: bytes, *path: str) -> str | None:
+    """Return the value at a path of keys in a message, as the text that came; None where there is none."""
+    text, at = line.decode(), 0
+    for name in path:
+        found = _value_at(text, at, name)
+        if found is None:
+            return None
+        at, end = found
+    return text[at:end]
+
+
+def _value_at(text: str, at: int, name: str) -> tuple[int, int] | None:
+    """Return where the value of a key of the object at `at` begins and ends."""
+    at = _after_blanks(text, at)
+    if text[at : at + 1] != "{":
+        return None
+    at = _after_blanks(text, at + 1)
+    while text[at : at + 1] == '"':
+        key, at = _scanned(text, at + 1)
+        begin = _after_blanks(text, _after_blanks(text, at) + 1)  # past the colon
+        _, end = _DECODER.raw_decode(text, begin)
+        if key == name:
+            return begin, end
+        at = _after_blanks(text, end)
+        at = _after_blanks(text, at + 1) if text[at : at + 1] == "," else at
+    return None
+
+
+def _after_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+_DECODER = json.JSONDecoder()
+_scanned = json.decoder.scanstring  # type: ignore[attr-defined] # documented by use alone
+
+
+def write(line: bytes) -> None:
+    """Write one line to stdout."""
+    with _writes:
+        sys.stdout.buffer.write(line.rstrip(b"\r\n") + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def send(message: dict[str, Any]) -> None:
+    """Write one message of our own."""
+    write(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+
+def refuse(number: Any, code: int, words: str) -> None:
+    """Answer a request with an error."""
+    send({"id": number, "error": {"code": code, "message": words}})
+
+
+def say_no(number: Any, words: str) -> None:
+    """Answer a call so that the model reads why it did not run."""
+    send({"id": number, "result": {"content": [{"type": "text", "text": words}], "isError": True}})

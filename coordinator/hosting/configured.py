@@ -1,0 +1,73 @@
+"""How a stdio server is to be run: as its rows say now. An imported row runs nothing before an admin switched it on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.conf import settings
+
+from coordinator.errors import NotFound, SignalboxError
+from coordinator.mcp import credentials
+from coordinator.models import McpServer, McpUpstream
+from coordinator.models.gateway import Sharing, Transport
+
+FOLDER = "mcp"
+
+
+class NotOffered(SignalboxError):
+    """The server is registered and may not be run, or cannot be just now; the text says why."""
+
+    status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A server's command, variables and folder. `version` changes with any of them."""
+
+    server_id: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(repr=False)
+    shared: bool
+    folder: Path
+
+    @property
+    def version(self) -> str:
+        told = [self.command, sorted(self.environment.items()), self.shared]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def read(server_id: str) -> Configuration:
+    """Return how the server is run. Raises NotFound, NotOffered, credentials.CredentialUnusable."""
+    server = McpServer.objects.filter(pk=server_id).first()
+    if server is None:
+        raise NotFound(f"There is no MCP server {server_id}.")
+    upstream = McpUpstream.objects.filter(pk=server_id).first()
+    if upstream is None or upstream.transport != Transport.STDIO:
+        raise NotOffered(f"{server_id} is not started here: an admin has not switched that on, on its page.")
+    if not server.is_active or not upstream.enabled:
+        raise NotOffered(f"{server_id} is switched off.")
+    if server.command not in settings.DISCOVERY_COMMANDS:
+        raise NotOffered(
+            f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
+            "(SIGNALBOX_DISCOVERY_COMMANDS)."
+        )
+    if not isinstance(server.args, list):
+        raise NotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
+    return Configuration(
+        server_id,
+        (server.command, *map(str, server.args)),
+        credentials.environment(server_id),
+        upstream.sharing != Sharing.CALLER,
+        folder_of(server_id),
+    )
+
+
+def folder_of(server_id: str) -> Path:
+    """Return the server's own folder, made where it is not there: its home, and where it starts."""
+    name = hashlib.sha256(server_id.encode()).hexdigest()[:16]
+    path = Path(settings.DATA_DIR) / FOLDER / name
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,130 @@
+"""The envelope of JSON-RPC messages: ids and progress tokens are changed in it, and everything else stays as it came.
+
+A server that several callers share knows one client. So each request gets an id of ours on its way in, and its own
+again on the way out; a progress token does too, where two callers chose the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+Raw = msgspec.Raw
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_PROGRESS = "notifications/progress"
+
+
+class NoMessage(Exception):
+    """A line or body that is no JSON-RPC message."""
+
+
+@dataclass(slots=True)
+class Envelope:
+    """One message: its fields, each as the bytes that came."""
+
+    fields: dict[str, Raw]
+
+    @property
+    def method(self) -> str | None:
+        return self._text("method")
+
+    @property
+    def id(self) -> bytes | None:
+        """The id as it came; None for a notification."""
+        found = self.fields.get("id")
+        return None if found is None or bytes(found) == b"null" else bytes(found)
+
+    @property
+    def is_request(self) -> bool:
+        return "method" in self.fields and self.id is not None
+
+    @property
+    def is_response(self) -> bool:
+        return "method" not in self.fields
+
+    @property
+    def progress_token(self) -> bytes | None:
+        """The token in a request's `_meta`, or in a progress notification, as it came."""
+        params = _inner(self.fields.get("params"))
+        holder = params if self.method == _PROGRESS else _inner(params.get("_meta"))
+        found = holder.get("progressToken")
+        return bytes(found) if found is not None else None
+
+    def with_id(self, number: bytes) -> Envelope:
+        return Envelope({**self.fields, "id": Raw(number)})
+
+    def with_progress_token(self, token: bytes) -> Envelope:
+        """Return the message with another token where it has one."""
+        params = _inner(self.fields.get("params"))
+        if self.method == _PROGRESS:
+            params["progressToken"] = Raw(token)
+        else:
+            params["_meta"] = Raw(_joined({**_inner(params.get("_meta")), "progressToken": Raw(token)}))
+        return Envelope({**self.fields, "params": Raw(_joined(params))})
+
+    def param(self, name: str) -> bytes | None:
+        """Return one of the params as it came."""
+        found = _inner(self.fields.get("params")).get(name)
+        return bytes(found) if found is not None else None
+
+    def with_param(self, name: str, value: bytes) -> Envelope:
+        params = {**_inner(self.fields.get("params")), name: Raw(value)}
+        return Envelope({**self.fields, "params": Raw(_joined(params))})
+
+    def line(self) -> bytes:
+        """Return the message on one line: JSON's only line breaks are between its parts."""
+        return _joined(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
+
+    def _text(self, name: str) -> str | None:
+        found = self.fields.get(name)
+        if found is None:
+            return None
+        try:
+            return msgspec.json.decode(found, type=str)
+        except msgspec.MsgspecError:
+            return None
+
+
+def read(raw: bytes) -> Envelope:
+    """Read one message. Raises NoMessage."""
+    try:
+        return Envelope(_fields(raw))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise NoMessage from None
+
+
+def request(number: bytes, method: str, params: bytes | None) -> bytes:
+    """Return a request of our own, on one line."""
+    fields = {"jsonrpc": Raw(b'"2.0"'), "id": Raw(number), "method": Raw(msgspec.json.encode(method))}
+    return Envelope(fields | ({"params": Raw(params)} if params is not None else {})).line()
+
+
+def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return msgspec.json.encode(body | ({"params": params} if params is not None else {}))
+
+
+def error(number: bytes, code: int, words: str) -> bytes:
+    """Return the answer to a request that fails."""
+    told = msgspec.json.encode({"code": code, "message": words})
+    return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + told + b"}"
+
+
+def result(number: bytes, raw: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":' + number + b',"result":' + raw + b"}"
+
+
+def _inner(raw: Raw | None) -> dict[str, Raw]:
+    if raw is None:
+        return {}
+    try:
+        return _fields(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+def _joined(fields: dict[str, Raw]) -> bytes:
+    parts = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in fields.items())
+    return b"{" + b",".join(parts) + b"}"

@@ -1,0 +1,153 @@
+"""The small process that `serve` starts beside itself: it holds the host's socket and starts the host behind it.
+
+The host (`manage.py mcp_host`) is started when somebody first connects, ends by itself when it has had nothing to do
+for a while, and is started again, with patience, when it breaks. Nobody is refused meanwhile: they wait in the
+socket's queue. What the host leaves behind when it is killed becomes this process's, which ends it.
+
+It loads nothing but the standard library, and ends with `serve`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+DIES_WITH_PARENT, SUBREAPER = 1, 36  # prctl(2)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+LETS_GO_WITHIN = 12.0
+
+
+def main() -> int:
+    """Keep the host: `keeper.py SOCKET PARENT COMMAND…`."""
+    path, parent, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    _look_after_orphans()
+    if os.getppid() != parent:  # it ended before we asked to be told
+        return 0
+    stopped = _Stop()
+    listener = bound(path)
+    place = os.stat(path).st_ino
+    pause = FIRST_PAUSE
+    while not stopped.wait_for(listener, None):
+        began = time.monotonic()
+        failed = _run(command, listener, stopped)
+        end_orphans()
+        pause = (
+            min(LONGEST_PAUSE, pause * 2)
+            if failed and time.monotonic() - began < LONGEST_PAUSE
+            else FIRST_PAUSE
+        )
+        if failed and stopped.wait_for(None, pause):
+            break
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_ino == place:  # a younger keeper may have put its own there
+            os.unlink(path)
+    return 0
+
+
+def _run(command: list[str], listener: socket.socket, stopped: _Stop) -> bool:
+    """Run the host until it ends; say whether it failed."""
+    host = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])  # noqa: S603 - ours
+    while host.poll() is None and not stopped.wait_for(None, None, host):
+        pass
+    if host.poll() is None:
+        host.terminate()
+        try:
+            host.wait(LETS_GO_WITHIN)
+        except subprocess.TimeoutExpired:
+            host.kill()
+            host.wait()
+        return False
+    return host.returncode != 0
+
+
+class _Stop:
+    """Whether we were told to stop, and waiting for that or for something else."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        os.set_blocking(reading, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, self._note)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._pipe = reading
+        self._told = False
+
+    def _note(self, *_: object) -> None:
+        self._told = True
+
+    def wait_for(
+        self,
+        listener: socket.socket | None,
+        seconds: float | None,
+        host: subprocess.Popen[bytes] | None = None,
+    ) -> bool:
+        """Wait for a connection, for so long, or for the host's end; say whether we were told to stop."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while not self._told and (host is None or host.poll() is None):
+            left = None if end is None else max(0.0, end - time.monotonic())
+            files: list[int | socket.socket] = [self._pipe] if listener is None else [self._pipe, listener]
+            ready, _, _ = select.select(files, [], [], left)
+            if self._pipe in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._pipe, 4096)
+            if (listener is not None and listener in ready) or (not ready and end is not None):
+                break
+        return self._told
+
+
+def bound(path: str) -> socket.socket:
+    """Return a listening socket at `path`, put there in one step over whatever an older keeper left."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made = f"{path}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(made)
+    os.umask(0o177)
+    listener.bind(made)
+    os.umask(0o077)
+    listener.listen(128)
+    os.rename(made, path)
+    return listener
+
+
+def _look_after_orphans() -> None:
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(DIES_WITH_PARENT, signal.SIGTERM)
+        libc.prctl(SUBREAPER, 1)
+
+
+def end_orphans() -> None:
+    """End whatever a host that has ended left behind, and take note of its end."""
+    for _ in range(20):
+        children = _children()
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not children:
+            return
+        time.sleep(0.05)
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""All stdio servers of the machine: found by who calls, kept as their rows say, stopped when nobody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from coordinator.hosting.backend import Backend, Standing
+from coordinator.hosting.configured import Configuration, NotOffered
+
+log = logging.getLogger(__name__)
+
+LOOKS_EVERY = 1.0  # seconds after which a server's rows are read again
+MOST_PROCESSES = 64
+Place = tuple[str, str]  # a server, and the caller whose own it is ("" where all share it)
+
+
+class Pool:
+    """The servers by place. `configure` reads a server's rows, `tell` writes down how a process is; both may wait."""
+
+    def __init__(
+        self,
+        configure: Callable[[str], Awaitable[Configuration]],
+        tell: Callable[[str, str, Standing], Awaitable[None]],
+        *,
+        idle: float,
+    ) -> None:
+        self._configure = configure
+        self._tell = tell
+        self._idle = idle
+        self._read: dict[str, tuple[float, Configuration]] = {}
+        self._backends: dict[Place, Backend] = {}
+        self.used_at = time.monotonic()
+
+    async def find(self, server_id: str, caller: str) -> Backend:
+        """Return the server as this caller has it. Raises NotFound, NotOffered, CredentialUnusable."""
+        self.used_at = time.monotonic()
+        configuration = await self._configuration(server_id)
+        whose = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
+        backend = self._backends.get((server_id, whose))
+        if backend is None:
+            self._require_room()
+            tell = functools.partial(self._report, server_id, whose)
+            backend = self._backends[server_id, whose] = Backend(configuration, tell)
+        elif backend.configuration.version != configuration.version:
+            backend.configuration = configuration
+            await backend.stop("The server's settings were changed.")
+        return backend
+
+    async def _configuration(self, server_id: str) -> Configuration:
+        known = self._read.get(server_id)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        try:
+            configuration = await self._configure(server_id)
+        except Exception:
+            await self._stop_all_of(server_id)
+            raise
+        self._read[server_id] = (time.monotonic() + LOOKS_EVERY, configuration)
+        return configuration
+
+    async def _stop_all_of(self, server_id: str) -> None:
+        self._read.pop(server_id, None)
+        for place in [one for one in self._backends if one[0] == server_id]:
+            await self._backends.pop(place).stop("The server is not offered any more.")
+
+    def _require_room(self) -> None:
+        if sum(one.is_running for one in self._backends.values()) >= MOST_PROCESSES:
+            raise NotOffered(
+                f"{MOST_PROCESSES} server processes run already. Try again in a while.", retry_after=30
+            )
+
+    async def _report(self, server_id: str, whose: str, standing: Standing) -> None:
+        try:
+            await self._tell(server_id, whose, standing)
+        except Exception:
+            log.exception("How the process of %s is could not be written down", server_id)
+
+    async def look_after(self, pace: float) -> None:
+        """Stop what nobody has used for a while, again and again."""
+        while True:
+            await asyncio.sleep(pace)
+            await self.stop_idle()
+
+    async def stop_idle(self) -> None:
+        """Stop what nobody has used for so long, and what may not run any more."""
+        old = time.monotonic() - self._idle
+        for (server_id, _), backend in list(self._backends.items()):
+            if not backend.is_running:
+                continue
+            if backend.is_idle and backend.used_at < old:
+                await backend.stop("The server was stopped because nobody used it.")
+            else:
+                try:
+                    await self._configuration(server_id)
+                except Exception as problem:
+                    log.warning("%s is stopped: %s", server_id, problem)
+
+    @property
+    def is_needed(self) -> bool:
+        return any(one.is_running or not one.is_idle for one in self._backends.values())
+
+    async def close(self) -> None:
+        """Stop everything."""
+        await asyncio.gather(*(one.stop("Signalbox is stopping.") for one in self._backends.values()))

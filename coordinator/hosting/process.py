@@ -1,0 +1,144 @@
+"""One stdio server as a process: started with an environment of its own, read line by line, ended with its children."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
+KEPT_WORDS = 4_000  # bytes of what it says on stderr
+LETS_GO_WITHIN = 2.0  # seconds after each stronger word
+MOST_FILES = 4_096
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+class ServerProcess:
+    """A running server. `heard` is called with each line, `ended` once with its exit status.
+
+    What it writes is read as fast as `heard` returns, and no more than a line is kept: who floods waits in the pipe.
+    """
+
+    def __init__(
+        self, process: Process, heard: Callable[[bytes], None], ended: Callable[[int, str], None]
+    ) -> None:
+        self._process = process
+        self._heard = heard
+        self._ended = ended
+        self._words = b""
+        self._writing = asyncio.Lock()
+        self._fault = ""
+        self._tasks = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._note_words())]
+        self.over = asyncio.ensure_future(self._wait())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def words(self) -> str:
+        """The end of what it said on stderr."""
+        return self._words.decode(errors="replace").strip()
+
+    async def send(self, line: bytes) -> None:
+        """Give it a message. Raises OSError where it has ended."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        async with self._writing:
+            stdin.write(line + b"\n")
+            await stdin.drain()
+
+    async def stop(self) -> None:
+        """End it and whatever it started: it is told by the end of its input, then by signals."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                self._signal(number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self.over), LETS_GO_WITHIN)
+                break
+        self._signal(signal.SIGKILL)  # children that outlived it
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _listen(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError:
+                self._fault = f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB."
+                self._signal(signal.SIGKILL)
+                return
+            if not line:
+                return
+            if line.strip():
+                self._heard(line)
+
+    async def _note_words(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None
+        while chunk := await stderr.read(65_536):
+            self._words = (self._words + chunk)[-KEPT_WORDS:]
+
+    async def _wait(self) -> int:
+        status = await self._process.wait()
+        self._signal(signal.SIGKILL)  # what it left behind would hold its pipes open
+        await asyncio.wait(self._tasks, timeout=LETS_GO_WITHIN)
+        for task in self._tasks:
+            task.cancel()
+        self._ended(status, self._fault)
+        return status
+
+
+async def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    heard: Callable[[bytes], None],
+    ended: Callable[[int, str], None],
+) -> ServerProcess:
+    """Start a server in its folder. Raises OSError, ValueError (NUL in an argument)."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=folder,
+        env=surroundings(folder) | dict(environment),
+        start_new_session=True,
+        preexec_fn=_confine,
+        limit=LONGEST_LINE,
+    )
+    return ServerProcess(process, heard, ended)
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Return the variables that every server has: none of Signalbox's own."""
+    return {
+        "PATH": os.getenv("PATH", os.defpath),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LANG": "C.UTF-8",
+    }
+
+
+def _confine() -> None:
+    """Runs in the child before the server: it ends with its host, dumps no memory and opens no end of files."""
+    if _LIBC is not None:
+        _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))

@@ -1,0 +1,41 @@
+"""What a caller of a server gets to hear: the answer to one request with what comes before it, or a session's news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+MOST_BYTES = 32 * 1024 * 1024  # that wait for a slow reader
+
+
+class TooSlow(Exception):
+    """The reader did not keep up, and its stream was cut."""
+
+
+class Stream:
+    """Messages on their way to one reader. The last one ends it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._cut = False
+
+    def put(self, message: bytes, *, last: bool = False) -> None:
+        self._bytes += len(message)
+        if self._bytes > MOST_BYTES and not last:
+            self._cut = True
+        else:
+            self._waiting.append((message, last))
+        self._news.set()
+
+    async def get(self) -> tuple[bytes, bool]:
+        """Return the next message, and whether it is the last. Raises TooSlow."""
+        while not self._waiting:
+            if self._cut:
+                raise TooSlow
+            self._news.clear()
+            await self._news.wait()
+        message, last = self._waiting.popleft()
+        self._bytes -= len(message)
+        return message, last

@@ -1,0 +1,33 @@
+"""Where the host of stdio servers (coordinator.hosting) is reached: a Unix socket that only this user may open."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from django.conf import settings
+
+from coordinator.lib import private_files
+
+NAME = "mcp-stdio.sock"
+LONGEST_PATH = 100  # bytes; what a socket's name may have on every system
+CALLER = "x-signalbox-caller"  # tells callers apart, where each has a process of its own
+
+
+def socket_path() -> Path:
+    """Return the socket's path: in the data folder, or in a private folder of the temporary one if that is too long."""
+    path = Path(settings.DATA_DIR) / NAME
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        return path
+    digest = hashlib.blake2b(os.fsencode(settings.DATA_DIR), digest_size=8).hexdigest()
+    folder = Path(tempfile.gettempdir()) / f"signalbox-{os.geteuid()}-{digest}"
+    private_files.folder(folder)
+    return folder / NAME
+
+
+def path_of(server_id: str) -> str:
+    """Return the path, on the socket, at which a server is offered as streamable HTTP."""
+    return f"/servers/{quote(server_id, safe='')}/mcp"

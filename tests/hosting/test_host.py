@@ -1,0 +1,231 @@
+"""Stdio servers behind the host: what passes is unharmed, who shares is kept apart, and what breaks is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from coordinator.hosting import backend
+from tests.hosting.conftest import Begun, Client, Hosted, message, messages
+
+pytestmark = pytest.mark.one_engine
+
+
+def until(condition: Any, within: float = 15) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_a_session_begins_with_what_the_server_said(client: Begun, hosted: Hosted) -> None:
+    answer = Client(hosted).begin()
+    assert answer.json()["result"]["serverInfo"] == {"name": "double", "version": "1"}
+    assert answer.json()["id"] == 0
+
+
+@pytest.mark.parametrize("number", ["a", 7, 1.5, "\\u00e9"])
+def test_an_answer_comes_under_its_own_id_as_the_server_wrote_it(client: Begun, number: Any) -> None:
+    answer = client().post(message("tools/call", number, name="echo", arguments={"a": 1}))
+    assert answer.json()["id"] == number
+    assert '"odd": 1.5' in answer.text
+
+
+def test_sessions_that_share_a_process_use_the_same_ids_without_harm(client: Begun) -> None:
+    clients = [client() for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda one: one[1].say("echo", 1, arguments={"n": one[0]}), enumerate(clients)))
+    assert [f"'n': {n}" in words for n, words in enumerate(said)] == [True] * 8
+    assert len({words.rsplit(" ", 1)[1] for words in said}) == 1
+
+
+def test_progress_goes_to_who_asked_under_the_token_that_they_chose(client: Begun) -> None:
+    first, second = client(), client()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(one.call, "wait", 1, _meta={"progressToken": "same"}) for one in (first, second)]
+        until(lambda: all(future.running() for future in asked))
+        time.sleep(0.3)
+        first.post(message("notifications/release"))
+        told = [future.result() for future in asked]
+    for one in told:
+        assert [two.get("method") for two in one] == ["notifications/progress", None]
+        assert one[0]["params"]["progressToken"] == "same"
+
+
+def test_what_the_server_asks_goes_to_the_one_who_called_and_comes_back(client: Begun) -> None:
+    caller = client()
+    raw = message("tools/call", 5, name="ask")
+    headers = {"mcp-session-id": caller.session}
+    with caller.http.stream("POST", caller.path, content=raw, headers=headers) as answer:
+        lines = answer.iter_lines()
+        question = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+        assert question["method"] == "elicitation/create"
+        told = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}}
+        assert caller.post(json.dumps(told)).status_code == 202
+        last = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+    assert json.loads(last["result"]["content"][0]["text"]) == {"action": "accept"}
+
+
+def test_another_session_cannot_answer_what_the_server_asked(client: Begun) -> None:
+    caller, stranger = client(), client()
+    headers = {"mcp-session-id": caller.session}
+    with caller.http.stream(
+        "POST", caller.path, content=message("tools/call", 5, name="ask"), headers=headers
+    ) as answer:
+        lines = answer.iter_lines()
+        question = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+        told = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "stolen"}}
+        stranger.post(json.dumps(told))
+        caller.post(json.dumps(told | {"result": {"action": "mine"}}))
+        last = next(line for line in lines if line.startswith("data: "))
+    assert "mine" in last
+
+
+def test_log_messages_reach_who_has_a_call_under_way(client: Begun) -> None:
+    assert [one.get("method") for one in client().call("log")] == ["notifications/message", None]
+
+
+def test_each_caller_has_a_process_of_its_own_where_the_row_says_so(hosted: Hosted) -> None:
+    hosted.add("own", shared=False)
+    said = []
+    for caller in ("ada", "bob", "ada"):
+        one = Client(hosted, "own", caller)
+        one.begin()
+        said.append(one.say("echo").rsplit(" ", 1)[1])
+    assert said[0] == said[2] != said[1]
+
+
+def test_its_environment_is_its_own_and_nothing_of_ours(hosted: Hosted, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SIGNALBOX_SECRET_KEY", "ours")
+    hosted.add("s", TOKEN="theirs")
+    one = Client(hosted)
+    one.begin()
+    found = json.loads(one.say("environment"))
+    assert found["TOKEN"] == "theirs"
+    assert found["HOME"] == str(hosted.folder / "s")
+    assert set(found) <= {"TOKEN", "HOME", "PATH", "TMPDIR", "LANG", "LC_CTYPE"}
+
+
+def test_a_server_that_dies_in_a_call_is_told_with_its_last_words_and_started_again(
+    client: Begun, hosted: Hosted
+) -> None:
+    one = client()
+    (answer,) = one.call("die")
+    assert answer["id"] == 1
+    assert "ended with status 3" in answer["error"]["message"]
+    assert "I cannot go on" in answer["error"]["message"]
+    assert one.say("echo").startswith("echo {} 1 ")  # the same session, a new process
+    assert [standing.state for _, _, standing in hosted.told] == ["running", "failed", "running"]
+
+
+def test_one_that_dies_again_and_again_is_tried_again_with_patience(client: Begun) -> None:
+    one = client()
+    for _ in range(2):
+        one.call("die")
+    answer = one.post(message("tools/call", 1, name="echo"))
+    assert answer.status_code == 503
+    assert "It is tried again in" in answer.json()["detail"]
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_one_that_floods_is_ended_and_says_so(client: Begun) -> None:
+    (answer,) = client().call("flood")
+    assert "more than 16 MB" in answer["error"]["message"]
+
+
+def test_one_that_cannot_be_started_says_why(hosted: Hosted) -> None:
+    hosted.add("none", "/no/such/program")
+    answer = Client(hosted, "none").begin()
+    assert answer.status_code == 503
+    assert "cannot be started: No such file or directory" in answer.json()["detail"]
+
+
+def test_one_that_never_answers_is_ended_in_time(hosted: Hosted, monkeypatch: Any) -> None:
+    monkeypatch.setattr(backend, "GREETS_WITHIN", 0.5)
+    hosted.add("mute", "sleep", "60")
+    answer = Client(hosted, "mute").begin()
+    assert answer.status_code == 503
+    assert "did not answer within" in answer.json()["detail"]
+
+
+def test_a_client_that_goes_away_is_told_to_the_server_as_a_cancellation(
+    client: Begun, hosted: Hosted
+) -> None:
+    one = client()
+    headers = {"mcp-session-id": one.session}
+    with pytest.raises(httpx.ReadTimeout):
+        one.http.post(one.path, content=message("tools/call", 9, name="wait"), headers=headers, timeout=0.5)
+    until((hosted.folder / "s" / "cancelled").exists)
+
+
+def test_a_clients_own_cancellation_names_the_servers_id(client: Begun, hosted: Hosted) -> None:
+    one = client()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(one.post, message("tools/call", "mine", name="wait"))
+        until(asked.running)
+        time.sleep(0.3)
+        one.post(message("notifications/cancelled", requestId="mine"))
+        assert asked.result().status_code == 202
+    until((hosted.folder / "s" / "cancelled").exists)
+    assert (hosted.folder / "s" / "cancelled").read_text().strip().isdigit()
+
+
+def test_one_that_nobody_uses_is_stopped_and_its_sessions_start_it_again(
+    client: Begun, hosted: Hosted
+) -> None:
+    one = client()
+    before = one.say("echo")
+    assert hosted.pool is not None
+    hosted.pool._idle = -1
+    hosted.run(hosted.pool.stop_idle())
+    pid = int(before.rsplit(" ", 1)[1])
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert one.say("echo").rsplit(" ", 1)[1] != str(pid)
+
+
+def test_changed_settings_start_it_anew(client: Begun, hosted: Hosted) -> None:
+    one = client()
+    hosted.add("s", TOKEN="new")
+    until(lambda: json.loads(one.say("environment")).get("TOKEN") == "new")
+
+
+def test_a_session_that_has_ended_is_not_found(client: Begun) -> None:
+    one = client()
+    assert one.http.delete(one.path, headers={"mcp-session-id": one.session}).status_code == 204
+    assert one.post(message("tools/list", 1)).status_code == 404
+
+
+def test_a_message_of_the_new_era_needs_no_session(hosted: Hosted) -> None:
+    hosted.add("s")
+    (answer,) = messages(Client(hosted).post(message("server/discover", 3)))
+    assert (answer["id"], answer["result"]) == (3, {"method": "server/discover"})
+
+
+@pytest.mark.parametrize("raw", ["", "[]", "nonsense", '"text"'])
+def test_what_is_no_message_is_refused(client: Begun, raw: str) -> None:
+    assert client().post(raw).status_code == 400
+
+
+def test_children_of_a_server_end_with_it(hosted: Hosted) -> None:
+    hosted.add("parent", "sh", "-c", "sleep 300 & echo $! > child; exec cat > /dev/null")
+    threading.Thread(target=Client(hosted, "parent").begin, daemon=True).start()
+    child = hosted.folder / "parent" / "child"
+    until(lambda: child.exists() and child.read_text().strip())
+    assert hosted.pool is not None
+    hosted.run(hosted.pool.close())
+    until(lambda: _is_gone(int(child.read_text())))
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split()[2] == "Z"
+    except FileNotFoundError:
+        return True

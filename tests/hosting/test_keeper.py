@@ -1,0 +1,103 @@
+"""`serve` keeps the host of stdio servers: started when somebody comes, again when it breaks, and gone with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coordinator.mcp import stdio_host
+from tests.hosting.conftest import SERVER, message
+from tests.served import Served, children_of
+
+pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    served = serve(SIGNALBOX_DISCOVERY_COMMANDS=sys.executable)
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, args, created_at) VALUES ('double', ?, ?, 1)",
+        (sys.executable, json.dumps([SERVER])),
+    )
+    return served
+
+
+def switch_on(served: Served, sharing: str = "shared") -> None:
+    served.sql(
+        "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled, changed_at)"
+        " VALUES ('double', 'stdio', ?, false, 300, true, '2026-02-20T00:00:00.000000+00:00')",
+        (sharing,),
+    )
+
+
+def host(served: Served, settings: object) -> httpx.Client:
+    settings.DATA_DIR = served.folder  # type: ignore[attr-defined]
+    transport = httpx.HTTPTransport(uds=str(stdio_host.socket_path()))
+    return httpx.Client(transport=transport, base_url="http://host", timeout=60)
+
+
+def begun(client: httpx.Client) -> httpx.Response:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
+    return client.post(stdio_host.path_of("double"), content=message("initialize", 0, **params))
+
+
+def echoed(client: httpx.Client, session: str) -> httpx.Response:
+    raw = message("tools/call", 1, name="echo")
+    return client.post(stdio_host.path_of("double"), content=raw, headers={"mcp-session-id": session})
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def until_gone(*pids: int) -> None:
+    deadline = time.monotonic() + 20
+    while not all(map(gone, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
+    served: Served, settings: object
+) -> None:
+    client = host(served, settings)
+    answer = begun(client)
+    assert (answer.status_code, "has not switched that on" in answer.text) == (503, True)
+    switch_on(served)
+    time.sleep(1.1)  # the host reads a server's rows once a second
+    answer = begun(client)
+    assert answer.status_code == 200, answer.text
+    said = echoed(client, answer.headers["mcp-session-id"]).json()
+    server = int(said["result"]["content"][0]["text"].rsplit(" ", 1)[1])
+    states = served.sql("SELECT state, pid FROM mcp_processes WHERE server_id = 'double'")
+    assert states == [("running", server)]
+
+    (server_host,) = [one for keeper in _keepers(served) for one in children_of(keeper) if not gone(one)]
+    os.kill(server_host, signal.SIGKILL)
+    until_gone(server_host, server)
+    answer = begun(host(served, settings))
+    assert answer.status_code == 200
+    said = echoed(client, answer.headers["mcp-session-id"]).json()
+    second = int(said["result"]["content"][0]["text"].rsplit(" ", 1)[1])
+    assert second != server
+
+    keepers = _keepers(served)
+    served.stop()
+    until_gone(second, *keepers)
+
+
+def _keepers(served: Served) -> list[int]:
+    assert served.process is not None
+    below = [one for server in children_of(served.process.pid) for one in children_of(server)]
+    return [one for one in below if b"keeper.py" in Path(f"/proc/{one}/cmdline").read_bytes()]

@@ -1,0 +1,115 @@
+"""How the gateway reaches a server: an admin says it on the server's page, and nothing is started before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import mcp_processes, mcp_servers, mcp_upstreams
+from coordinator.actions.mcp_processes import Report
+from coordinator.actions.mcp_upstreams import Upstream
+from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.hosting import configured
+from coordinator.identity.actors import Actor, key
+from coordinator.models import AuditLog, McpProcess, McpUpstream
+from tests.access.cases import add_server
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+ALICE = Actor("user", "alice")
+STDIO = Upstream("stdio")
+
+
+@pytest.fixture(autouse=True)
+def _world(settings: Any, tmp_path: Any) -> None:
+    settings.DATA_DIR = tmp_path
+    add_server("s")
+
+
+def test_a_server_is_started_once_an_admin_said_so() -> None:
+    with pytest.raises(configured.NotOffered, match="has not switched that on"):
+        configured.read("s")
+    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    found = configured.read("s")
+    assert (found.command, found.shared, found.environment) == (("python3",), True, {})
+    assert AuditLog.objects.get(event_type="MCP_UPSTREAM_SET").metadata["before"] is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Upstream("stdio", enabled=False), "switched off"),
+        (Upstream("http", "https://mcp.example/"), "has not switched that on"),
+    ],
+)
+def test_one_that_is_off_or_elsewhere_is_not_started(wanted: Upstream, why: str) -> None:
+    mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW)
+    with pytest.raises(configured.NotOffered, match=why):
+        configured.read("s")
+
+
+def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(settings: Any) -> None:
+    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    settings.DISCOVERY_COMMANDS = []
+    with pytest.raises(configured.NotOffered, match="may not be started"):
+        configured.read("s")
+    with pytest.raises(Invalid, match="may not be started"):
+        mcp_upstreams.set_upstream("s", Upstream("stdio", sharing="caller"), by=ALICE, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Upstream("ftp"),
+        Upstream("stdio", sharing="some"),
+        Upstream("stdio", call_seconds=0),
+        Upstream("http"),
+        Upstream("http", "https://user:pass@mcp.example/"),
+        Upstream("http", "https://mcp.example/\r\nX: y"),
+        Upstream("http", "file:///etc/passwd"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused(wanted: Upstream) -> None:
+    with pytest.raises(Invalid):
+        mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW)
+
+
+def test_no_key_says_it_and_an_unknown_server_is_not_found() -> None:
+    with pytest.raises(Forbidden):
+        mcp_upstreams.set_upstream("s", STDIO, by=key("ci"), now=NOW)
+    with pytest.raises(NotFound):
+        mcp_upstreams.set_upstream("none", STDIO, by=ALICE, now=NOW)
+
+
+def test_a_later_server_of_the_name_is_offered_to_nobody() -> None:
+    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    mcp_servers.delete("s", by=ALICE, now=NOW)
+    assert not McpUpstream.objects.exists()
+
+
+def test_the_page_offers_a_server_and_takes_it_back() -> None:
+    admin = signed_in("admin")
+    told = {"transport": "stdio", "sharing": "caller", "call_seconds": "60", "url": ""}
+    page = admin.post("/ui/mcp/upstream/s/", told, follow=True).text
+    assert "/mcp/s</code>" in page
+    assert "one process for each caller" in page
+    page = admin.post("/ui/mcp/upstream/s/", {**told, "transport": "off"}, follow=True).text
+    assert "cannot reach this server through Signalbox" in page
+    assert McpUpstream.objects.get().enabled is False
+    assert signed_in("approver").post("/ui/mcp/upstream/s/", told).status_code == 403
+
+
+def test_the_page_shows_how_the_process_is_and_its_last_words_without_secrets() -> None:
+    token = "ghp_" + "a1B2" * 9
+    mcp_processes.note(Report("s", "", "failed", None, f"It ended. It said: {token} <b>", 3, 2), NOW)
+    page = signed_in("viewer").get("/ui/mcp/servers/s/").text
+    assert "It said:" in page
+    assert token not in page
+    assert "<b>" not in page
+    mcp_processes.note(Report("s", "", "running", 7, "", 4, 2), NOW)
+    assert McpProcess.objects.get().state == "running"
+    mcp_processes.forget_all()
+    assert not McpProcess.objects.exists()
