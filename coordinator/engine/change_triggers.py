@@ -87,6 +87,12 @@ def standing(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, 
         }
 
 
+def columns_of(cursor: CursorWrapper, table: str) -> list[str]:
+    """Return the names of a table's columns, in their order; Django's introspection parses the table's SQL for more."""
+    cursor.execute(f"SELECT * FROM {table} LIMIT 0")
+    return [column[0] for column in cursor.description]
+
+
 def create(on: BaseDatabaseWrapper, cursor: CursorWrapper, trigger: Trigger) -> None:
     """Put a trigger up."""
     for statement in trigger.statements:

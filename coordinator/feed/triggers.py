@@ -64,9 +64,7 @@ def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
             for feed_table in FEED_TABLES
             if feed_table.table in tables
             for trigger in change_triggers.build(
-                connection,
-                feed_table,
-                [c.name for c in connection.introspection.get_table_description(cursor, feed_table.table)],
+                connection, feed_table, change_triggers.columns_of(cursor, feed_table.table)
             )
         }
 
