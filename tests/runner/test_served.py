@@ -39,6 +39,31 @@ def test_an_agent_is_started_asked_for_told_more_stopped_and_ended(served: Serve
         person.until(lambda: not lives(pid))
 
 
+def test_twenty_sessions_lose_no_event_and_no_question_over_a_restart(
+    serve: Callable[..., Served], work: Path
+) -> None:
+    served = serve()
+    person = Person(served, work)
+    with person.runner():
+        orders = [person.order("do: ask one; steps 40; say and out") for _ in range(20)]
+        cards = [person.card(session) for _, session in orders]
+        for card in cards[:10]:
+            person.decide(card, "approved")
+        served.stop()
+        served.start()
+        assert [person.card(session) for _, session in orders[10:]] == cards[10:], "the same questions"
+        for card in cards[10:]:
+            person.decide(card, "approved")
+        for run, _ in orders:
+            assert person.status(run, "completed", "failed") == "completed"
+        for _, session in orders:
+            person.until(lambda session=session: "and out" in person.said(session))
+            calls = "SELECT count(*) FROM events WHERE session_id = ? AND event_type = ?"
+            assert served.sql(calls, (session, "pre_tool"))[0][0] == 41
+            assert served.sql(calls, (session, "post_tool"))[0][0] == 41
+    assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(0,)]
+
+
 def test_a_server_that_restarts_and_a_runner_that_is_killed_lose_nothing(
     serve: Callable[..., Served], work: Path
 ) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db import OperationalError, ProgrammingError
 from django.utils import timezone
 
 from coordinator.actions import keys
@@ -33,7 +34,11 @@ class Command(BaseCommand):
         """Become the runner, with the flags as they were typed."""
         words = argv[2:]
         if not {"-h", "--help", "--list"} & set(words):
-            words = [*words, "--key-file", str(own_key(timezone.now()))]
+            try:
+                words = [*words, "--key-file", str(own_key(timezone.now()))]
+            except (OperationalError, ProgrammingError) as problem:
+                said = str(problem).strip().splitlines()[0]
+                sys.exit(f"The runner can make no key ({said}). Start `python manage.py serve` first.")
         root = str(settings.BASE_DIR)
         kept = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
         kept.setdefault("SIGNALBOX_URL", own_url())
