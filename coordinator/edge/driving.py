@@ -6,6 +6,7 @@ after which the runner asks again and joins the same card.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from collections.abc import Callable
@@ -45,6 +46,8 @@ LIMIT = LIMITS["events"][KEY]
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
 MOST = 2_000  # updates of one post
+MOST_KNOWN = 2_000  # runners that a process remembers
+KNOWN_FOR = 1.0  # seconds until it looks at a runner again, and notes that it lives
 
 NOT_YET: dict[str, Any] = {"permission_request_id": None, "outcome": None, "reason": None}
 
@@ -109,12 +112,14 @@ class DrivingDoor:
         self._waits = waits
         self._threads = threads
         self._bodies = bodies
+        self._known: dict[tuple[KeyIdentity, str], tuple[Runner, float]] = {}
 
     async def updates(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /runner/sessions/{id}/updates`: 200 with the number that the next update must have."""
         admission, body = await self._read(Updates, scope, receive)
         told = [_update(one) for one in body.updates]
-        work = functools.partial(_take, session_id, body, told, admission.caller)
+        runner = await self._runner(body.runner_id, admission.caller)
+        work = functools.partial(_take, session_id, runner, told, body.run_id)
         await send_json(send, 200, {"ok": True, "next": await self._perform(work)})
 
     async def permission(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +133,8 @@ class DrivingDoor:
             tuple(mended(agent_options.readable(body.options))),
             body.ask,
         )
-        asked = await self._perform(functools.partial(_note, question, body.runner_id, admission.caller))
+        runner = await self._runner(body.runner_id, admission.caller)
+        asked = await self._perform(functools.partial(_note, question, runner))
         until = time.monotonic() + HELD
         with Disconnect(receive) as gone:
             answer = NOT_YET
@@ -190,7 +196,8 @@ class DrivingDoor:
     async def withdraw(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where nothing stands open."""
         admission, body = await self._read(Withdrawn, scope, receive)
-        await self._perform(functools.partial(_withdraw, session_id, body, admission.caller))
+        runner = await self._runner(body.runner_id, admission.caller)
+        await self._perform(functools.partial(_withdraw, session_id, body, runner))
         await send_json(send, 200, {"ok": True})
 
     async def _read(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
@@ -200,6 +207,18 @@ class DrivingDoor:
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             body = await held.read(receive, headers, LIMIT)
             return admission, await held.decoded(functools.partial(_body, kind), body)
+
+    async def _runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
+        """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
+        now = asyncio.get_running_loop().time()
+        known, until = self._known.get((caller, runner_id), (None, 0.0))
+        if known is None or until < now:
+            note = functools.partial(runners.note_sign_of_life, runner_id, timezone.now(), key=caller)
+            known = await self._threads.run(note)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[caller, runner_id] = known, now + KNOWN_FOR
+        return known
 
     async def _perform(self, work: Callable[[], T]) -> T:
         return await self._writer.perform(work, deadline=time.monotonic() + WRITE_WITHIN)
@@ -224,20 +243,14 @@ def _update(sent: SentUpdate) -> Update:
     return Update(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
 
 
-def _runner(runner_id: str, caller: KeyIdentity) -> Runner:
-    return runners.note_sign_of_life(runner_id, timezone.now(), key=caller)
+def _take(session_id: str, runner: Runner, told: list[Update], run_id: str | None) -> int:
+    return taking.take(session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now())
 
 
-def _take(session_id: str, body: Updates, told: list[Update], caller: KeyIdentity) -> int:
-    runner = _runner(body.runner_id, caller)
-    return taking.take(session_id, runner, told, run_id=body.run_id, speech=SPEECH, now=timezone.now())
-
-
-def _note(question: Question, runner_id: str, caller: KeyIdentity) -> AskedCall:
-    asked = permissions.note(question, _runner(runner_id, caller), SPEECH, timezone.now())
+def _note(question: Question, runner: Runner) -> AskedCall:
+    asked = permissions.note(question, runner, SPEECH, timezone.now())
     return replace(asked, about=subject_text(asked.program, asked.tool, asked.tool_input))
 
 
-def _withdraw(session_id: str, body: Withdrawn, caller: KeyIdentity) -> None:
-    runner = _runner(body.runner_id, caller)
+def _withdraw(session_id: str, body: Withdrawn, runner: Runner) -> None:
     permissions.withdraw(session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F, Value
+from django.db.models.functions import Concat, Length
+
 from coordinator.actions.driving.told import Told
 from coordinator.models import Draft
 from coordinator.sessions.driving import Words
@@ -14,6 +17,8 @@ MOST_BLOCKS = 100
 
 def add(told: Told, piece: Words) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
+    if piece.block is None and _grows(told.session_id, piece):  # nearly always: one statement
+        return
     draft = Draft.objects.filter(pk=told.session_id).first()
     if draft is not None and not _continues(draft, piece):
         _become_event(told, draft)
@@ -34,10 +39,16 @@ def add(told: Told, piece: Words) -> None:
     draft.save()
 
 
-def _continues(draft: Draft, piece: Words) -> bool:
-    is_same = draft.kind == piece.kind and (
-        piece.message_id is None or draft.message_id is None or draft.message_id == piece.message_id
+def _grows(session_id: str, piece: Words) -> bool:
+    """Add a text to the draft that it continues; say whether there was one."""
+    same = Draft.objects.annotate(length=Length("text")).filter(
+        pk=session_id, kind=piece.kind, message_id=piece.message_id, length__lt=LONGEST
     )
+    return same.update(text=Concat(F("text"), Value(piece.text))) > 0
+
+
+def _continues(draft: Draft, piece: Words) -> bool:
+    is_same = draft.kind == piece.kind and draft.message_id == piece.message_id
     return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
 
 

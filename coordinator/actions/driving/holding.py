@@ -23,12 +23,16 @@ def require_holder(session_id: str, runner: Runner) -> Run:
 
 
 def locked(session_id: str, runner: Runner) -> DrivenSession:
-    """Return the session's row, made if need be, locked until the transaction ends."""
-    DrivenSession.objects.get_or_create(session_id=session_id, defaults={"runner_id": runner.runner_id})
-    driven = DrivenSession.objects.select_for_update().get(pk=session_id)
-    if driven.runner_id != runner.runner_id:
-        driven.runner_id = runner.runner_id
-        driven.save(update_fields=["runner_id"])
+    """Return the session's row, locked until the transaction ends. Raises as `require_holder` does.
+
+    Who polls a run of the session becomes its holder here (`driven_for_poll`), so that this is one query.
+    """
+    driven = DrivenSession.objects.select_for_update().filter(pk=session_id).first()
+    if driven is None or driven.runner_id != runner.runner_id:
+        require_holder(session_id, runner)
+        driven, _ = DrivenSession.objects.update_or_create(
+            session_id=session_id, defaults={"runner_id": runner.runner_id}
+        )
     return driven
 
 
@@ -49,13 +53,13 @@ def columns_of(driven: DrivenSession) -> dict[str, Any]:
 
 
 def driven_for_poll(run: Run) -> dict[str, Any] | None:
-    """Return where the session of a run stands, for a runner that drives agents; None for any other."""
-    if not RunnerOffers.objects.filter(pk=run.runner_id).exists():
+    """Return where the session of a run stands that a runner is given; None for one that drives no agents."""
+    holder = str(run.runner_id)
+    DrivenSession.objects.filter(pk=run.session_id).exclude(runner_id=holder).update(runner_id=holder)
+    if not RunnerOffers.objects.filter(pk=holder).exists():
         return None
     # There from now on: the agent's hooks may be heard before the runner has told anything.
-    known, _ = DrivenSession.objects.get_or_create(
-        session_id=run.session_id, defaults={"runner_id": str(run.runner_id)}
-    )
+    known, _ = DrivenSession.objects.get_or_create(session_id=run.session_id, defaults={"runner_id": holder})
     return {
         "agent": known.agent,
         "agent_session_id": known.agent_session_id,

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions import approvals as approvals_of
-from coordinator.actions import events, tool_calls
+from coordinator.actions import tool_calls
 from coordinator.actions.approvals.driven import RUNNER, open_questions, withdraw_open
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import locked, require_holder
@@ -59,10 +59,8 @@ def note(question: Question, runner: Runner, speech: Speech, now: datetime) -> A
     Raises NotFound, and Forbidden where another runner holds the session.
     """
     with transaction.atomic():
-        held = require_holder(question.session_id, runner)
-        events.lock_sessions([question.session_id])
         driven = locked(question.session_id, runner)
-        told = Told(question.session_id, question.run_id or held.run_id, driven, speech, now)
+        told = Told(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
             drafts.finish(told)

@@ -11,9 +11,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions import events
 from coordinator.actions.driving import calls, drafts, facts, ours
-from coordinator.actions.driving.holding import columns_of, locked, require_holder, save_changes
+from coordinator.actions.driving.holding import columns_of, locked, save_changes
 from coordinator.actions.driving.told import Told
 from coordinator.models import Runner
 from coordinator.sessions.driving import Speech, Update
@@ -32,13 +31,10 @@ def take(
 
     Raises NotFound, and Forbidden where another runner holds the session.
     """
-    with transaction.atomic():
-        held = require_holder(session_id, runner)
-        # Events are written below: the session is held first, as everywhere.
-        events.lock_sessions([session_id])
+    with transaction.atomic(savepoint=False):
         driven = locked(session_id, runner)
         before = columns_of(driven)
-        told = Told(session_id, run_id or held.run_id, driven, speech, now)
+        told = Told(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
             if update.n == driven.last_n + 1:
                 _take_one(told, update)
