@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,17 @@ TOLD = (
 )
 
 
+def told_by(served: Served, agent: str) -> Counter[tuple[str, str | None]]:
+    """Return how often the agent's session tells its call and its prompt, of which hooks and telemetry both tell."""
+    return Counter(
+        served.sql(
+            "SELECT e.event_type, e.role FROM events e JOIN sessions s ON s.session_id = e.session_id"
+            " WHERE s.executor_profile = ? AND (e.event_type LIKE '%_tool' OR e.role = 'user')",
+            (agent,),
+        )
+    )
+
+
 @pytest.mark.parametrize("agent", SETTINGS)
 def test_its_tokens_arrive_once_it_is_connected(served: Served, agent: str, tmp_path: Path) -> None:
     programs.needed(agent)
@@ -42,11 +54,13 @@ def test_its_tokens_arrive_once_it_is_connected(served: Served, agent: str, tmp_
         while served.sql(TOLD, (agent,)) == [(0,)] and time.monotonic() < deadline:
             time.sleep(0.2)
         assert served.sql(TOLD, (agent,)) != [(0,)], run.output()
-        assert served.sql("SELECT count(*) FROM sessions WHERE executor_profile = ?", (agent,)) == [(1,)]
+        assert told_by(served, agent) == {
+            ("pre_tool", None): 1,
+            ("post_tool", None): 1,
+            ("message", "user"): 1,
+        }
         assert machine.run("disconnect").returncode == 0
-        if agent != "codex":  # which writes down there which hooks it trusts
-            assert settings.read_bytes() == before
-        assert KEYS["agent"].encode() not in settings.read_bytes()
+        assert settings.read_bytes() == before
     finally:
         if run is not None:
             run.close()
