@@ -197,7 +197,8 @@ def test_no_call_runs_whose_server_is_lost_while_it_waits(serve, homes, start, s
 def hooks_of(pid: int) -> list[int]:
     """Return the process ids of the hook commands below a process."""
     found = []
-    for child in children_of(pid):
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")  # any thread of an agent starts hooks
+    for child in {int(one) for task in tasks for one in task.read_text().split()}:
         words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
         if b"hook" in words and b"sh" not in words:
             found.append(child)
@@ -210,7 +211,9 @@ def test_a_call_whose_hook_is_killed_does_not_run(served, homes, start, name):
     hold(served)
     (run,) = start(homes(served, only=name), "touch certain").values()
     held(served, run, "touch certain")
-    for hook in hooks_of(run.process.pid):
+    hooks = hooks_of(run.process.pid)
+    assert hooks
+    for hook in hooks:
         os.kill(hook, signal.SIGKILL)
     assert KILLED in told(run)
     assert not run.home.ran("certain")
