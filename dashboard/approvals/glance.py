@@ -28,7 +28,8 @@ class Glance:
 def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
     """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
     firsts = [group[0] for group in groups]
-    answered = _answered({approvals.call_of(row) for row in firsts})
+    shown = {row.request_id for group in groups for row in group}
+    answered = _answered({approvals.call_of(row) for row in firsts}, shown)
     kept = marks.saved()
     newest = _newest(firsts)
     return [
@@ -56,12 +57,13 @@ def _recent(row: PermissionRequest, newest: int) -> Recent:
     return replace(found, steps=found.steps[:-1]) if asked_last else found
 
 
-def _answered(calls: set[str]) -> dict[str, str]:
-    """Return, by the digest of a call, how it was answered before, in words."""
+def _answered(calls: set[str], shown: set[str]) -> dict[str, str]:
+    """Return, by the digest of a call, how it was answered before, in words; those that are shown do not count."""
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(
         subject_key__in=calls, closed_at__isnull=False, request__status__in=[one for one, _ in ANSWERS]
     )
+    rows = rows.exclude(request_id__in=shown)
     for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
         counted.setdefault(call, Counter())[status] += count
     return {call: _in_words(counts) for call, counts in counted.items()}
