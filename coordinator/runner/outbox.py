@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coordinator.runner.errors import ServerRefused
+from coordinator.runner.merging import joined
 from coordinator.runner.orders import Order
 from coordinator.runner.server import Server
 
 BETWEEN = 0.05  # seconds between two sends: what comes meanwhile goes together
 MOST_SENT, LARGEST_SENT = 200, 512 << 10
-LONGEST_TEXT = 16 << 10  # characters that chunks are merged to
-CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}
 TOO_LARGE = {400, 413, 422, 500}  # answers that are about what was sent, not about who sends
 
 
@@ -82,7 +81,7 @@ class Outbox:
         """Have an update sent; a chunk joins the one before it that still waits."""
         if self.refused is not None or self._merged(run_id, update):
             return
-        size = len(json.dumps(update, ensure_ascii=False)) + 100
+        size = _size(update)
         self._room.take(size)
         self._waiting.append(Entry(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
@@ -103,24 +102,15 @@ class Outbox:
         self._give_up()
 
     def _merged(self, run_id: str, update: dict[str, Any]) -> bool:
-        """Join a chunk, or a terminal's newer output, to the last update where that is more of the same."""
+        """Join an update to the last that waits, where the two can be one."""
         if len(self._waiting) <= self._on_the_way:
             return False
         last = self._waiting[-1]
-        kind = update.get("sessionUpdate")
-        if last.run_id != run_id or last.update.get("sessionUpdate") != kind:
+        both = joined(last.update, update) if last.run_id == run_id else None
+        if both is None:
             return False
-        if kind == "signalbox/terminal" and last.update.get("terminalId") == update.get("terminalId"):
-            last.update = update
-            return True
-        text, before = _text_of(update), _text_of(last.update)
-        if kind not in CHUNKS or text is None or before is None or _frame(update) != _frame(last.update):
-            return False
-        if len(text) + len(before) > LONGEST_TEXT:
-            return False
-        last.update = {**update, "content": {"type": "text", "text": before + text}}
-        last.size += len(text)
-        self._room.take(len(text))
+        before, last.update, last.size = last.size, both, _size(both)
+        self._room.take(last.size - before)
         return True
 
     async def _send(self) -> None:
@@ -208,12 +198,5 @@ def _number(answer: dict[str, Any], name: str, usual: int) -> int:
     return value if isinstance(value, int) and value > 0 else usual
 
 
-def _text_of(update: dict[str, Any]) -> str | None:
-    content = update.get("content")
-    if not isinstance(content, dict) or set(content) != {"type", "text"} or content["type"] != "text":
-        return None
-    return content["text"] if isinstance(content["text"], str) else None
-
-
-def _frame(update: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in update.items() if name != "content"}
+def _size(update: dict[str, Any]) -> int:
+    return len(json.dumps(update, ensure_ascii=False)) + 100

@@ -15,7 +15,7 @@ from coordinator.runner.places import Places
 
 MOST = 32  # terminals of a session at once
 KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
-TOLD_EVERY = 0.1  # seconds
+TOLD_EVERY = 0.2  # seconds
 READ = 1 << 16
 REST = 0.3  # seconds that output may come in after the command's end
 CONTINUED = bytes(range(0x80, 0xC0))  # what a letter's first byte is followed by
@@ -32,6 +32,7 @@ class Terminal:
         self._kept = b""
         self._is_cut = False
         self._told_at = 0.0
+        self._telling: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
         self._reading = asyncio.create_task(self._read())
         self.ended = asyncio.create_task(self._end())
@@ -48,16 +49,23 @@ class Terminal:
     def close(self) -> None:
         """Let go of it."""
         self._reading.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
         self.process.close()
+
+    def _tell_now(self) -> None:
+        self._telling = None
+        self._told_at = time.monotonic()
+        self._tell()
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
         while part := await self.process.stdout.read(READ):
             self._is_cut |= len(self._kept) + len(part) > self._most
             self._kept = (self._kept + part)[-self._most :] if self._most else b""
-            if time.monotonic() - self._told_at >= TOLD_EVERY:
-                self._told_at = time.monotonic()
-                self._tell()
+            if self._telling is None:
+                wait = max(0.0, self._told_at + TOLD_EVERY - time.monotonic())
+                self._telling = asyncio.get_running_loop().call_later(wait, self._tell_now)
 
     async def _end(self) -> None:
         code = await self.process.wait()

@@ -116,6 +116,17 @@ class ScriptedAgent:
     def do_say(self, text: str) -> None:
         self.say(text)
 
+    def do_big(self, size: str) -> None:
+        self.update(sessionUpdate="tool_call", toolCallId="big", title="x" * int(size), status="completed")
+
+    def do_output(self, most: str) -> None:
+        """Tell a call's whole output each time, as some agents do."""
+        for number in range(1, int(most) + 1):
+            content = [{"type": "content", "content": {"type": "text", "text": "line\n" * number}}]
+            self.update(
+                sessionUpdate="tool_call_update", toolCallId="o", status="in_progress", content=content
+            )
+
     def do_count(self, most: str) -> None:
         for number in range(int(most)):
             self.say(f"{number} ")

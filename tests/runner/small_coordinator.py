@@ -35,6 +35,7 @@ class SmallCoordinator:
         self.left = False
         self.polled_free = -1
         self.refuses: set[str] = set()  # doors that answer 403, by the end of their paths
+        self.largest = 0  # characters of an update that is taken, where it is not 0
         self.loses_every = 0  # of so many posts of updates, the answer of one is lost
         self.posts = 0
         self._server: ThreadingHTTPServer | None = None
@@ -154,6 +155,8 @@ class SmallCoordinator:
         if door == "updates":
             kept = self.updates[session_id]
             for one in body["updates"]:
+                if self.largest and len(json.dumps(one)) > self.largest:
+                    raise OverflowError
                 if one["n"] == len(kept) + 1:
                     kept.append({**one, "run_id": body["run_id"], "arrived": time.monotonic()})
             self.posts += bool(body["updates"])
@@ -203,6 +206,9 @@ class _Door(BaseHTTPRequestHandler):
                 here.changed.notify_all()
         except Broken:
             self.close_connection = True
+            return
+        except OverflowError:
+            self.send(413, {"detail": "The body is too large"})
             return
         except PermissionError:
             self.send(403, {"detail": "This is held by another runner"})

@@ -129,3 +129,17 @@ def test_no_more_agents_live_than_may(coordinator: SmallCoordinator, work: Path)
         assert not lives(int(coordinator.said("s").split()[1])), "the idle agent made room"
         assert lives(int(coordinator.said("t").split()[1]))
         assert coordinator.statuses == [("s", "finished")]
+
+
+def test_an_update_that_the_server_does_not_take_holds_up_no_other(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    coordinator.largest = 10_000
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: say before; big 20000; say after; output 300")
+        assert coordinator.report("r")[1] == "completed"
+    assert coordinator.said("s") == "beforeafter"
+    assert "could not be kept (413" in coordinator.kinds("s", "signalbox/unknown")[0]["message"]
+    outputs = coordinator.kinds("s", "tool_call_update")
+    assert outputs[-1]["content"][0]["content"]["text"] == "line\n" * 300
+    assert len(outputs) < 100, "what is told again, and more, is sent once"
