@@ -13,7 +13,7 @@ import functools
 import re
 import time
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import unquote_to_bytes
 
 from django.utils import timezone
@@ -86,10 +86,13 @@ class HookDoor:
         self, call: GuardedCall, held: BodyShare, scope: Scope, receive: Receive, limit: BodyLimit = LIMIT
     ) -> tuple[Hook, int]:
         """Read the hook into `call`; return it and its length. Raises as Held.read does, and Invalid."""
-        headers = headers_of(scope)
+        headers, arrived = (
+            headers_of(scope),
+            timezone.now(),
+        )  # hooks that are told later keep their order by it
         call.reading = True
         call.body = await held.read(receive, headers, limit)
-        read = functools.partial(self._hook_of, delivery=delivery_of(headers))
+        read = functools.partial(self._hook_of, delivery=delivery_of(headers), arrived=arrived)
         call.hook = await held.decoded(read, call.body)
         return call.hook, len(call.body)
 
@@ -239,8 +242,8 @@ class HookDoor:
         later = self.dialect.postpone(hook, asks.resumes_as) if asks.resumes_as else None
         return later or self.dialect.told_to_wait(hook, settled)
 
-    def _hook_of(self, body: bytes, delivery: Delivery) -> Hook:
-        told = timezone.now() - timedelta(seconds=delivery.age or 0.0)
+    def _hook_of(self, body: bytes, delivery: Delivery, arrived: datetime) -> Hook:
+        told = arrived - timedelta(seconds=delivery.age or 0.0)
         hook = self.dialect.read(body, instants.canonical(told))
         return replace(hook, sent_as=delivery.sent_as) if delivery.sent_as else hook
 
