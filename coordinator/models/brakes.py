@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db import models
 
 from coordinator.models.fields import IsoTextField
@@ -13,6 +15,15 @@ class BrakeReach(models.TextChoices):
     EVERYTHING = "everything", "Everything"
     AGENT = "agent", "One agent"
     HOST = "host", "One host"
+
+
+def reaches(reach: str, name: str, agents: Iterable[str | None], host: str | None) -> bool:
+    """Say whether a brake holds what an agent, known by any of the names `agents`, does on `host`."""
+    if reach == BrakeReach.AGENT:
+        return name in agents
+    if reach == BrakeReach.HOST:
+        return host == name
+    return True  # everything; and what cannot be read holds, too
 
 
 class Brake(models.Model):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator.models import Brake
-from coordinator.models.brakes import BrakeReach
+from coordinator.models.brakes import BrakeReach, reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,7 @@ class Braked:
 
     def holds(self, agents: Iterable[str | None], host: str | None) -> bool:
         """Say whether it holds a call of an agent, known by any of the names `agents`, on `host`."""
-        if self.reach == BrakeReach.AGENT:
-            return self.name in agents
-        if self.reach == BrakeReach.HOST:
-            return host == self.name
-        return True  # everything; and what cannot be read holds, too
+        return reaches(self.reach, self.name, agents, host)
 
     def may_hold(self, agents: Iterable[str | None]) -> bool:
         """Say whether it may hold a call of which the host is not known."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from coordinator.models import LivingExecutor, Run, Runner
+from coordinator.models import Brake, LivingExecutor, Run, Runner
+from coordinator.models.brakes import reaches
 from coordinator.runs import offers
 from coordinator.runs.demands import NAMED, meets, tags_of
 from coordinator.runs.liveness import is_alive
@@ -29,16 +30,19 @@ class Queue:
     busy: frozenset[str]
     living: Mapping[str, str] = field(default_factory=dict)  # whose process waits in a session
     offers: Mapping[str, Any] = field(default_factory=dict)  # of runners that drive agents, by their ids
+    brakes: Sequence[Brake] = ()  # that are on
 
     @classmethod
     def at(cls, now: datetime) -> Queue:
-        """Return the queue's surroundings at `now`: four queries."""
+        """Return the queue's surroundings at `now`: five queries."""
         runners = [
             runner for runner in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(runner, now)
         ]
         busy = Run.objects.filter(status__in=ACTIVE).values_list("session_id", flat=True)
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
-        return cls(runners, frozenset(busy), living, offers.of_runners(runner.pk for runner in runners))
+        offered = offers.of_runners(runner.pk for runner in runners)
+        brakes = list(Brake.objects.filter(released_at__isnull=True))
+        return cls(runners, frozenset(busy), living, offered, brakes)
 
     def why(self, run: Run) -> str:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
@@ -51,7 +55,17 @@ class Queue:
             return "Its session is busy with an earlier run."
         if not self.runners:
             return "No runner is online."
-        return self._for_whom(run)
+        return self._braked(run) or self._for_whom(run)
+
+    def _braked(self, run: Run) -> str:
+        """Return that a brake is on, where it holds every runner that is online."""
+        for brake in self.brakes:
+            if all(
+                reaches(brake.reach, brake.name, (run.agent_name, runner.executor_profile), runner.hostname)
+                for runner in self.runners
+            ):
+                return "The brake is on. It begins once a person releases that."
+        return ""
 
     def _lacks(self, runner: Runner, run: Run) -> str:
         return offers.lacks(self.offers.get(runner.pk), offers.agent_of(run), run.project_dir)

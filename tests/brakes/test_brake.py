@@ -17,6 +17,7 @@ from coordinator.identity.actors import key, person, system
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
 from coordinator.policy import brakes as policy
 from coordinator.policy.approvals import Subject
+from coordinator.runs.waits import Queue
 from tests.claude_code.double import Claude
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -140,6 +141,7 @@ class TestInTheDatabase:
         fleet.stopped(runner, at_work)
         waiting = fleet.start()
         assert fleet.poll(runner) is None
+        assert Queue.at(fleet.now).why(waiting) == "The brake is on. It begins once a person releases that."
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
 
