@@ -113,18 +113,25 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "waits for days": _AGAIN,
         "imports": _IMPORTED,
     },
-    "copilot": {"reports": _DOCUMENTED, "holds": _DOCUMENTED_HELD, "waits for days": _AGAIN},
+    "copilot": {
+        "reports": _DOCUMENTED,
+        "holds": _DOCUMENTED_HELD,
+        "fails closed": _CLOSED,
+        "waits for days": _AGAIN,
+    },
     "cursor": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,
         "holds": _DOCUMENTED_HELD,
         "edits the call": ("by preToolUse", _CURSOR_EDITED),
+        "fails closed": _CLOSED,
         "waits for days": _AGAIN,
     },
     "goose": {
         "reports": _DOCUMENTED,
         "messages": _DOCUMENTED,
         "holds": _DOCUMENTED_HELD,
+        "fails closed": _CLOSED,
         "waits for days": _AGAIN,
     },
 }
