@@ -29,22 +29,36 @@ from coordinator.sessions.timeline import (
 from coordinator.sessions.timeline.news import MOST_EVENTS
 from coordinator.sessions.timeline.reading import KINDS
 from dashboard.rendering.allowance import with_allowance
+from dashboard.sessions.steering import steering_context
 from dashboard.timeline import draft
 from dashboard.timeline.heading import header_context
 from dashboard.timeline.query import Query
 from dashboard.timeline.shown import shown
 
+STEERED_BY = frozenset({"runs", "driven"})
+
 
 def news(session_id: str, changes: Sequence[Change]) -> Drawing | None:
     """Return the rows that these changes add to a session's timeline, in its order, or complete in it.
 
-    `draft` is what its agent does this moment, where that has changed. `{"too_many": True}` where the page does better
-    to load the end afresh, None where nothing of it is concerned.
+    `draft` is what its agent does this moment, `steer` what waits in it, where that has changed. `{"too_many": True}`
+    where the page does better to load the end afresh, None where nothing of it is concerned.
     """
     told = _rows_told(session_id, changes)
     if any(change.topic == "drafts" and change.key == session_id for change in changes):
         told = {**(told or {}), "draft": draft.drawn(session_id)}
+    if any(change.topic in STEERED_BY and session_id in {change.key, change.parent} for change in changes):
+        told = {**(told or {}), "steer": _steer(session_id)}
     return told
+
+
+def _steer(session_id: str) -> str:
+    """Return what waits in the session and what can be set in it, as it stands now."""
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        return ""
+    context = {"session": session, **steering_context(session)}
+    return render_to_string("sessions/_steer_now.html", context)[:] if context["is_run_here"] else ""
 
 
 def _rows_told(session_id: str, changes: Sequence[Change]) -> Drawing | None:

@@ -89,7 +89,8 @@ function isWanted(row) {
 function drawn(drawing) {
   if (drawing.key !== session()) return;
   if (drawing.draft !== undefined) showDraft(drawing.draft, drawing.upto);
-  if (drawing.draft !== undefined && !drawing.rows && !drawing.too_many) return;
+  if (drawing.steer) document.dispatchEvent(new CustomEvent("steer:now", { detail: parse(drawing.steer).firstElementChild }));
+  if ((drawing.draft ?? drawing.steer) !== undefined && !drawing.rows && !drawing.too_many) return;
   if (drawing.summary) showSummary(parse(drawing.summary));
   else if (document.querySelector("#window").dataset.searched === "yes") newsLater();
   else if (!drawing.rows) news();
