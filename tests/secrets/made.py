@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re._constants as sre
 import re._parser as parser
@@ -14,7 +15,10 @@ PLAIN = string.ascii_letters + string.digits
 
 def text_of(pattern: str, rng: random.Random) -> str:
     """Return a random text that the whole of a pattern matches."""
-    return _made(parser.parse(pattern), rng)
+    return _made(_parsed(pattern), rng)
+
+
+_parsed = functools.lru_cache(parser.parse)  # one pattern makes hundreds of texts
 
 
 def _made(nodes: Any, rng: random.Random) -> str:
@@ -25,7 +29,7 @@ def _one(kind: Any, what: Any, rng: random.Random) -> str:
     if kind is sre.LITERAL:
         return chr(what)
     if kind is sre.IN:
-        return rng.choice(_class(what))
+        return rng.choice(_class(tuple(what)))
     if kind is sre.BRANCH:
         return _made(rng.choice(what[1]), rng)
     if kind is sre.SUBPATTERN:
@@ -41,10 +45,15 @@ def _repeated(least: int, most: int, what: Any, rng: random.Random) -> str:
     """Return what is repeated; of anything that is not in a class a dozen, as a password has."""
     if what[0][0] is sre.IN and what[0][1][0][0] is sre.NEGATE:
         least = max(least, min(12, most))
-    return "".join(_made(what, rng) for _ in range(rng.randint(least, min(most, least + 12))))
+    count = rng.randint(least, min(most, least + 12))
+    if len(what) == 1 and what[0][0] is sre.IN:
+        signs = _class(tuple(what[0][1]))
+        return "".join([rng.choice(signs) for _ in range(count)])
+    return "".join(_made(what, rng) for _ in range(count))
 
 
-def _class(members: Any) -> str:
+@functools.cache
+def _class(members: tuple[Any, ...]) -> str:
     if members[0][0] is sre.NEGATE:
         return "".join(sorted(set(PLAIN) - set(_class(members[1:]))))
     found = ""
