@@ -37,6 +37,7 @@ GRANTS_PAGE = "/ui/mcp/"
 SEALED_AS = "mcp-gateway-call"
 # For so long a result that its client did not hear is kept for the same call made again.
 KEPT_FOR = timedelta(minutes=10)
+BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
 
 
@@ -135,12 +136,16 @@ def ask(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to run a call: what it is bound to, whose client it is, where it is made, and the id it would run as."""
+    """One try to run a call: what it is bound to, whose client it is, where it is made, and the id it would run as.
+
+    One that `is_beside` is sent by its agent's own machine, to a server that runs there.
+    """
 
     call_id: str
     binding: Binding
     caller: Caller
     place: Place
+    is_beside: bool = False
 
 
 def begin(attempt: Attempt, request_id: str, *, now: datetime) -> Ruling | None:
@@ -152,7 +157,7 @@ def begin(attempt: Attempt, request_id: str, *, now: datetime) -> Ruling | None:
     binding = attempt.binding
     with transaction.atomic():
         server = servers.load(binding.server_id)
-        if server is None or server.target is None:
+        if server is None or server.is_off or (server.target is None and not attempt.is_beside):
             return Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
         ruling, _ = deciding.now(server, binding.tool, attempt.caller, binding.arguments, now)
         if ruling.decision == DENY:
@@ -196,9 +201,11 @@ def _note_running(attempt: Attempt, request_id: str, server: Server, now: dateti
     running = {
         "state": CallState.RUNNING,
         "request_id": request_id,
-        "worker": workers.own(),
+        "worker": None if attempt.is_beside else workers.own(),
         "started_at": now,
-        "run_until": now + timedelta(seconds=server.call_seconds + 60),
+        "run_until": now + (BESIDE_FOR if attempt.is_beside else timedelta(seconds=server.call_seconds + 60)),
+        # What runs beside its agent has no result here that anybody could come back for.
+        "delivered_at": now if attempt.is_beside else None,
     }
     task = GatewayCall.objects.filter(pk=attempt.call_id)
     if task.exists():
@@ -224,6 +231,35 @@ def _row(call_id: str, binding: Binding, place: Place, now: datetime, **more: ob
         expires_at=now + held_for(),
         **more,
     )
+
+
+def begin_beside(attempt: Attempt, *, now: datetime) -> None:
+    """Note that an allowed call is sent by its agent's own machine."""
+    running = {
+        "state": CallState.RUNNING,
+        "started_at": now,
+        "run_until": now + BESIDE_FOR,
+        "delivered_at": now,
+    }
+    _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
+
+
+def is_begun_beside(attempt: Attempt) -> bool:
+    """Say whether this very call was allowed already, and whoever asked did not hear it."""
+    return GatewayCall.objects.filter(
+        pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.key
+    ).exists()
+
+
+def end_beside(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+    """Note that a call has ended that its agent's own machine sent; return it. Raises NotFound, Conflict."""
+    call = GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id, worker=None).first()
+    if call is None or call.started_at is None:
+        raise NotFound("There is no such call.")
+    free = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
+    if not free.update(state=CallState.DONE, ended_at=now):
+        raise Conflict("This call has ended already.")
+    return call
 
 
 def create_task(attempt: Attempt, request_id: str, message: bytes, *, now: datetime) -> GatewayCall:

@@ -130,6 +130,28 @@ ONCE = _parameter(
 )
 
 
+def _beside(
+    name: str,
+    summary: str,
+    description: str,
+    fields: dict[str, Any],
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Describe a door for servers that run beside their agent (`signalbox mcp`)."""
+    return {
+        "post": {
+            "operationId": f"mcp_beside_{name}",
+            "x-scopes": ["agent"],
+            "tags": ["MCP"],
+            "summary": summary,
+            "description": description,
+            "parameters": parameters or [],
+            "requestBody": _body({"type": "object", "properties": fields}),
+            "answers": {200: {"type": "object"}, **PROBLEMS},
+        }
+    }
+
+
 def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
     """Describe a door of the MCP gateway."""
     headers = {
@@ -258,6 +280,27 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         }
         for kind in ("logs", "traces", "metrics")
     },
+    "/api/mcp/calls": _beside(
+        "ask",
+        "Ask whether a call of a server beside the agent may be sent",
+        "`decision` is allow, deny (with `reason`) or wait (with `card`, where a person decides): ask again with "
+        "`call_id` then. Held for up to 25 s while a person is asked.",
+        {"server": TEXT, "tool": TEXT, "arguments": TEXT, "definition": {}, "session": TEXT, "call_id": TEXT},
+    ),
+    "/api/mcp/calls/{call_id}/end": _beside(
+        "end",
+        "Tell how a call has ended",
+        "Once, for a call that was allowed.",
+        {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
+        [_parameter("path", "call_id", TEXT, "The call", needed=True)],
+    ),
+    "/api/mcp/listings/{server}": _beside(
+        "listing",
+        "Find which tools of a server the agent may see",
+        "The definitions are noted, so that changes are known.",
+        {"tools": {"type": "array", "items": {}}},
+        [_parameter("path", "server", TEXT, "The server's name", needed=True)],
+    ),
     "/mcp": _mcp("all", "all servers' tools, named `server__tool`", []),
     "/mcp/{server}": _mcp(
         "server",

@@ -43,6 +43,7 @@ class Server:
     for_each_caller: bool = False
     is_stdio: bool = False
     accepted_only: bool = False
+    is_off: bool = False
 
 
 def load(name: str) -> Server | None:
@@ -52,7 +53,7 @@ def load(name: str) -> Server | None:
         return None
     upstream = McpUpstream.objects.filter(pk=name).first()
     if not row.is_active or (upstream is not None and not upstream.enabled):
-        return Server(name, None, "is switched off")
+        return Server(name, None, "is switched off", is_off=True)
     known = McpTool.objects.filter(server_id=name)
     tools = {
         tool: KnownTool(
@@ -66,9 +67,9 @@ def load(name: str) -> Server | None:
         headers = tuple(credentials.request_headers(name))
         target = _target(row, upstream)
     except SignalboxError as problem:
-        return Server(name, None, f"cannot be used: {problem.detail}")
+        return Server(name, None, f"cannot be used: {problem.detail}", tools=tools)
     except ValueError as problem:
-        return Server(name, None, f"cannot be used: {problem}")
+        return Server(name, None, f"cannot be used: {problem}", tools=tools)
     return Server(
         name,
         target,

@@ -17,7 +17,7 @@ from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import outcome_of
-from coordinator.edge.gateway.upstreams import Upstreams, finish, response_of
+from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, finish, response_of
 from coordinator.edge.http import Gone
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
@@ -64,7 +64,7 @@ class Calls:
             return
         if tool not in x.server.tools or x.server.tools[tool].is_gone:
             await self._listings.look_for(x, tool)
-        ruling, verdict = await self._decide(x, tool, arguments)
+        ruling, verdict = await self.decide(x, tool, arguments)
         state = opened(x.message.params.get("requestState"))
         session_id = await self._records.session_of(x)
         if state is not None:
@@ -81,7 +81,7 @@ class Calls:
         else:
             await self._pass(x, record)
 
-    async def _decide(self, x: Exchange, tool: str, arguments: Any) -> tuple[Ruling, Verdict]:
+    async def decide(self, x: Exchange, tool: str, arguments: Any) -> tuple[Ruling, Verdict]:
         """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
         rules = await self._rulings.rules()
         now = timezone.now()
@@ -93,20 +93,25 @@ class Calls:
         return deciding.on_call(rules, verdict, x.server, tool, caller=x.caller, arguments=arguments), verdict
 
     async def _deny(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
-        binding = _binding(x, record, ruling, x.server.tools.get(record.tool))
-        place = Place(record.session_id, x.client.session_id if x.client else None)
-        note = functools.partial(gateway_calls.note_denial, binding, ruling, place, now=timezone.now())
-        await self._records.perform(note)
-        words = answers.denied(x.server.name, record.tool, ruling.reason, gateway_calls.grants_page())
+        words = await self.note_denial(x, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
         response = answers.tool_error(x.message, words, about)
         self._records.end(record, "denied", response)
         await x.line.answer(response)
 
+    async def note_denial(self, x: Exchange, record: CallRecord, ruling: Ruling) -> str:
+        """Have a denial audited; return the words for the model."""
+        place = Place(record.session_id, x.client.session_id if x.client else None)
+        binding = binding_of(x, record, ruling)
+        await self._records.perform(
+            functools.partial(gateway_calls.note_denial, binding, ruling, place, now=timezone.now())
+        )
+        return answers.denied(x.server.name, record.tool, ruling.reason, gateway_calls.grants_page())
+
     async def _ask(
         self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | GoOnState | None
     ) -> None:
-        binding = _binding(x, record, ruling, x.server.tools.get(record.tool))
+        binding = binding_of(x, record, ruling)
         place = Place(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
         if state is not None and state.key != binding.key and ruling.decision == ASK:
             await self._say(
@@ -162,6 +167,11 @@ class Calls:
                 response, event = await response_of(answer, x.message.id, x.line)
             finally:
                 answer.close()
+        except LeftOpen:
+            record.upstream += time.perf_counter() - began
+            await x.line.end()
+            self._records.end(record, "ok", None, "The client hears the end on another stream.")
+            return
         except UpstreamFailed as problem:
             record.upstream += time.perf_counter() - began
             words = answers.broke_off if problem.may_have_run else answers.not_reached
@@ -174,7 +184,9 @@ class Calls:
         self._records.end(record, outcome_of(response), response)
 
 
-def _binding(x: Exchange, record: CallRecord, ruling: Ruling, known: Any) -> Binding:
+def binding_of(x: Exchange, record: CallRecord, ruling: Ruling) -> Binding:
+    """Return what an approval of the call is bound to."""
+    known = x.server.tools.get(record.tool)
     return Binding(
         x.key.actor,
         x.key.id,

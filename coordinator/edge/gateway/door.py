@@ -18,9 +18,10 @@ from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.all_servers import AllServers, NamedLine
+from coordinator.edge.gateway.beside import BesideDoor
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.clients import Clients
-from coordinator.edge.gateway.exchange import Exchange, mismatch
+from coordinator.edge.gateway.exchange import Exchange, agent_of, mismatch, named_session
 from coordinator.edge.gateway.holding import Holding
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
@@ -28,7 +29,7 @@ from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.tasks import Tasks
-from coordinator.edge.gateway.upstreams import Upstreams, events_of, finish, response_of
+from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, events_of, finish, response_of
 from coordinator.edge.http import Gone, headers_of
 from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.policies import Policies
@@ -50,10 +51,6 @@ log = logging.getLogger(__name__)
 SCOPES = ("agent",)
 LIMIT = LIMITS["message"][KEY]
 MOST_STREAMS = 4_000
-NO_AGENT = (
-    "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
-    "X-Signalbox-Agent."
-)
 ALL = Server("", None)  # what the door of all servers stands for
 UNREACHABLE = -32010  # of the codes that are left to implementations
 
@@ -109,6 +106,18 @@ class GatewayDoor:
             threads=threads,
         )
         self.tasks = Tasks(threads, records, runner, self.registry, self.all_servers.linked)
+        self.beside = BesideDoor(
+            auth,
+            bodies=bodies,
+            calls=self.calls,
+            listings=self.listings,
+            records=records,
+            registry=self.registry,
+            runner=runner,
+            gate=gate,
+            waits=waits,
+            threads=threads,
+        )
 
     async def post_to_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp`: one message of a client, to all servers that are open to its agent."""
@@ -157,7 +166,7 @@ class GatewayDoor:
                 gone,
                 started,
                 client,
-                named_session=_named(headers),
+                named_session=named_session(headers),
             )
             await self._guarded(x)
 
@@ -212,6 +221,9 @@ class GatewayDoor:
             response, event = await response_of(
                 answer, x.message.id, x.line, transform=changed if change else None
             )
+        except LeftOpen:
+            await x.line.end()
+            return
         finally:
             answer.close()
         await finish(x.line, response, event, answer.status)
@@ -345,14 +357,7 @@ class GatewayDoor:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = headers_of(scope)
         admission = await self._auth.admit(scope, headers, *SCOPES)
-        named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
-        bound = admission.caller.agent_id
-        if bound is not None and named not in {"", bound}:
-            raise Forbidden(f"This key is bound to {bound} and may not call as another agent.")
-        agent_id = bound or named
-        if not agent_id or "\x00" in agent_id:
-            raise Forbidden(NO_AGENT)
-        return admission, agent_id
+        return admission, agent_of(admission, headers)
 
     async def _server(self, name: str) -> Server:
         server = await self.registry.get(name)
@@ -392,12 +397,6 @@ class GatewayDoor:
 async def _pass_events(x: Exchange, answer: Answer) -> None:
     async for event in events_of(answer):
         await x.line.event(event)
-
-
-def _named(headers: dict[bytes, bytes]) -> str | None:
-    """Return the session that the client says it belongs to; a variable that was not filled in names none."""
-    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
-    return None if not told or told.startswith("$") or "\x00" in told else told[:200]
 
 
 def _version_in(response: bytes) -> str | None:

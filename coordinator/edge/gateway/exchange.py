@@ -13,12 +13,17 @@ from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.http import Headers
 from coordinator.edge.waits import Disconnect
+from coordinator.errors import Forbidden
 from coordinator.gateway.deciding import Caller
 from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked
 
+NO_AGENT = (
+    "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
+    "X-Signalbox-Agent."
+)
 # How clients call themselves, and the agent program that this is (sessions.agent_programs).
 PROGRAMS = (
     ("claude-code", "claude-code"),
@@ -83,6 +88,24 @@ class Exchange:
         return b"text/event-stream" in self.headers.get(b"accept", b"") or b"*/*" in self.headers.get(
             b"accept", b""
         )
+
+
+def agent_of(admission: Admission, headers: Headers) -> str:
+    """Return the agent that a key speaks for. Raises Forbidden where it is none."""
+    named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
+    bound = admission.caller.agent_id
+    if bound is not None and named not in {"", bound}:
+        raise Forbidden(f"This key is bound to {bound} and may not call as another agent.")
+    agent_id = bound or named
+    if not agent_id or "\x00" in agent_id:
+        raise Forbidden(NO_AGENT)
+    return agent_id
+
+
+def named_session(headers: Headers) -> str | None:
+    """Return the session that the client says it belongs to; a variable that was not filled in names none."""
+    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
+    return None if not told or told.startswith("$") or "\x00" in told else told[:200]
 
 
 def program_of(name: str) -> str:

@@ -104,6 +104,21 @@ class Listings:
         verdicts = policy.row_of_verdicts(x.agent_id, x.server.name, tools, timezone.now())
         return any(verdict.decision != "deny" for verdict in verdicts.values())
 
+    async def names(self, x: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
+        """Return which tools, told by name and digest, the agent may see."""
+        rules, policy = await self._standing(x)
+        found = []
+        for name, digest in told:
+            verdict, known = (
+                policy.verdict(x.agent_id, x.server.name, name, timezone.now()),
+                x.server.tools.get(name),
+            )
+            if known is None or known.definition != digest or deciding.is_held_back(x.server, verdict, known):
+                continue
+            if deciding.may_see(rules, verdict, x.caller, name_of(x.server.name, name)):
+                found.append(name)
+        return found
+
     async def may_ask(self, x: Exchange) -> bool:
         """Say whether a call of the agent may have to wait for a person."""
         rules, policy = await self._standing(x)

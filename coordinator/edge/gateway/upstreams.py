@@ -38,6 +38,10 @@ BOTH = ("Accept", "application/json, text/event-stream")
 NOTHING = msgspec.Raw(b"")
 
 
+class LeftOpen(UpstreamFailed):
+    """The server ended the stream before its response, and gives it to whoever asks for what follows (SEP-1699)."""
+
+
 class _Head(msgspec.Struct):
     id: Any = None
     method: str | None = None
@@ -166,8 +170,10 @@ async def response_of(
             words = "answered with what is no response to the request" if body else "gave no answer"
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
         return (await transform(body) if transform else body), None
+    can_go_on = False
     async for event in events_of(answer):
         data = sse.data_of(event)
+        can_go_on = can_go_on or event.startswith(b"id:") or b"\nid:" in event
         if data and answers_to(data, number):
             if transform is None:
                 return data, event
@@ -176,7 +182,8 @@ async def response_of(
         if line is not None and not (data and is_response(data)):
             await line.open()
             await line.event(event)
-    raise UpstreamFailed("ended its answer without a response", may_have_run=True)
+    words = "ended its answer without a response"
+    raise LeftOpen(words, may_have_run=True) if can_go_on else UpstreamFailed(words, may_have_run=True)
 
 
 async def finish(line: Line, body: bytes, event: bytes | None, status: int = 200) -> None:

@@ -1,0 +1,346 @@
+"""Calls of servers that run beside their agent (`signalbox mcp`): asked about here, sent there, told about here.
+
+The same rules as at `/mcp`; only the bytes go another way. Whoever waits asks again with the call's id.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions import approvals, gateway_calls
+from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.edge.auth import Admission, Authenticator
+from coordinator.edge.bodies import Bodies
+from coordinator.edge.brake_gate import BrakeGate
+from coordinator.edge.gateway.calls import Calls, binding_of
+from coordinator.edge.gateway.exchange import Exchange, agent_of, named_session
+from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.records import CallRecord, Records
+from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.running import Runner
+from coordinator.edge.http import Gone, headers_of, send_json
+from coordinator.edge.limits import KEY, LIMITS
+from coordinator.edge.shares import Shares
+from coordinator.edge.waits import Disconnect, Waits
+from coordinator.errors import Invalid, NotFound
+from coordinator.gateway import answers, messages
+from coordinator.gateway.binding import Binding
+from coordinator.gateway.messages import Unreadable
+from coordinator.gateway.servers import Server
+from coordinator.lib.asgi import Message as AsgiMessage
+from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.tools import listing_of
+from coordinator.models import PermissionRequest
+from coordinator.policy import approvals as rules
+from coordinator.policy.tool_rules import ASK, DENY, Ruling
+
+T = TypeVar("T")
+
+SCOPES = ("agent",)
+LIMIT = LIMITS["question"][KEY]
+HELD_FOR = 25.0  # seconds for which one question is held
+MOST_HELD = 4_000
+MOST_TRIES = 4
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class Question(msgspec.Struct):
+    """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again."""
+
+    server: Name
+    tool: Name
+    arguments: str = "{}"
+    definition: Any = None
+    session: Name | None = None
+    call_id: Name | None = None
+
+
+class Ending(msgspec.Struct):
+    """How a call ended. `result` is its JSON as text, possibly cut off."""
+
+    is_error: bool = False
+    milliseconds: Annotated[int, msgspec.Meta(ge=0, le=10**10)] = 0
+    result: str = ""
+
+
+class Listing(msgspec.Struct):
+    """The tools that a server lists, each as its definition."""
+
+    tools: list[Any]
+
+
+Answer = dict[str, Any]
+
+
+class BesideDoor:
+    """The doors of one process."""
+
+    def __init__(
+        self,
+        auth: Authenticator,
+        *,
+        bodies: Bodies,
+        calls: Calls,
+        listings: Listings,
+        records: Records,
+        registry: Registry,
+        runner: Runner,
+        gate: BrakeGate,
+        waits: Waits,
+        threads: EdgeThreads,
+    ) -> None:
+        self._auth = auth
+        self._bodies = bodies
+        self._calls = calls
+        self._listings = listings
+        self._records = records
+        self._registry = registry
+        self._runner = runner
+        self._gate = gate
+        self._waits = waits
+        self._threads = threads
+        self._places = Shares(MOST_HELD, "calls that wait for people")
+
+    async def ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
+        admission, raw = await self._read(scope, receive)
+        question = _decoded(raw, Question)
+        with Disconnect(receive) as gone:
+            x = await self._exchange(scope, admission, question.server, gone, _message(question))
+            x.named_session = question.session or x.named_session
+            await self._take_in(x.server, [question.definition] if question.definition is not None else [])
+            x.server = await self._server(question.server)
+            answer = await self._decide(x, question)
+            if not gone.happened:
+                await send_json(send, 200, answer)
+
+    async def end(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls/{call_id}/end`: how a call that was allowed has ended."""
+        admission, raw = await self._read(scope, receive)
+        ending = _decoded(raw, Ending)
+        agent_id = agent_of(admission, headers_of(scope))
+        call = await self._threads.run(
+            gateway_calls.end_beside,
+            call_id,
+            key_id=admission.caller.id,
+            agent_id=agent_id,
+            now=timezone.now(),
+        )
+        with Disconnect(receive) as gone:
+            x = await self._exchange(scope, admission, call.server_id, gone, _empty_call(call.tool_name))
+            record = self._records.taken_up(x, call_id, call.session_id or "", call.tool_name)
+            record.began = time.perf_counter()
+            record.upstream = ending.milliseconds / 1000
+            response = _response(ending)
+            self._records.end(record, "error" if ending.is_error else "ok", response)
+        await send_json(send, 200, {"ok": True})
+
+    async def listing(self, server_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
+        admission, raw = await self._read(scope, receive)
+        told = _decoded(raw, Listing)
+        with Disconnect(receive) as gone:
+            x = await self._exchange(scope, admission, server_id, gone, _empty_call(""))
+            listing = await self._take_in(x.server, told.tools)
+            x.server = await self._server(server_id)
+            names = await self._listings.names(x, listing)
+        await send_json(send, 200, {"tools": names})
+
+    async def _read(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
+        headers = headers_of(scope)
+        admission = await self._auth.admit(scope, headers, *SCOPES)
+        with self._bodies.hold(f"key:{admission.caller.id}") as held:
+            return admission, await held.read(receive, headers, LIMIT)
+
+    async def _exchange(
+        self, scope: Scope, admission: Admission, server_id: str, gone: Disconnect, message: messages.Message
+    ) -> Exchange:
+        headers = headers_of(scope)
+        return Exchange(
+            admission,
+            agent_of(admission, headers),
+            headers,
+            message,
+            await self._server(server_id),
+            Line(_nobody),
+            gone,
+            time.perf_counter(),
+            named_session=named_session(headers),
+        )
+
+    async def _server(self, server_id: str) -> Server:
+        found = await self._registry.get(server_id)
+        if found is None:
+            raise NotFound(f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it.")
+        if found.is_off:
+            raise NotFound(f"The MCP server {server_id} is switched off.")
+        return found
+
+    async def _take_in(self, server: Server, tools: list[Any]) -> list[tuple[str, str]]:
+        """Note what a server lists; return names and digests. Raises Invalid."""
+        listing = listing_of({"tools": tools})
+        await self._listings.take_in(server, listing)
+        return [(tool.name, tool.digest) for tool in listing.tools]
+
+    async def _decide(self, x: Exchange, question: Question) -> Answer:
+        tool, arguments = question.tool, x.message.params.get("arguments")
+        ruling, _ = await self._calls.decide(x, tool, arguments)
+        session_id = await self._records.session_of(x)
+        call_id = question.call_id or gateway_calls.new_id()
+        if question.call_id:
+            record = self._records.taken_up(x, call_id, session_id, tool)
+        else:
+            record = self._records.begin(x, call_id, session_id, tool, arguments)
+        record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        if ruling.decision == DENY:
+            words = await self._calls.note_denial(x, record, ruling)
+            return self._no(record, words)
+        event_id = None if question.call_id else await self._records.write_begin(record)
+        place = Place(session_id, event_id=event_id, client="signalbox mcp")
+        binding = binding_of(x, record, ruling)
+        attempt = Attempt(call_id, binding, x.caller, place, is_beside=True)
+        if ruling.decision == ASK:
+            return await self._asked(x, record, ruling, attempt)
+        if (brake := await x.braked(self._gate)) is not None:
+            return self._no(record, brake.words)
+        await self._threads.run(gateway_calls.begin_beside, attempt, now=timezone.now())
+        return {"decision": "allow", "call_id": call_id}
+
+    async def _asked(self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: Attempt) -> Answer:
+        begun = await self._threads.run(gateway_calls.is_begun_beside, attempt)
+        if begun:
+            return {"decision": "allow", "call_id": attempt.call_id}
+        with self._places.place(x.key.name):
+            for _ in range(MOST_TRIES):
+                row = await self._threads.run(
+                    gateway_calls.ask, attempt.binding, ruling, attempt.place, until=None, now=timezone.now()
+                )
+                found = await self._until_decided(x, row)
+                if found is None:
+                    return await self._wait(row, attempt)
+                answer = await self._decided(x, record, attempt, found)
+                if answer is not None:
+                    return answer
+                fresh = await self._runner.bound_anew(x, attempt.binding)
+                if fresh is None:
+                    break
+                ruling = fresh[1]
+                attempt = Attempt(attempt.call_id, fresh[0], attempt.caller, attempt.place, is_beside=True)
+        return self._no(record, "The policy changed while the call waited. Call it again.")
+
+    async def _until_decided(self, x: Exchange, row: PermissionRequest) -> PermissionRequest | None:
+        found = await self._waits.wait_until(
+            functools.partial(_if_decided, row.request_id),
+            topics=[f"permission_requests:{row.pk}"],
+            timeout=HELD_FOR,
+            still_allowed=x.admission.still_allowed,
+            gone=x.gone,
+        )
+        if x.gone.happened:
+            raise Gone
+        await x.admission.still_allowed()
+        return found
+
+    async def _wait(self, row: PermissionRequest, attempt: Attempt) -> Answer:
+        why = "The agent's `signalbox mcp` goes on asking."
+        await self._threads.run(
+            approvals.hold, row.request_id, by=attempt.binding.by, reason=why, now=timezone.now()
+        )
+        card = gateway_calls.card(row)
+        return {
+            "decision": "wait",
+            "call_id": attempt.call_id,
+            "request_id": row.request_id,
+            "card": card,
+            "reason": f"Waits for approval at {card}.",
+        }
+
+    async def _decided(
+        self, x: Exchange, record: CallRecord, attempt: Attempt, row: PermissionRequest
+    ) -> Answer | None:
+        """Return the answer by a person's verdict; None where it does not count for this call any more."""
+        now, binding = timezone.now(), attempt.binding
+        standing = rules.standing(row, now)
+        if standing.allowed:
+            if (brake := await x.braked(self._gate)) is not None:
+                return self._no(record, brake.words)
+            refusal = await self._threads.run(gateway_calls.begin, attempt, row.request_id, now=now)
+            if refusal is None:
+                return {"decision": "allow", "call_id": attempt.call_id}
+            if refusal.decision == DENY:
+                return self._no(record, _denied(binding, refusal.reason))
+            return None
+        if row.status == PermissionRequest.Status.DENIED:
+            await self._threads.run(gateway_calls.take_denial, attempt, row.request_id, now=now)
+            context = rules.context_of(row)
+            record.decided_by = f"denied by {row.approved_by or 'somebody'}"
+            return self._no(record, answers.by_person(binding.tool, context.reason if context else None))
+        return self._no(record, answers.undecided(binding.tool, standing.word))
+
+    def _no(self, record: CallRecord, words: str) -> Answer:
+        self._records.end(record, "denied", None, words)
+        return {"decision": "deny", "call_id": record.call_id, "reason": words}
+
+
+def _decoded(raw: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise Invalid(f"The body cannot be read: {problem}") from None
+
+
+def _message(question: Question) -> messages.Message:
+    """Return the call as the message that it will be, its arguments as the text that was told."""
+    name = json.dumps(question.tool)
+    begins = f'{{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{{"name":{name},"arguments":'
+    text = f"{begins}{question.arguments}}}}}"
+    try:
+        message = messages.read(text.encode("utf-8", "surrogatepass"))
+    except Unreadable as problem:
+        raise Invalid(f"The arguments cannot be judged: {problem}") from None
+    same = message.raw_arguments.decode() == question.arguments.strip()
+    if not same or not isinstance(message.params.get("arguments"), dict):
+        raise Invalid("The arguments must be one JSON object.")
+    return message
+
+
+def _empty_call(tool: str) -> messages.Message:
+    return messages.Message(
+        b"", {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": {"name": tool}}
+    )
+
+
+def _response(ending: Ending) -> bytes | None:
+    """Return what a server answered as a response; one that was cut off as text."""
+    if not ending.result:
+        return None
+    try:
+        value = json.loads(ending.result)
+    except ValueError:
+        value = {"content": [{"type": "text", "text": ending.result[:3_000]}]}
+    result = value if isinstance(value, dict) else {"content": []}
+    if "code" in result and "message" in result and "content" not in result:
+        return answers.error(0, -32000, str(result["message"]))
+    return answers.result(0, result)
+
+
+def _denied(binding: Binding, reason: str) -> str:
+    return answers.denied(binding.server_id, binding.tool, reason, gateway_calls.grants_page())
+
+
+def _if_decided(request_id: str) -> PermissionRequest | None:
+    row = rules.find(request_id)
+    return None if rules.standing(row, timezone.now()).waiting else row
+
+
+async def _nobody(_: AsgiMessage) -> None:
+    return

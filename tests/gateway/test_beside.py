@@ -1,0 +1,76 @@
+"""Servers that run beside their agent: the same rules, asked about before each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.agents import KEY, OTHER_KEY, furnish, rule
+from tests.gateway.conftest import TABLES
+from tests.gateway.test_held_calls import InBackground, decide, pending
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+TOOL = {"name": "write", "description": "Write.", "inputSchema": {"type": "object"}}
+CALL = {"server": "local", "tool": "write", "arguments": '{"path": "/a"}', "definition": TOOL}
+
+
+@pytest.fixture
+def agent(served: Served) -> httpx.Client:
+    served.emptied(*TABLES)
+    furnish(served, "http://127.0.0.1:9/", server="local")
+    served.sql("DELETE FROM mcp_upstreams WHERE server_id = 'local'")
+    client = served.client(key=None)
+    client.headers["Authorization"] = f"Bearer {KEY}"
+    return client
+
+
+def asked(agent: httpx.Client, **changes: Any) -> dict[str, Any]:
+    answer = agent.post("/api/mcp/calls", json=CALL | changes)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_an_allowed_call_is_told_of_twice(served: Served, agent: httpx.Client) -> None:
+    said = asked(agent)
+    assert said["decision"] == "allow"
+    end = f"/api/mcp/calls/{said['call_id']}/end"
+    told = {"is_error": False, "milliseconds": 5, "result": '{"content": []}'}
+    other = served.client(key=None)
+    assert other.post(end, json=told, headers={"Authorization": f"Bearer {OTHER_KEY}"}).status_code == 404
+    assert agent.post(end, json=told).status_code == 200
+    assert agent.post(end, json=told).status_code == 409
+
+
+def test_rules_deny_and_hide(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "deny")
+    assert asked(agent)["decision"] == "deny"
+    assert agent.post("/api/mcp/listings/local", json={"tools": [TOOL, TOOL | {"name": "read"}]}).json() == {
+        "tools": ["read"]
+    }
+
+
+def test_an_approval_frees_exactly_that_call_once(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    waiting = InBackground(lambda: asked(agent))
+    (request_id,) = pending(served)
+    decide(served, request_id)
+    said = waiting.result()
+    assert said["decision"] == "allow"
+    again = InBackground(lambda: asked(agent))
+    (request_id,) = pending(served)
+    decide(served, request_id, "denied", reason="no more")
+    assert "no more" in again.result()["reason"]
+
+
+def test_arguments_that_would_say_more_than_they_are_are_refused(agent: httpx.Client) -> None:
+    for text in (
+        '{}}, "x": {"a": 1',
+        '{"a": 1, "a": 2}',
+        "[]",
+        '{}},"method":"x","params":{"name":"y","arguments":{}',
+    ):
+        assert agent.post("/api/mcp/calls", json=CALL | {"arguments": text}).status_code == 422
