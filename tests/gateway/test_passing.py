@@ -63,6 +63,25 @@ def test_a_session_is_its_key_s_alone(box: Served) -> None:
     assert refused.value.status == 404
 
 
+def test_a_rule_counts_for_the_very_next_call(box: Served, example: Example) -> None:
+    wire = Wire(box)
+    wire.initialize()
+    for round_ in range(3):
+        assert text_of(wire.call("zap")) == "zapped"
+        rule(box, "mcp__example__zap", "deny")
+        assert "Denied" in text_of(wire.call("zap"))
+        box.sql("DELETE FROM tool_rules")
+        assert example.calls["zap"] == round_ + 1
+
+
+def test_a_page_of_another_site_is_refused(box: Served) -> None:
+    wire = Wire(box)
+    wire.http.headers["Origin"] = "http://evil.example.com"
+    with pytest.raises(Refused) as refused:
+        wire.initialize()
+    assert refused.value.status == 403
+
+
 def test_a_denied_tool_is_not_listed_and_does_not_run(box: Served, example: Example) -> None:
     rule(box, "mcp__example__zap", "deny")
     wire = Wire(box)

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_calls
 from coordinator.actions.gateway_calls import Place
-from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.holding import Held, Holding
+from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import outcome_of
@@ -43,7 +43,7 @@ class Calls:
         holding: Holding,
         records: Records,
         upstreams: Upstreams,
-        gate: BrakeGate,
+        instant: Instant,
         threads: EdgeThreads,
     ) -> None:
         self._rulings = rulings
@@ -52,7 +52,7 @@ class Calls:
         self._holding = holding
         self._records = records
         self._upstreams = upstreams
-        self._gate = gate
+        self._instant = instant
         self._threads = threads
 
     async def call(self, x: Exchange) -> None:
@@ -83,9 +83,13 @@ class Calls:
 
     async def decide(self, x: Exchange, tool: str, arguments: Any) -> tuple[Ruling, Verdict]:
         """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
-        rules = await self._rulings.rules()
+        is_told, x.brake = await self._instant.look(x.known_as)
+        rules = await self._rulings.rules() if is_told else None
         now = timezone.now()
         if rules is None:
+            if not is_told:
+                self._listings.forget(x.server.name)
+                x.server = await self._listings.server(x)
             return await self._threads.run(deciding.now, x.server, tool, x.caller, arguments, now)
         pair = x.agent_id, x.server.name
         policy = (await self._policies.of({pair}))[pair]
@@ -138,7 +142,7 @@ class Calls:
 
     async def _pass(self, x: Exchange, record: CallRecord) -> None:
         """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
-        if (brake := await x.braked(self._gate)) is not None:
+        if (brake := x.brake) is not None:
             record.decided_by = f"brake {brake.id}"
             await self._say(x, record, "denied", brake.words)
             return

@@ -21,8 +21,15 @@ from coordinator.edge.gateway.all_servers import AllServers, NamedLine
 from coordinator.edge.gateway.beside import BesideDoor
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.clients import Clients
-from coordinator.edge.gateway.exchange import Exchange, agent_of, mismatch, named_session
+from coordinator.edge.gateway.exchange import (
+    Exchange,
+    agent_of,
+    mismatch,
+    named_session,
+    refuse_other_origins,
+)
 from coordinator.edge.gateway.holding import Holding
+from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import Records
@@ -77,12 +84,14 @@ class GatewayDoor:
         self.upstreams = Upstreams()
         self.registry = Registry(hub, threads)
         self.clients = Clients(threads)
+        instant = Instant(hub, threads)
         self.listings = Listings(
             rulings=rulings,
             policies=policies,
             registry=self.registry,
             upstreams=self.upstreams,
             threads=threads,
+            instant=instant,
         )
         self.records = records = Records(writer)
         runner = Runner(self.upstreams, self.registry, records, threads, gate)
@@ -94,7 +103,7 @@ class GatewayDoor:
             holding=self.holding,
             records=records,
             upstreams=self.upstreams,
-            gate=gate,
+            instant=instant,
             threads=threads,
         )
         self.all_servers = AllServers(
@@ -356,6 +365,7 @@ class GatewayDoor:
     async def _admit(self, scope: Scope) -> tuple[Admission, str]:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = headers_of(scope)
+        refuse_other_origins(headers)
         admission = await self._auth.admit(scope, headers, *SCOPES)
         return admission, agent_of(admission, headers)
 

@@ -6,6 +6,10 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http.request import validate_host
 
 from coordinator.actions.gateway_sessions import KnownClient
 from coordinator.edge.auth import Admission
@@ -51,6 +55,7 @@ class Exchange:
     client: KnownClient | None = None
     program: str = ""
     named_session: str | None = None
+    brake: Braked | None = None
     caller: Caller = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,10 +78,15 @@ class Exchange:
         """Return what the client says that it can do."""
         return self.client.capabilities if self.client else self.message.capabilities
 
+    @property
+    def known_as(self) -> list[str | None]:
+        """Return the names by which a brake may mean the agent."""
+        return [self.agent_id, self.program or None]
+
     async def braked(self, gate: BrakeGate) -> Braked | None:
         """Return the brake that is on for this agent; None where the call may go on."""
         return await gate.pass_through(
-            [self.agent_id, self.program or None],
+            self.known_as,
             None,
             wait=0,
             asker=self.key.name,
@@ -100,6 +110,16 @@ def agent_of(admission: Admission, headers: Headers) -> str:
     if not agent_id or "\x00" in agent_id:
         raise Forbidden(NO_AGENT)
     return agent_id
+
+
+def refuse_other_origins(headers: Headers) -> None:
+    """Keep pages of other sites out, whatever name they have for this machine (DNS rebinding). Raises Forbidden."""
+    origin = headers.get(b"origin")
+    if origin is None:
+        return
+    host = urlsplit(origin.decode("latin-1")).hostname or ""
+    if not validate_host(f"[{host}]" if ":" in host else host, settings.ALLOWED_HOSTS):
+        raise Forbidden("Pages of other sites may not call MCP servers here.")
 
 
 def named_session(headers: Headers) -> str | None:

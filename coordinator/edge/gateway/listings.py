@@ -12,11 +12,12 @@ from django.utils import timezone
 
 from coordinator.actions import mcp_tools
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.upstreams import BOTH, Upstreams, response_of
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
-from coordinator.errors import Busy, NotFound
+from coordinator.errors import NotFound
 from coordinator.gateway import answers, deciding, listing
 from coordinator.gateway.binding import name_of
 from coordinator.gateway.http_client import UpstreamFailed
@@ -26,6 +27,7 @@ from coordinator.gateway.servers import Server
 from coordinator.identity.actors import system
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.tools import Definition, ToolListing
+from coordinator.policy import tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.tool_rules import ASK, Rule
 
@@ -47,7 +49,9 @@ class Listings:
         registry: Registry,
         upstreams: Upstreams,
         threads: EdgeThreads,
+        instant: Instant,
     ) -> None:
+        self._instant = instant
         self._rulings = rulings
         self._policies = policies
         self._registry = registry
@@ -90,9 +94,11 @@ class Listings:
         return listing.shown(page, may_see, rename=rename)
 
     async def _standing(self, x: Exchange) -> tuple[Sequence[Rule], Policy]:
-        rules = await self._rulings.rules()
+        is_told, _ = await self._instant.look(x.known_as)
+        rules = await self._rulings.rules() if is_told else None
         if rules is None:
-            raise Busy("The rules cannot be read just now. Try again.", retry_after=1)
+            self._policies.forget(x.server.name)
+            rules = await self._threads.run(tool_rules.saved)
         pair = x.agent_id, x.server.name
         return rules, (await self._policies.of({pair}))[pair]
 
@@ -118,6 +124,15 @@ class Listings:
             if deciding.may_see(rules, verdict, x.caller, name_of(x.server.name, name)):
                 found.append(name)
         return found
+
+    def forget(self, server_id: str) -> None:
+        """Read a server and its grants anew: the feed has not told of some edit yet."""
+        self._registry.forget(server_id)
+        self._policies.forget(server_id)
+
+    async def server(self, x: Exchange) -> Server:
+        """Return the server as it stands now."""
+        return await self._registry.get(x.server.name) or x.server
 
     async def may_ask(self, x: Exchange) -> bool:
         """Say whether a call of the agent may have to wait for a person."""
