@@ -74,11 +74,16 @@ def measured(
     first, fresh = prompts(person, times)
     rows = {"order to prompt, kept agent, ms": first, "order to prompt over the agent's own start, ms": fresh}
     rows["verdict to agent, ms"] = verdicts(person, times)
+    busy = {"runner": [runner.pid], "server": person.served.worker_pids()}
+    before = {name: sum(map(processor, pids)) for name, pids in busy.items()}
     rows[f"update to page, {SESSIONS} sessions streaming, ms"] = updates(person, seconds)
+    for name, pids in busy.items():
+        spent = (sum(map(processor, pids)) - before[name]) / seconds * 100
+        rows[f"{name} meanwhile, % of a core"] = [spent]
     rows[f"runner's memory after {SESSIONS} sessions, MB"] = [memory(runner.pid)]
-    before = processor(runner.pid)
+    idle = processor(runner.pid)
     time.sleep(QUIET)
-    rows["idle runner, % of a core"] = [(processor(runner.pid) - before) / QUIET * 100]
+    rows["idle runner, % of a core"] = [(processor(runner.pid) - idle) / QUIET * 100]
     return rows
 
 
