@@ -65,7 +65,13 @@ for line in sys.stdin:
     if method == "initialize":
         sys.stdout.write("some chatter\n")
         info = {"name": "double", "version": "1"}
-        send(id=number, result={"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info})
+        send(
+            id=number,
+            result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info},
+        )
+    elif method == "tools/list":
+        schema = {"type": "object"}
+        send(id=number, result={"tools": [{"name": name, "inputSchema": schema} for name in ("echo", "die")]})
     elif method == "tools/call":
         threading.Thread(target=call, args=(number, message["params"]), daemon=True).start()
     elif method == "notifications/release":

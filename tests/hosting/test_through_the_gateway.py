@@ -1,0 +1,92 @@
+"""An agent calls a tool of a stdio server through the gateway: allowed, denied, by the bridge, and told in figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.claude_code.test_deciding import AGENT_KEY, prepare
+from tests.hosting.conftest import SERVER, message
+from tests.served import ROOT, Served
+
+pytestmark = pytest.mark.served
+
+
+@pytest.fixture
+def served(serve: Callable[..., Served]) -> Served:
+    served = serve(SIGNALBOX_DISCOVERY_COMMANDS=sys.executable)
+    prepare(served)
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, args, created_at) VALUES ('double', ?, ?, 1)",
+        (sys.executable, json.dumps([SERVER])),
+    )
+    served.sql(
+        "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled, changed_at)"
+        " VALUES ('double', 'stdio', 'shared', false, 300, true, '2026-02-20T00:00:00.000000+00:00')"
+    )
+    served.sql(
+        "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, tool_name, permission, granted_at)"
+        " VALUES ('tool_grant', 'agent.shop', 'double', 'echo', 'allow', '2026-02-20T00:00:00.000000+00:00')"
+    )
+    return served
+
+
+def ask(lines: subprocess.Popen[bytes], method: str, number: int, **params: Any) -> dict[str, Any]:
+    assert lines.stdin is not None
+    assert lines.stdout is not None
+    lines.stdin.write(message(method, number, **params).encode() + b"\n")
+    lines.stdin.flush()
+    while True:
+        found: dict[str, Any] = json.loads(lines.stdout.readline())
+        if found.get("id") == number:
+            return found
+
+
+def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge(served: Served) -> None:
+    bridge = subprocess.Popen(
+        [sys.executable, "-m", "coordinator.client.main", "mcp", "double"],
+        cwd=ROOT,
+        env={
+            "PATH": os.defpath,
+            "HOME": "/nonexistent",
+            "SIGNALBOX_URL": served.url,
+            "SIGNALBOX_KEY": AGENT_KEY,
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        about = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        begun = ask(bridge, "initialize", 1, **about)
+        assert "protocolVersion" in begun["result"], begun
+        allowed = ask(bridge, "tools/call", 2, name="echo", arguments={"a": 1})
+        assert "echo {'a': 1}" in allowed["result"]["content"][0]["text"], allowed
+        denied = ask(bridge, "tools/call", 3, name="die", arguments={})
+        assert denied["result"]["isError"] is True, denied
+    finally:
+        bridge.kill()
+        bridge.wait()
+
+
+def test_without_a_host_the_gateway_says_so(served: Served) -> None:
+    served.sql("DELETE FROM mcp_upstreams")
+    client = httpx.Client(base_url=served.url, headers={"Authorization": f"Bearer {AGENT_KEY}"}, timeout=40)
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    accept = {"Accept": "application/json, text/event-stream"}
+    answer = client.post("/mcp/double", content=message("initialize", 1, **params), headers=accept)
+    assert "switched that on" in answer.text or answer.status_code >= 400, answer.text
