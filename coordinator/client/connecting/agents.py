@@ -21,7 +21,20 @@ WAITING = 590  # seconds that a hook which holds a call may take; most agents' o
 QUICK = 10  # seconds for one that only tells
 KILLED = "The hook that asks Signalbox was killed, so this call did not run. Try again."
 
+HOME = "~/"  # begins a file that lies beside the agent's folder, not in it
+MCP_SECONDS = 3600  # that a call of an MCP tool may take: a person may have to be asked
+TAKEN = "an MCP server called signalbox is set up there already, so the gateway was not added"
+
 Entries = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TomlTable:
+    """A table of ours at the end of a TOML file."""
+
+    agent: str
+    table: tuple[str, ...]
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +49,15 @@ class OwnFile:
 class Call:
     """How hooks call us: the program (its words), and which server's the telemetry is, with which key ("": none).
 
-    Without `telemetry` there is none for the agents whose settings must hold the key.
+    Without `telemetry` there is none for the agents whose settings must hold the key. With `gateway` the agent is
+    given Signalbox's MCP servers, too.
     """
 
     program: tuple[str, ...]
     url: str
     key: str = ""
     telemetry: bool = True
+    gateway: bool = False
 
     def hook(self, agent: str, seconds: float) -> str:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
@@ -65,7 +80,8 @@ class Agent:
     `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
     `lines` which files get lines for its telemetry, `own` which are ours alone, and `plugin` where the file that the
     server makes goes. `trial` makes the hooks of a session that begins and ends, by its id and folder. `afterwards`
-    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does).
+    is what a person must do, `switches` are settings that turn hooks off: (file, path, the value that does). `mcp` is
+    how the agent is given the gateway, in the file `mcp_file`.
     """
 
     name: str
@@ -81,6 +97,8 @@ class Agent:
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     plugin: str | None = None
+    mcp: Callable[[Call], Wanted | TomlTable] | None = None
+    mcp_file: str | None = None
     trial: Callable[[str, str], list[dict[str, Any]]] | None = None
     was_run: bool = True
 
@@ -88,6 +106,16 @@ class Agent:
         """Return where the agent keeps its settings."""
         moved = environment.get(self.variable or "", "")
         return os.path.expanduser(moved) if moved else os.path.join(home, self.home)
+
+    def mcp_path(self, home: str, environment: Mapping[str, str]) -> str | None:
+        """Return the file in which the agent's MCP servers stand; None where it is the one with its hooks."""
+        if self.mcp_file is None:
+            return None
+        moved = environment.get(self.variable or "", "")
+        name = self.mcp_file.removeprefix(HOME)
+        if name != self.mcp_file and not moved:
+            return os.path.join(home, name)
+        return os.path.join(self.folder(home, environment), name)
 
     def is_here(self, home: str, environment: Mapping[str, str]) -> bool:
         """Say whether the agent seems to be used on this machine."""
@@ -177,9 +205,51 @@ def _gemini(call: Call) -> Wanted:
     return Wanted(
         "gemini",
         _grouped("gemini", call, GEMINI_EVENTS, unit=1000),
-        values=values if call.telemetry else {},
+        values=(values if call.telemetry else {}) | _gemini_mcp(call),
         given_way=_ELSEWHERE,
     )
+
+
+def _gemini_mcp(call: Call) -> dict[tuple[str, ...], Any]:
+    program, *words = call.program
+    server = {"command": program, "args": [*words, "mcp"], "timeout": MCP_SECONDS * 1000}
+    return {("mcpServers", "signalbox"): server} if call.gateway else {}
+
+
+# The gateway: agents that ask a program for headers are given its address; for others a program of ours speaks to it,
+# so that the key stands in no settings.
+
+
+def _mcp(agent: str, at: tuple[str, ...], server: Mapping[str, Any]) -> Wanted:
+    return Wanted(agent, {}, values={at: server}, given_way=TAKEN)
+
+
+def _claude_code_mcp(call: Call) -> Wanted:
+    helper = shlex.join([*call.program, "headers", "--mcp"])
+    server = {"type": "http", "url": f"{call.url}/mcp", "headersHelper": helper}
+    return _mcp("claude-code", ("mcpServers", "signalbox"), server)
+
+
+def _codex_mcp(call: Call) -> TomlTable:
+    program, *words = call.program
+    values = {"command": program, "args": [*words, "mcp"], "tool_timeout_sec": MCP_SECONDS}
+    return TomlTable("codex", ("mcp_servers", "signalbox"), values)
+
+
+def _opencode_mcp(call: Call) -> Wanted:
+    server = {"type": "local", "command": [*call.program, "mcp"], "enabled": True}
+    return _mcp("opencode", ("mcp", "signalbox"), server)
+
+
+def _copilot_mcp(call: Call) -> Wanted:
+    program, *words = call.program
+    server = {"type": "local", "command": program, "args": [*words, "mcp"], "tools": ["*"]}
+    return _mcp("copilot", ("mcpServers", "signalbox"), server)
+
+
+def _cursor_mcp(call: Call) -> Wanted:
+    program, *words = call.program
+    return _mcp("cursor", ("mcpServers", "signalbox"), {"command": program, "args": [*words, "mcp"]})
 
 
 def _gemini_lines(call: Call) -> list[LinesWanted]:
@@ -321,6 +391,8 @@ AGENTS: dict[str, Agent] = {
             variable="CLAUDE_CONFIG_DIR",
             file="settings.json",
             wanted=_claude_code,
+            mcp=_claude_code_mcp,
+            mcp_file=f"{HOME}.claude.json",
             afterwards=_RESTART.format("Claude Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
         ),
@@ -334,6 +406,8 @@ AGENTS: dict[str, Agent] = {
             file="hooks.json",
             wanted=_codex,
             lines=_codex_lines,
+            mcp=_codex_mcp,
+            mcp_file="config.toml",
             afterwards="Start Codex, enter /hooks and trust the new hooks: until then Codex skips them.",
             switches=(
                 ("config.toml", ("features", "hooks"), False),
@@ -363,6 +437,8 @@ AGENTS: dict[str, Agent] = {
             home=".config/opencode",
             variable="OPENCODE_CONFIG_DIR",
             plugin="plugins/signalbox.js",
+            mcp=_opencode_mcp,
+            mcp_file="opencode.json",
             afterwards=_RESTART.format("OpenCode"),
         ),
         Agent(
@@ -373,6 +449,8 @@ AGENTS: dict[str, Agent] = {
             home=".copilot",
             variable="COPILOT_HOME",
             own=_copilot,
+            mcp=_copilot_mcp,
+            mcp_file="mcp-config.json",
             afterwards=_RESTART.format("Copilot CLI"),
             was_run=False,
         ),
@@ -384,6 +462,8 @@ AGENTS: dict[str, Agent] = {
             home=".cursor",
             file="hooks.json",
             wanted=_cursor,
+            mcp=_cursor_mcp,
+            mcp_file="mcp.json",
             afterwards="Restart Cursor. Its settings list the hooks under Hooks.",
             was_run=False,
         ),

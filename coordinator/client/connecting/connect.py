@@ -18,6 +18,7 @@ from coordinator.client.connecting.plans import Change, Place
 from coordinator.client.settings import NotConnected, Settings
 
 WRONG, USAGE = 1, 2
+NOT_THERE = 404
 DEFAULT_URL = "http://127.0.0.1:8765"
 KEY_MARK = "sbx_"
 
@@ -56,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help="only say what differs; exit code 1 if anything does"
     )
     parser.add_argument(
+        "--no-gateway", action="store_true", help="do not give the agents Signalbox's MCP servers"
+    )
+    parser.add_argument(
         "--key-file",
         metavar="FILE",
         help="read the code or key from a file (- for standard input), not from you",
@@ -73,7 +77,7 @@ def _connect(asked: argparse.Namespace, place: Place) -> int:
     )
     agents = _chosen(asked.agents, place)
     key = _key(url, known, asked.key_file)
-    call = Call(program(), url, key)
+    call = Call(program(), url, key, gateway=not asked.no_gateway and _has_gateway(url, key))
     kept = record.load()
     changes = [one for agent in agents for one in _changes(agent, call, place, kept, known)]
     _show(changes, place)
@@ -81,7 +85,8 @@ def _connect(asked: argparse.Namespace, place: Place) -> int:
         _ask()
     connected = dict(known.agents) if known else {}
     for agent in agents:
-        connected[agent.name] = {**connected.get(agent.name, {}), "program": list(call.program)}
+        told = {"program": list(call.program), "gateway": call.gateway}
+        connected[agent.name] = {**connected.get(agent.name, {}), **told}
     settings.save(Settings(url, key, connected))
     plans.carry_out(changes, kept, connects=True)
     for agent in agents:
@@ -96,7 +101,7 @@ def former(known: Settings | None, agent: str) -> Call | None:
     words = remembered.get("program") if remembered else None
     if known is None or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return None
-    return Call(tuple(words), known.url, known.key)
+    return Call(tuple(words), known.url, known.key, gateway=(remembered or {}).get("gateway") is True)
 
 
 def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
@@ -181,6 +186,17 @@ def _key(url: str, known: Settings | None, key_file: str | None) -> str:
     return key
 
 
+def _has_gateway(url: str, key: str) -> bool:
+    """Say whether the server has an MCP gateway that this key may use; tell the person why where it may not."""
+    try:
+        talk.greets(url, key)
+    except talk.Failed as problem:
+        if problem.status != NOT_THERE:
+            sys.stderr.write(f"The agents are not given Signalbox's MCP servers: {problem}\n")
+        return False
+    return True
+
+
 def _opens(url: str, key: str) -> bool:
     try:
         talk.opens(url, key)
@@ -232,9 +248,11 @@ def _check(asked: argparse.Namespace, place: Place) -> int:
     known = settings.read()
     if known is None or not known.agents:
         raise Stopped("Nothing is connected here. Run `signalbox connect`.")
-    kept, call, differs = record.load(), Call(program(), known.url, known.key), False
+    kept, differs = record.load(), False
     names = asked.agents or [name for name in known.agents if name in AGENTS]
     for agent in _chosen(names, place):
+        was = former(known, agent.name)
+        call = Call(program(), known.url, known.key, gateway=was is not None and was.gateway)
         changes = _changes(agent, call, place, kept, known)
         notes = plans.notes_of(agent, call, place)
         wrong = agent.name not in known.agents or any(change.is_one for change in changes)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.agents import AGENTS, Call
+from coordinator.client.connecting.agents import AGENTS, Call, TomlTable
 from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.lines import LinesWanted
@@ -50,7 +50,9 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
     if not leaving:
         raise Stopped("Nothing is connected here.")
     chosen = {path: one for path, one in kept.items() if one.agent in leaving}
-    plan = {path: plans.to_disconnect(path, one, _wanted(path, one, known)) for path, one in chosen.items()}
+    plan = {
+        path: plans.to_disconnect(path, one, _wanted(path, one, known, place)) for path, one in chosen.items()
+    }
     plans.carry_out([change for change, _ in plan.values()], kept, connects=False)
     for path, (change, exact) in plan.items():
         sys.stdout.write(f"{place.shown(path)}: {_words(chosen[path], change, exact=exact)}\n")
@@ -60,7 +62,9 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
     return 0
 
 
-def _wanted(path: str, kept: Kept, known: Settings | None) -> Wanted | LinesWanted | None:
+def _wanted(
+    path: str, kept: Kept, known: Settings | None, place: Place
+) -> Wanted | LinesWanted | TomlTable | None:
     """Return what we put into a file; None where it is ours alone."""
     agent = AGENTS.get(kept.agent)
     if agent is None:
@@ -69,6 +73,8 @@ def _wanted(path: str, kept: Kept, known: Settings | None) -> Wanted | LinesWant
     for found in agent.lines(replace(call, key=call.key or KEY_MARK)):
         if path.endswith(os.sep + found.path):
             return found
+    if agent.mcp is not None and path == agent.mcp_path(place.home, place.environment):
+        return agent.mcp(call)
     return agent.wanted(call) if agent.wanted else None
 
 

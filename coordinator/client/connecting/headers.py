@@ -6,6 +6,7 @@ So the key stands in one file alone, and not in Claude Code's settings, which pe
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,12 +14,15 @@ from coordinator.client import settings
 from coordinator.client.settings import NotConnected
 
 
-def run(_arguments: Sequence[str]) -> int:
-    """Print the headers; return the exit code."""
+def run(arguments: Sequence[str]) -> int:
+    """Print the headers, with `--mcp` those of the gateway; return the exit code."""
     try:
         key = settings.load().key
     except NotConnected as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
-    sys.stdout.write(json.dumps({"Authorization": f"Bearer {key}"} if key else {}))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if "--mcp" in arguments and (session := os.environ.get("SIGNALBOX_SESSION")):
+        headers["X-Signalbox-Session"] = session
+    sys.stdout.write(json.dumps(headers))
     return 0

@@ -43,11 +43,11 @@ def put_in(text: str, wanted: Wanted, former: Wanted | None = None) -> str:
     for event in {**wanted.hooks, **_events(text, wanted.agent)}:
         text = _put_in_event(text, event, wanted)
     for path, value in (former.values if former else {}).items():
-        if value != wanted.values.get(path) and _value(text, path) == value:
+        if value != wanted.values.get(path) and _value(text, path) == _hashable(value):
             text = jsonc.remove(text, path)
     if not gives_way(text, wanted):
         for path, value in wanted.values.items():
-            if _value(text, path) != value:
+            if _value(text, path) != _hashable(value):
                 text = jsonc.put(text, path, value)
     return text
 
@@ -61,7 +61,7 @@ def take_out(text: str, wanted: Wanted, before: str = "") -> str:
         text = _take_out_of_event(text, event, wanted.agent)
     text = _without_empty(text, ("hooks",), before)
     for path, value in wanted.values.items():
-        if _value(text, path) == value and _value(before, path) != value:
+        if _value(text, path) == _hashable(value) != _value(before, path):
             text = _without_empty(jsonc.remove(text, path), path[:-1], before)
     return text
 

@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordinator.client.connecting import files, jsonc, lines, merging, record
-from coordinator.client.connecting.agents import Agent, Call
+from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block
+from coordinator.client.connecting.agents import TAKEN, Agent, Call, TomlTable
 from coordinator.client.connecting.files import Found, Refused
 from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.record import Kept
+from coordinator.client.connecting.toml_block import BEGIN
 
 OWNERS = 0o700
 _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
@@ -106,6 +107,7 @@ def to_connect(
     for own_lines in agent.lines(former if not call.telemetry else call):
         path = os.path.join(folder, own_lines.path)
         changes += _with_lines(path, own_lines, kept, wants=call.telemetry)
+    changes = _with_gateway(agent, (call, former), place, kept, changes)
     for own in agent.own(call):
         changes.append(_whole(agent, os.path.join(folder, own.path), own.content, kept))
     if agent.plugin and plugin is not None:
@@ -145,6 +147,44 @@ def _with_lines(path: str, wanted: LinesWanted, kept: Mapping[str, Kept], *, wan
     else:
         base = rest.encode() if found.content is not None else None
     return [Change(wanted.agent, found, after, base, wanted.secret if wants else "")]
+
+
+def _with_gateway(
+    agent: Agent, calls: tuple[Call, Call], place: Place, kept: Mapping[str, Kept], changes: list[Change]
+) -> list[Change]:
+    """Return the changes with those that give the agent the gateway, or take it away; `calls` are new and former."""
+    call, former = calls
+    path = agent.mcp_path(place.home, place.environment)
+    if path is None or agent.mcp is None:
+        return changes
+    wanted, was = agent.mcp(call), agent.mcp(former)
+    if isinstance(wanted, TomlTable):
+        found = files.read(path)
+        begun = next((one for one in changes if one.found.path == path), None)
+        if begun is None and not call.gateway and BEGIN not in found.text:
+            return changes
+        begun = begun or Change(agent.name, found, found.content, found.content)
+        others = [one for one in changes if one.found.path != path]
+        return [*others, _with_table(begun, wanted, kept, wants=call.gateway)]
+    if call.gateway:
+        return [*changes, _merged(path, wanted, was if isinstance(was, Wanted) else wanted, kept)]
+    return [*changes, to_disconnect(path, kept[path], was)[0]] if path in kept else changes
+
+
+def _with_table(begun: Change, wanted: TomlTable, kept: Mapping[str, Kept], *, wants: bool) -> Change:
+    """Return a change that puts our table behind what it does already, or takes it out."""
+    before = kept.get(begun.found.path)
+    text = (begun.after or b"").decode()
+    try:
+        after = toml_block.put_in(text, wanted.table, wanted.values) if wants else toml_block.take_out(text)
+        base = toml_block.take_out((begun.base or b"").decode()).encode() if begun.base is not None else None
+    except Unreadable:  # the agent cannot read it either
+        return begun
+    if begun.found.content is None and not after:
+        return begun
+    if before is not None and before.is_untouched(begun.found.content):
+        base = before.original
+    return replace(begun, after=after.encode(), base=base)
 
 
 def why_no_telemetry(agent: Agent, call: Call, place: Place, former: Call | None = None) -> str:
@@ -192,10 +232,23 @@ def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
             text = files.read(os.path.join(folder, agent.file)).text
             if text.strip() and merging.gives_way(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
+    path = agent.mcp_path(place.home, place.environment)
+    if call.gateway and path is not None and agent.mcp is not None and _is_taken(path, agent.mcp(call)):
+        notes.append(f"{place.shown(path)}: {TAKEN}.")
     with suppress(Refused):
         if not notes and (reason := why_no_telemetry(agent, call, place)):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
+
+
+def _is_taken(path: str, wanted: Wanted | TomlTable) -> bool:
+    """Say whether somebody else's server has our name there."""
+    with suppress(Refused, Unreadable):
+        text = files.read(path).text
+        if isinstance(wanted, TomlTable):
+            return toml_block.stands(toml_block.take_out(text), wanted.table)
+        return bool(text.strip()) and merging.gives_way(text, wanted)
+    return False
 
 
 def _settings_in(path: str) -> Any:
@@ -206,7 +259,9 @@ def _settings_in(path: str) -> Any:
     return None
 
 
-def to_disconnect(path: str, kept: Kept, wanted: Wanted | LinesWanted | None) -> tuple[Change, bool]:
+def to_disconnect(
+    path: str, kept: Kept, wanted: Wanted | LinesWanted | TomlTable | None
+) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
     `wanted` are the settings or lines that we put in; None for a file of our own. Raises Refused.
@@ -229,7 +284,11 @@ def to_disconnect(path: str, kept: Kept, wanted: Wanted | LinesWanted | None) ->
     return change, exact
 
 
-def _without(text: str, wanted: Wanted | LinesWanted, kept: Kept) -> str:
+def _without(text: str, wanted: Wanted | LinesWanted | TomlTable, kept: Kept) -> str:
+    if isinstance(wanted, TomlTable):
+        return toml_block.take_out(text)
+    if isinstance(wanted, LinesWanted) and wanted.is_toml:
+        text = toml_block.take_out(text)
     if isinstance(wanted, LinesWanted):
         return lines.take_out(text, wanted)
     return merging.take_out(text, wanted, _text(kept.original))

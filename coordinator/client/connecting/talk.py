@@ -44,8 +44,20 @@ def tell(url: str, agent: str, key: str, hook: Any) -> str | None:
     return headers.get("X-Signalbox-Held")
 
 
-def _request(url: str, path: str, key: str, body: Any) -> tuple[bytes, Message]:
-    headers = {"Accept": "application/json", "User-Agent": "signalbox-connect"}
+def greets(url: str, key: str) -> None:
+    """Check that the MCP gateway lets the key in. Raises Failed."""
+    about = {"name": "signalbox-connect", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    answer, _ = _request(url, "/mcp", key, body, accept="application/json, text/event-stream")
+    if b'"protocolVersion"' not in answer:
+        raise Failed(f"{url}/mcp is not an MCP server: it answered something else.")
+
+
+def _request(
+    url: str, path: str, key: str, body: Any, *, accept: str = "application/json"
+) -> tuple[bytes, Message]:
+    headers = {"Accept": accept, "User-Agent": "signalbox-connect"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
     data = None

@@ -1,0 +1,98 @@
+"""Connecting gives each agent Signalbox's MCP servers, and disconnecting takes them out again byte for byte."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.client.connecting import connect, talk
+from tests.connecting.homes import PROGRAM, URL, connected, disconnected, everything, machine, written
+
+__all__ = ["machine"]
+COMMAND = {"command": PROGRAM, "args": ["mcp"]}
+PLACES: dict[str, tuple[str, tuple[str, str], dict[str, Any]]] = {
+    "claude-code": (
+        ".claude.json",
+        ("mcpServers", "signalbox"),
+        {"type": "http", "url": f"{URL}/mcp", "headersHelper": f"'{PROGRAM}' headers --mcp"},
+    ),
+    "codex": (".codex/config.toml", ("mcp_servers", "signalbox"), {**COMMAND, "tool_timeout_sec": 3600}),
+    "gemini": (".gemini/settings.json", ("mcpServers", "signalbox"), {**COMMAND, "timeout": 3_600_000}),
+    "opencode": (
+        ".config/opencode/opencode.json",
+        ("mcp", "signalbox"),
+        {"type": "local", "command": [PROGRAM, "mcp"], "enabled": True},
+    ),
+    "copilot": (
+        ".copilot/mcp-config.json",
+        ("mcpServers", "signalbox"),
+        {"type": "local", **COMMAND, "tools": ["*"]},
+    ),
+    "cursor": (".cursor/mcp.json", ("mcpServers", "signalbox"), COMMAND),
+}
+BEFORE = {
+    ".json": '{\n  "mcpServers": {"mine": {"command": "x"}},\n  "mcp": {"mine": {}}\n}\n',
+    ".toml": 'model = "o"\r\n[mcp_servers.mine]\r\ncommand = "x"',
+}
+
+
+def server_of(home: Path, agent: str) -> Any:
+    path, (group, name), _ = PLACES[agent]
+    text = (home / path).read_bytes().decode()
+    value = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+    return value.get(group, {}).get(name)
+
+
+@pytest.mark.parametrize("agent", PLACES)
+def test_each_agent_is_given_the_gateway_beside_what_it_has(machine: Path, agent: str) -> None:
+    path, (group, _), wanted = PLACES[agent]
+    written(machine, path, BEFORE[Path(path).suffix])
+    before = everything(machine)
+    assert connected(agent) == 0
+    assert server_of(machine, agent) == wanted
+    text = (machine / path).read_bytes().decode()
+    value = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+    assert "mine" in value[group]
+    once = everything(machine)
+    assert connected(agent) == 0
+    assert everything(machine) == once
+    assert connect.run(["--check"]) == 0
+    assert disconnected() == 0
+    assert everything(machine) == before
+
+
+@pytest.mark.parametrize("agent", PLACES)
+def test_where_the_agent_wrote_meanwhile_only_ours_is_taken_out(machine: Path, agent: str) -> None:
+    path = PLACES[agent][0]
+    file = written(machine, path, BEFORE[Path(path).suffix])
+    connected(agent)
+    more = "\n[later]\na = 1\n" if path.endswith(".toml") else ""
+    text = file.read_bytes().decode()
+    file.write_bytes((text + more if more else text.replace('"mine"', '"ours"', 1)).encode())
+    assert disconnected() == 0
+    assert server_of(machine, agent) is None
+    assert ("later" if more else "ours") in file.read_text()
+
+
+def test_somebody_elses_server_of_that_name_stays(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(machine, ".cursor/mcp.json", '{"mcpServers": {"signalbox": {"command": "theirs"}}}')
+    written(machine, ".codex/config.toml", '[mcp_servers.signalbox]\ncommand = "theirs"\n')
+    assert connected("cursor", "codex") == 0
+    assert server_of(machine, "cursor") == {"command": "theirs"}
+    assert server_of(machine, "codex") == {"command": "theirs"}
+    assert capsys.readouterr().out.count("is set up there already") == 2
+
+
+def test_without_a_gateway_for_the_key_nothing_is_set_up(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_url: str, _key: str) -> None:
+        raise talk.Failed("HTTP 403: This key is bound to no agent.", 403)
+
+    monkeypatch.setattr(talk, "greets", refuses)
+    assert connected("cursor") == 0
+    assert not (machine / ".cursor/mcp.json").exists()
