@@ -18,7 +18,7 @@ from coordinator.feed.reader import Change
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
-from coordinator.mcp.names import PREFIX, Place
+from coordinator.mcp.names import PREFIX, Place, behind_gateway
 from coordinator.policy import brakes, certain, managed, tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.brakes import Braked
@@ -69,15 +69,23 @@ class Rulings:
         return self._snapshot is not None and self._edits == self._edits_read
 
     async def on(self, tool: str, about: str, agent_id: str | None, program: str) -> Ruling:
-        """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call."""
+        """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call.
+
+        A call through the gateway is judged as what it means. Where it is to be asked for the gateway asks, so this
+        says nothing: a person shall not be asked twice.
+        """
         await self.refresh()
         snapshot = self._snapshot
+        inner = behind_gateway(tool)
+        through_gateway = inner is not None and snapshot is not None and bool(snapshot.managed.places(tool))
+        tool = inner if inner is not None and through_gateway else tool
         ruling = NO_OPINION
         if snapshot:
             ruling = tool_rules.by_rules(snapshot.rules, tool, about, agent_id, program)
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
-        return tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
+        ruling = tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
+        return NO_OPINION if through_gateway and ruling.decision == ASK else ruling
 
     async def rules(self) -> tuple[Rule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""

@@ -2,6 +2,8 @@
 
 A call is named `mcp__server__tool`, or `mcp__plugin_<plugin>_<server>__tool` for the server of a plugin. In both
 names each character other than letters, digits, _ and - stands as _, so a call may fit several servers.
+
+What an agent calls through Signalbox's own gateway is named `mcp__signalbox__server__tool`, and means that server's.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 PREFIX = "mcp__"
+GATEWAY = "signalbox"  # as `signalbox connect` calls it in agents' settings
 PLUGIN = "plugin_"
 # Claude Code also joins the underscores in the names of the servers that an account on claude.ai brings along.
 ACCOUNT = "claude.ai "
@@ -34,15 +37,20 @@ def places(call: str, server_ids: Iterable[str]) -> list[Place]:
     """Return which of `server_ids`, with which tool, the call means: those of the longest name that fits."""
     if not call.startswith(PREFIX):
         return []
+    names = [(server_id, name) for server_id in server_ids for name in spellings(server_id)]
+    inner = behind_gateway(call)
+    if inner is not None and all(name != GATEWAY for _, name in names):
+        call = inner
     rest = call[len(PREFIX) :]
-    found = [
-        (len(name), server_id, tool)
-        for server_id in server_ids
-        for name in spellings(server_id)
-        for tool in _tools(rest, name)
-    ]
+    found = [(len(name), server_id, tool) for server_id, name in names for tool in _tools(rest, name)]
     longest = max((length for length, _, _ in found), default=0)
     return sorted({(server_id, tool) for length, server_id, tool in found if length == longest})
+
+
+def behind_gateway(call: str) -> str | None:
+    """Return the call that is meant where one goes through Signalbox's gateway, else None."""
+    rest = call.removeprefix(f"{PREFIX}{GATEWAY}__")
+    return f"{PREFIX}{rest}" if rest != call and "__" in rest else None
 
 
 def _tools(rest: str, server: str) -> list[str]:

@@ -142,6 +142,20 @@ def test_a_grant_allows_and_its_absence_denies_in_words(served: Served, claude: 
     assert through_plugin["permissionDecision"] == "deny"
 
 
+def test_a_call_through_the_gateway_is_judged_as_what_it_means_and_asked_there(
+    served: Served, claude: Claude
+) -> None:
+    denied = claude.before(claude.new_call("mcp__signalbox__shopdb__drop_orders", {}))
+    assert denied["permissionDecision"] == "deny"
+    rules(served, {"tool": "mcp__shopdb__*", "verdict": "ask"})
+    assert claude.before(claude.new_call("mcp__signalbox__shopdb__read_orders", {"day": 2})) == {}
+    rules(served, {"tool": "mcp__shopdb__*", "verdict": "deny", "reason": "Stocktaking."})
+    denied = claude.before(claude.new_call("mcp__signalbox__shopdb__read_orders", {"day": 3}))
+    assert "Stocktaking." in denied["permissionDecisionReason"]
+    unknown = claude.before(claude.new_call("mcp__signalbox__unheard__of", {}))
+    assert unknown["permissionDecision"] == "deny"
+
+
 def test_the_first_rule_that_fits_decides(served: Served, claude: Claude) -> None:
     rules(
         served,

@@ -19,6 +19,9 @@ SERVERS = ["my", "my__server", "tool.terminal", "claude.ai Gmail", "claude.ai Ma
     [
         ("mcp__my__server__run", [("my__server", "run")]),
         ("mcp__my__run", [("my", "run")]),
+        ("mcp__signalbox__shopdb__read", [("shopdb", "read")]),
+        ("mcp__signalbox__my__server__run", [("my__server", "run")]),
+        ("mcp__signalbox__ask", []),
         ("mcp__tool_terminal__run", [("tool.terminal", "run")]),
         ("mcp__claude_ai_Gmail__send", [("claude.ai Gmail", "send")]),
         ("mcp__claude_ai_Maps__beta___find", [("claude.ai Maps (beta)", "find")]),

@@ -232,9 +232,9 @@ def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
             text = files.read(os.path.join(folder, agent.file)).text
             if text.strip() and merging.gives_way(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
-    path = agent.mcp_path(place.home, place.environment)
-    if call.gateway and path is not None and agent.mcp is not None and _is_taken(path, agent.mcp(call)):
-        notes.append(f"{place.shown(path)}: {TAKEN}.")
+    servers = agent.mcp_path(place.home, place.environment)
+    if call.gateway and servers is not None and agent.mcp is not None and _is_taken(servers, agent.mcp(call)):
+        notes.append(f"{place.shown(servers)}: {TAKEN}.")
     with suppress(Refused):
         if not notes and (reason := why_no_telemetry(agent, call, place)):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
