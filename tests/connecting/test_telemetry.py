@@ -88,7 +88,7 @@ def test_what_is_set_up_already_stays_and_it_says_so(
     written(machine, GEMINI, "{}")
     file = written(machine, path, text)
     before = file.read_text()
-    assert connected("codex" if path == CODEX else "gemini") == 0
+    assert connected("codex" if path == CODEX else "gemini", "--no-gateway") == 0
     assert reason in capsys.readouterr().out
     if path != GEMINI:
         assert file.read_text() == before
