@@ -145,16 +145,7 @@ class DrivenSession:
             raise turn.refused
         self._calls.forget()
         await self._tell_changes()
-        self._tell(
-            {
-                "sessionUpdate": "signalbox/turn_ended",
-                "runId": run_id,
-                "stopReason": ended.get("stopReason"),
-                "usage": ended.get("usage"),
-                "cost": turn.cost,
-                "meta": ended.get("_meta"),
-            }
-        )
+        self._tell({**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost})
 
     async def _note_files(self) -> None:
         """Have it known how the directory stands as the turn starts."""
@@ -429,9 +420,10 @@ class DrivenSession:
             self._remember(model=model)
         if talk is None:
             return
-        for option, value in config.items() if isinstance(config, dict) else ():
-            if options := await talk.set_config(option, value):
-                self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
+        if isinstance(config, dict) and (
+            options := await talk.set_config(str(config.get("configId")), config.get("value"))
+        ):
+            self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
 
     # --- what the agent says ----------------------------------------------------------------------------------
 

@@ -83,6 +83,12 @@ class ScriptedAgent:
             if method == "session/fork":
                 self.session = f"fork-of-{params['sessionId']}"
             return {"result": {"sessionId": self.session, **self.modes()}}
+        return self.set(method, params)
+
+    def set(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "session/set_config_option":
+            option = {"id": params["configId"], "currentValue": params["value"], "options": []}
+            return {"result": {"configOptions": [option]}}
         if method == "session/set_mode":
             self.mode = params["modeId"]
             return {"result": {}}

@@ -109,11 +109,14 @@ def test_a_mode_in_which_the_agent_reviews_itself_is_left_unless_somebody_chose_
         coordinator.report("r")
         coordinator.report("r2")
         coordinator.tell({"commands": [{"id": "c", "session_id": "s", "set_mode": "auto"}]})
-        coordinator.wait(lambda: coordinator.kinds("s", "signalbox/command_done"))
+        fast = {"configId": "speed", "value": "fast"}
+        coordinator.tell({"commands": [{"id": "d", "session_id": "s", "set_config": fast}]})
+        coordinator.wait(lambda: len(coordinator.kinds("s", "signalbox/command_done")) == 2)
         coordinator.order("s", "r3", "do: mode", kind="resume_session")
         coordinator.report("r3")
     assert coordinator.said("s") == "mode defaultmode auto"
     assert coordinator.said("t") == "mode auto"
+    assert coordinator.kinds("s", "config_option_update")[0]["configOptions"][0]["currentValue"] == "fast"
     assert coordinator.kinds("s", "signalbox/agent")[0]["modes"]["currentModeId"] == "default"
 
 
