@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from coordinator.actions import runners, runs
+from coordinator.actions.driving import permissions
 from coordinator.actions.driving.taking import take
 from coordinator.dialects.acp import SPEECH, call, unwrapped
 from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
+from coordinator.policy import agent_options
+from coordinator.policy.tool_rules import NO_OPINION
 from coordinator.sessions.driving import Update
 from coordinator.sessions.timeline import CallRow, Timeline, rows_of
 from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording
-from tests.runs.fleet import Fleet
+from tests.runs.fleet import OPERATOR, Fleet
 
 pytestmark = pytest.mark.django_db
 
@@ -202,6 +205,21 @@ def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
     run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
     assert runners.poll(runner.runner_id, fleet.tick(), takes_runs=False) is None
     assert fleet.fresh(run).status == "pending"
+
+
+def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
+    runner, run = driving(fleet)
+    asked = recording("claude").questions[-1]
+    options = tuple(agent_options.readable(asked["options"]))
+    question = permissions.Question(run.session_id, run.run_id, asked["toolCall"], [], options, "one")
+    call = permissions.note(question, runner, SPEECH, fleet.tick())
+    row = permissions.put(call, NO_OPINION, ask="one", by=OPERATOR, now=fleet.tick())
+    assert permissions.answer_of(row.request_id, options, fleet.tick()) is None
+    runs.failed(run.run_id, runner, "The agent is gone", fleet.tick())
+    answer = permissions.answer_of(row.request_id, options, fleet.tick())
+    assert answer is not None
+    assert answer["outcome"] == {"cancelled": True}
+    assert answer["reason"] == "The run has failed, and its agent is gone."
 
 
 def test_only_a_person_chooses_how_far_an_agent_may_go(fleet: Fleet) -> None:
