@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
 
+from coordinator.gateway import figures
 from coordinator.mcp.credentials import FROM_ENVIRONMENT
 from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.models.gateway import Transport
@@ -33,7 +35,7 @@ class CredentialLine:
     set_at: Any
 
 
-def of_server(server: McpServer) -> dict[str, Any]:
+def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
     """Return what the page's parts about the gateway show."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
@@ -45,6 +47,7 @@ def of_server(server: McpServer) -> dict[str, Any]:
             "choices": CHOICES,
             "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
+            "figures": figures.of_server(server.name, now),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
         },
         "credentials": credentials_of(server.name),

@@ -41,3 +41,17 @@ def tool_names(turns: Sequence[VerdictChange]) -> str:
 def short_agent(agent_id: str) -> str:
     """Return an agent's id without the word that most of them begin with: a narrow column has no room for it."""
     return agent_id.removeprefix("agent.") or agent_id
+
+
+@register.filter
+def milliseconds(value: float | None) -> str:
+    """Return an upper bound as people read it; a dash where nothing was measured."""
+    if value is None:
+        return "\N{EN DASH}"
+    return (
+        "> 60 s"
+        if value == float("inf")
+        else f"\u2264 {value:g} ms"
+        if value < 1_000
+        else f"\u2264 {value / 1000:g} s"
+    )

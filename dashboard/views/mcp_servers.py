@@ -186,7 +186,7 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "args": masked_arguments(map(str, args)),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
-        **gateway_parts.of_server(server),
+        **gateway_parts.of_server(server, now),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],

@@ -11,9 +11,10 @@ from coordinator.actions import mcp_processes, mcp_servers, mcp_upstreams
 from coordinator.actions.mcp_processes import Report
 from coordinator.actions.mcp_upstreams import Upstream
 from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.gateway import figures
 from coordinator.hosting import configured
 from coordinator.identity.actors import Actor, key
-from coordinator.models import AuditLog, McpProcess, McpUpstream
+from coordinator.models import AuditLog, GatewayFigures, McpProcess, McpUpstream
 from tests.access.cases import add_server
 from tests.people import signed_in
 
@@ -113,3 +114,14 @@ def test_the_page_shows_how_the_process_is_and_its_last_words_without_secrets() 
     assert McpProcess.objects.get().state == "running"
     mcp_processes.forget_all()
     assert not McpProcess.objects.exists()
+
+
+def test_the_page_shows_what_calls_came_to_and_how_long_they_took() -> None:
+    counts = [0] * (len(figures.BOUNDS) + 1)
+    counts[4] = 9
+    GatewayFigures.objects.create(
+        server_id="s", tool_name="read", hour=NOW, outcome="ok", calls=9, upstream=counts, own=counts
+    )
+    page = signed_in("viewer").get("/ui/mcp/servers/s/").text
+    assert "Through the gateway" in page
+    assert f"\u2264 {figures.BOUNDS[4]} ms" in page
