@@ -35,6 +35,6 @@ class BrakeForm(forms.Form):
 
     def names(self) -> list[str]:
         """Return the agents and hosts that are known, for the field's list."""
-        agents = Agent.objects.order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
+        agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
-        return sorted({*agents, *AGENTS, *(str(host) for host in hosts.distinct()[:MOST_NAMES])})
+        return sorted({*map(str, agents), *AGENTS, *(str(host) for host in hosts.distinct()[:MOST_NAMES])})
