@@ -87,7 +87,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "RuntimePlugin": {NAMES: "plugin_id script_name permissions created_by", PEOPLE: "description code_content"},
     "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},
-    "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base told_at"},
+    "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base"},
     "SessionTitle": {MASKED: "title", NAMES: "set_by", OURS: "source"},
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
