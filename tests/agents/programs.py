@@ -2,7 +2,7 @@
 
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
 suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
-`$SIGNALBOX_TEST_AGENTS` moves the folder, which holds some 1.3 GB.
+`$SIGNALBOX_TEST_AGENTS` moves the folder, which holds some 2.1 GB.
 """
 
 from __future__ import annotations
@@ -41,6 +41,15 @@ PACKAGES = {
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
     "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js"),
     "opencode": Package("opencode-ai", "~1.18.33", "opencode-linux-*/bin/opencode"),
+    # They speak the Agent Client Protocol for the first two.
+    "claude-agent-acp": Package(
+        "@agentclientprotocol/claude-agent-acp",
+        "~0.100.0",
+        "@agentclientprotocol/claude-agent-acp/dist/index.js",
+    ),
+    "codex-acp": Package(
+        "@agentclientprotocol/codex-acp", "~2.6.0", "@agentclientprotocol/codex-acp/dist/index.js"
+    ),
 }
 NODE = Package(f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}", "^22", "*/bin/node")
 

@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -86,6 +86,15 @@ def _responses(at: int, item: Json) -> list[Json]:
 
 def _responses_call(at: int, command: str) -> list[Json]:
     words = json.dumps({"cmd": command})
+    return _responses(
+        at, {"type": "function_call", "name": "exec_command", "arguments": words, "call_id": f"call_{at}"}
+    )
+
+
+def _escalated_call(at: int, command: str) -> list[Json]:
+    """Return a call as the model makes it for a command that is to run outside of Codex's own sandbox."""
+    why = {"sandbox_permissions": "require_escalated", "justification": "As asked"}
+    words = json.dumps({"cmd": command, **why})
     return _responses(
         at, {"type": "function_call", "name": "exec_command", "arguments": words, "call_id": f"call_{at}"}
     )
@@ -170,6 +179,7 @@ MESSAGES = Api("Bash", _messages_results, _named, _messages_call, _messages_word
 RESPONSES = Api("exec_command", _responses_results, _named, _responses_call, _responses_words)
 GENERATE = Api("run_shell_command", _generated_results, _generated_tools, _generated_call, _generated_words)
 CHAT = Api("bash", _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
+ESCALATED = replace(RESPONSES, call=_escalated_call)
 BY_PATH = {
     "/v1/messages": MESSAGES,
     "/responses": RESPONSES,
@@ -180,12 +190,22 @@ BY_PATH = {
 
 @dataclass
 class Script:
-    """What a model wants, and what it was asked: `requests` are the bodies of those that carried the shell."""
+    """What a model wants, and what it was asked: `requests` are the bodies of those that carried the shell.
+
+    `escalates`: Codex's model wants its commands to run outside of the sandbox, about which Codex asks.
+    `before`: how many results there were when the commands began; None: as many as the next request carries.
+    """
 
     commands: Sequence[str]
     address: str = ""
+    escalates: bool = False
+    before: int | None = 0
     requests: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+
+    def starts_again(self, *commands: str) -> None:
+        """Want these commands from the next request on, whatever came of those before."""
+        self.commands, self.before = commands, None
 
     def answer(self, api: Api, body: bytes) -> list[Json]:
         """Return the events that answer a request."""
@@ -194,7 +214,10 @@ class Script:
         if api.shell not in api.tools(asked):
             return api.words(at, DONE)  # a title, say
         self.requests.append(body.decode())
-        return api.call(at, self.commands[at]) if at < len(self.commands) else api.words(at, DONE)
+        api = ESCALATED if self.escalates and api is RESPONSES else api
+        self.before = at if self.before is None else self.before
+        step = at - self.before
+        return api.call(at, self.commands[step]) if 0 <= step < len(self.commands) else api.words(at, DONE)
 
 
 class _Handler(BaseHTTPRequestHandler):
