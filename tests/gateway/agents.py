@@ -29,7 +29,7 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
     box.sql("DELETE FROM mcp_servers WHERE name = ?", (server,))
     box.sql(
         "INSERT INTO mcp_servers (name, command, created_at, default_policy) VALUES (?, ?, ?, ?)",
-        (server, "", LONG_AGO, policy),
+        (server, "", 1_767_225_600, policy),
     )
     box.sql("DELETE FROM mcp_upstreams WHERE server_id = ?", (server,))
     box.sql(
