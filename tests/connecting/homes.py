@@ -70,7 +70,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return KEY
 
     monkeypatch.setattr(talk, "opens", opens)
-    monkeypatch.setattr(talk, "greets", lambda _url, _key: None, raising=False)
+    monkeypatch.setattr(talk, "greets", lambda _url, _key: None)
     monkeypatch.setattr(talk, "exchange", exchange)
     monkeypatch.setattr(talk, "request", lambda url, path: f"// the plugin for {url}\n".encode())
     monkeypatch.setattr(trial, "run", lambda *_: iter([Step("Reach it", True, "", 1.0)]))
