@@ -63,7 +63,7 @@ def _answered(calls: set[str], shown: set[str]) -> dict[str, str]:
     rows = PermissionContext.objects.filter(
         subject_key__in=calls, closed_at__isnull=False, request__status__in=[one for one, _ in ANSWERS]
     )
-    rows = rows.exclude(request_id__in=shown)
+    rows = rows.exclude(request__request_id__in=shown)
     for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
         counted.setdefault(call, Counter())[status] += count
     return {call: _in_words(counts) for call, counts in counted.items()}
