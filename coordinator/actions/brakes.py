@@ -12,10 +12,11 @@ from coordinator.actions import audit
 from coordinator.actions.runs import stopping
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound, SignalboxError
 from coordinator.identity.actors import Actor
-from coordinator.models import Brake, Run
+from coordinator.models import Brake, Run, Runner
 from coordinator.models.brakes import BrakeReach
 from coordinator.policy.approvals import moment
 from coordinator.policy.brakes import Braked
+from coordinator.runs import offers
 from coordinator.runs.statuses import ACTIVE
 
 log = logging.getLogger(__name__)
@@ -100,14 +101,17 @@ def _stop_runs(brake: Brake, by: Actor, now: datetime) -> int:
     """Stop what is at work; a run that ends by itself meanwhile is stopped enough."""
     held = Braked(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
     rows = Run.objects.filter(status__in=ACTIVE).exclude(status=Run.Status.STOPPING)
-    at_work = rows.values_list("run_id", "agent_name", "session__executor_profile", "session__hostname")
+    at_work = list(rows.select_related("session", "ordered_with")[:MOST_STOPPED])
+    runners = Runner.objects.in_bulk({run.runner_id for run in at_work if run.runner_id})
     stopped = 0
-    for run_id, agent, profile, host in at_work[:MOST_STOPPED]:
-        if not held.holds((agent, profile), host):
+    for run in at_work:
+        runner = runners.get(run.runner_id or "")
+        hosts = {run.session.hostname, runner.hostname if runner else None}
+        if not any(held.holds(offers.agents_meant(run, runner), host) for host in hosts):
             continue
         try:
-            stopping.stop(run_id, by=by, now=now)
+            stopping.stop(run.run_id, by=by, now=now)
             stopped += 1
         except SignalboxError as problem:
-            log.info("Run %s was not stopped by the brake: %s", run_id, problem.detail)
+            log.info("Run %s was not stopped by the brake: %s", run.run_id, problem.detail)
     return stopped

@@ -157,8 +157,8 @@ class HookDoor:
         reply = await self._braked(call, hook, ruling, asks)
         if reply is None and decides:
             reply = await self._decided(hook, ruling, asks)
-            if ruling.decision not in {ALLOW, DENY} and (reply is None or reply.denial is None):
-                # It waited for a person; meanwhile a brake may have been put on.
+            if ruling.decision != DENY and (reply is None or reply.denial is None):
+                # It waited for a person, or for the database; meanwhile a brake may have been put on.
                 reply = await self._braked(call, hook, ruling, asks) or reply
         return reply
 

@@ -105,11 +105,12 @@ class Acceptor:
         self._protocol = protocol
         self._ssl = ssl
         self._opening: set[asyncio.Task[Any]] = set()
+        self._closed = False
         listening.setblocking(False)
         self._watch()
 
     def _watch(self) -> None:
-        if self._listening.fileno() >= 0:
+        if not self._closed and self._listening.fileno() >= 0:
             self._loop.add_reader(self._listening.fileno(), self._take)
 
     def _take(self) -> None:
@@ -119,7 +120,7 @@ class Acceptor:
             return  # another worker has it, or its client has gone
         except OSError as problem:  # no file is left, say
             log.error("No connection can be taken for %s s: %s", PAUSE, problem)
-            self.close()
+            self._loop.remove_reader(self._listening.fileno())
             self._loop.call_later(PAUSE, self._watch)
             return
         connection.setblocking(False)
@@ -131,6 +132,7 @@ class Acceptor:
 
     def close(self) -> None:
         """Take no more."""
+        self._closed = True
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening.fileno())
 

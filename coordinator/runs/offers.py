@@ -6,8 +6,10 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from coordinator.models import Run, RunnerOffers
+from coordinator.models import DrivenSession, Run, Runner, RunnerOffers
 
+# The agents by the names that runners use, and what their hooks' dialects are called (agent_programs.AGENTS).
+PROGRAMS = {"claude": "claude-code"}
 # What a run to such a runner may be ordered with beside its prompt.
 PARAMETERS = ("agent", "images", "mode", "model", "config", "worktree", "fork_of")
 # In some modes an agent reviews itself: choosing one is for people.
@@ -56,6 +58,16 @@ def agent_of(run: Run) -> str | None:
     given = ordered_with.parameters if ordered_with is not None else None
     agent = given.get("agent") if isinstance(given, dict) else None
     return agent if isinstance(agent, str) else None
+
+
+def agents_meant(run: Run, runner: Runner | None) -> set[str | None]:
+    """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
+    driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
+    chosen = {agent_of(run), driven} - {None}
+    if not chosen and runner is not None:
+        chosen = {one["name"] for one in agents_of(of_runners([runner.pk]).get(runner.pk))}
+    profile = runner.executor_profile if runner is not None else None
+    return {run.agent_name, profile, *chosen, *(PROGRAMS.get(name or "") for name in chosen)}
 
 
 def lacks(offers: Any, agent: str | None, folder: str | None) -> str:

@@ -61,7 +61,7 @@ class Queue:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
             if all(
-                reaches(brake.reach, brake.name, (run.agent_name, runner.executor_profile), runner.hostname)
+                reaches(brake.reach, brake.name, offers.agents_meant(run, runner), runner.hostname)
                 for runner in self.runners
             ):
                 return "The brake is on. It begins once a person releases that."

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The agents by the names that runners use, and what their hooks' dialects are called (agent_programs.AGENTS).
-PROGRAMS = {"claude": "claude-code"}
+from coordinator.runs.offers import PROGRAMS
+
 UNNAMED = "acp"  # the source of events of an agent whose program is not known
 LONGEST_OUTPUT = 64 * 1024  # characters of a terminal that are kept while its call runs
 

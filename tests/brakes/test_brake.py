@@ -10,9 +10,10 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import approvals, brakes
+from coordinator.actions import approvals, brakes, runs
+from coordinator.actions.runs.claiming import claim_next
 from coordinator.edge.rulings import by_brake
-from coordinator.errors import BadRequest, Conflict, Invalid
+from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid
 from coordinator.identity.actors import key, person, system
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
 from coordinator.policy import brakes as policy
@@ -144,6 +145,23 @@ class TestInTheDatabase:
         assert Queue.at(fleet.now).why(waiting) == "The brake is on. It begins once a person releases that."
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
+
+    def test_a_brake_on_a_program_holds_the_runs_of_a_driven_agent(self) -> None:
+        fleet = Fleet()
+        executor = {"type": "autonomous", "command": "signalbox runner", "lifecycle": "persistent"}
+        agents = [{"name": "claude"}, {"name": "codex"}]
+        runner = fleet.runner("h", executor=executor, offers={"agents": agents, "directories": ["/"]})
+        at_work = fleet.running(runner, fleet.start(parameters={"prompt": "x", "agent": "claude"}))
+        brake = self.put_on("agent", "claude-code")
+        assert brake.stopped == 1
+        assert fleet.fresh(at_work).status == "stopping"
+        held = fleet.start(parameters={"prompt": "x", "agent": "claude"})
+        free = fleet.start(parameters={"prompt": "x", "agent": "codex"})
+        assert fleet.poll(runner) is not None  # the stop
+        with pytest.raises(Forbidden):
+            runs.started(held.run_id, runner, fleet.tick())  # a runner that does not wait until it may
+        assert fleet.fresh(held).status == "pending"
+        assert claim_next(runner, fleet.tick()).run_id == free.run_id
 
     def test_only_people_put_it_on_and_release_it(self) -> None:
         for program in (key("k"), system("s")):

@@ -83,9 +83,7 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         if active(session.session_id).exists():
             return None
-        if HeldRun.objects.filter(pk=run_id).exists() or _is_braked(run, runner):
-            return None
-        if LivingExecutor.objects.filter(pk=session.pk).exclude(runner_id=runner.runner_id).exists():
+        if not may_begin(run, runner):
             return None
         if not move(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
@@ -93,8 +91,13 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
     return run
 
 
-def _is_braked(run: Run, runner: Runner) -> bool:
-    return brakes.holding((run.agent_name, runner.executor_profile), runner.hostname) is not None
+def may_begin(run: Run, runner: Runner) -> bool:
+    """Say whether a pending run may begin on a runner: nobody holds it, no brake, no other runner has its process."""
+    if HeldRun.objects.filter(pk=run.pk).exists():
+        return False
+    if brakes.holding(offers.agents_meant(run, runner), runner.hostname) is not None:
+        return False
+    return not LivingExecutor.objects.filter(pk=run.session_id).exclude(runner_id=runner.runner_id).exists()
 
 
 def unclaim(run_id: str, runner_id: str, now: datetime) -> None:

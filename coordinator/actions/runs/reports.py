@@ -8,6 +8,7 @@ from django.db import transaction
 
 from coordinator.actions import writers
 from coordinator.actions.runs import executors
+from coordinator.actions.runs.claiming import may_begin
 from coordinator.actions.runs.machine import (
     active,
     end,
@@ -20,7 +21,7 @@ from coordinator.actions.runs.machine import (
     write_event,
 )
 from coordinator.errors import Forbidden
-from coordinator.models import HeldRun, Run, Runner, Session, StopCommand
+from coordinator.models import Run, Runner, Session, StopCommand
 from coordinator.runs import demands
 from coordinator.runs.statuses import OPEN, RESUME, START_EVENTS
 
@@ -52,8 +53,7 @@ def _was_overtaken(run: Run, runner: Runner) -> bool:
 
 def _may_take_up(run: Run, runner: Runner) -> bool:
     waits = run.status == Run.Status.PENDING and not active(run.session_id).exists()
-    is_held = HeldRun.objects.filter(pk=run.run_id).exists()
-    return waits and not is_held and demands.meets(runner, run.demands)
+    return waits and demands.meets(runner, run.demands) and may_begin(run, runner)
 
 
 def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:
