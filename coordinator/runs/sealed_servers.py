@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coordinator.errors import Invalid
-from coordinator.secrets import MASK, is_placeholder, keyring
+from coordinator.secrets import MASK, is_placeholder, keyring, masked_servers
 
 PARTS = ("env", "headers")
 Servers = dict[str, Any]
@@ -24,8 +24,10 @@ def purpose(owner: str, server: str, part: str, name: str) -> str:
 def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
     """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
 
-    Raises Invalid for a mask that stands for nothing.
+    It stays only where the server's address, command and arguments do, so that nobody sends it elsewhere who could
+    not read it. Raises Invalid for a mask that stands for nothing, or whose server was changed.
     """
+    servers = _unmasked(servers, stored)
     held = {(server, part, name): value for server, part, name, value in _values(stored)}
 
     def seal(server: str, part: str, name: str, value: str) -> str:
@@ -35,9 +37,37 @@ def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
             return keyring.seal(purpose(owner, server, part, name), value)
         if (server, part, name) not in held:
             raise Invalid(f"The value of {name} of the MCP server {server} is masked. Send the value itself.")
+        if _outside(servers[server]) != _outside(stored[server]):
+            raise Invalid(
+                f"The MCP server {server} was changed, so {name} is not kept: enter the value again, not {MASK}."
+            )
         return held[server, part, name]
 
     return _mapped(servers, seal)
+
+
+def _outside(server: Any) -> Any:
+    """Return what of a server is neither variable nor header: where its values go."""
+    return (
+        {key: part for key, part in server.items() if key not in PARTS}
+        if isinstance(server, dict)
+        else server
+    )
+
+
+def _unmasked(servers: Any, stored: Any) -> Any:
+    """Return `servers`, those whose address, command and arguments came back as they were shown as they are stored."""
+    if not isinstance(servers, dict) or not isinstance(stored, dict):
+        return servers
+    shown = masked_servers(stored)
+    return {
+        name: server | _outside(stored[name])
+        if isinstance(server, dict)
+        and isinstance(stored.get(name), dict)
+        and _outside(server) == _outside(shown[name])
+        else server
+        for name, server in servers.items()
+    }
 
 
 def opened(servers: Any, owner: str) -> Any:

@@ -18,8 +18,8 @@ from coordinator.identity.actors import Actor, key
 from coordinator.mcp import credentials
 from coordinator.models import AuditLog, Blueprint, McpCredential, Run, Runner, Session
 from coordinator.operations.doctor import Level, upkeep
-from coordinator.runs import blueprints
-from coordinator.secrets import keyring
+from coordinator.runs import blueprints, sealed_servers
+from coordinator.secrets import keyring, masked_servers
 from tests.access.cases import add_server
 from tests.people import signed_in
 
@@ -37,6 +37,14 @@ SERVERS = {
 def _folder(settings: Any, tmp_path: Any) -> None:
     settings.DATA_DIR = tmp_path
     add_server("gh")
+
+
+@pytest.mark.parametrize("argument", ["--token=abcdef", "plain"])
+def test_masked_arguments_that_come_back_stay_what_they_are(argument: str) -> None:
+    servers = {"gh": {"command": "npx", "args": [argument], "env": {"A": "v"}}}
+    stored = sealed_servers.sealed(servers, "agent a")
+    again = sealed_servers.sealed(masked_servers(stored), "agent a", stored)
+    assert sealed_servers.opened(again, "agent a") == servers
 
 
 def set_value(name: str = "TOKEN", value: str = SECRET, kind: str = "env") -> McpCredential:
@@ -187,6 +195,27 @@ class TestBlueprints:
         whole = blueprints.resolved_or_none("shop")
         assert whole is not None
         assert whole["mcp_servers"]["gh"]["env"] == {"GITHUB_TOKEN": SECRET, "NEW": "n"}
+
+    @pytest.mark.parametrize(
+        ("server", "change"),
+        [
+            ("web", {"url": "https://attacker.example"}),
+            ("gh", {"command": "sh"}),
+            ("gh", {"args": ["-c", "env"]}),
+        ],
+    )
+    def test_a_mask_keeps_no_value_for_another_address_or_command(
+        self, server: str, change: dict[str, Any]
+    ) -> None:
+        operator = client("operator")
+        told = operator.get("/agents/shop?raw=true").json()["mcp_servers"]
+        told[server] |= change
+        answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
+        assert answer.status_code == 422
+        assert "enter the value again" in answer.text
+        whole = blueprints.resolved_or_none("shop")
+        assert whole is not None
+        assert whole["mcp_servers"] == SERVERS
 
     def test_a_mask_that_stands_for_nothing_is_refused(self) -> None:
         servers = {"x": {"type": "stdio", "command": "c", "env": {"A": "***"}}}
