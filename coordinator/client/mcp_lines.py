@@ -9,6 +9,11 @@ from typing import Any
 
 LONGEST = 16 << 20  # bytes of a line
 INVALID_REQUEST = -32600
+# Names that servers may read in any case, at the message's own level and in its params (gateway.messages has the same).
+KNOWN = (
+    ("jsonrpc", "id", "method", "params", "result", "error"),
+    ("name", "arguments", "_meta", "uri", "taskId", "requestId", "requestState", "inputResponses"),
+)
 _writes = threading.Lock()
 
 
@@ -31,10 +36,26 @@ def read(line: bytes) -> dict[str, Any]:
         raise Unclear("The message cannot be read.") from None
     if not isinstance(value, dict):
         raise Unclear("Send one JSON-RPC message a line, an object.")
-    for level in (value, value.get("params")):
-        if isinstance(level, dict) and len({name.casefold() for name in level}) != len(level):
-            raise Unclear("Two keys of the message differ by case alone.", value.get("id"))
+    number = value.get("id")
+    if b"\r" in line.rstrip(b"\r\n"):  # many servers take what stands after it for a message of its own
+        raise Unclear("The message has a line break in it.", number)
+    for level, known in zip((value, value.get("params")), KNOWN, strict=True):
+        _refuse_lookalikes(level, known, number)
+    is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
+    if number is None and not is_told:
+        raise Unclear("A request needs an id that is a text or a number.")
     return value
+
+
+def _refuse_lookalikes(level: Any, known: tuple[str, ...], number: Any) -> None:
+    if not isinstance(level, dict):
+        return
+    folded = {name.casefold(): name for name in level}
+    if len(folded) != len(level):
+        raise Unclear("Two keys of the message differ by case alone.", number)
+    for name in known:
+        if folded.get(name.casefold(), name) != name:
+            raise Unclear(f"A key of the message must be spelled {name}.", number)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 What an agent sends is judged here and passed on as the very bytes that came. So whatever two parsers may understand
 differently is refused: keys that stand twice, keys of the envelope that differ by case alone (Go's parser takes them
-for the same), numbers that are none, text that is not UTF-8.
+for the same) or are not spelled as they are known, numbers that are none, text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ NAMED_BY = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
+NOTIFICATIONS = "notifications/"  # how the methods begin that want no answer
+ENVELOPE = ("jsonrpc", "id", "method", "params", "result", "error")
+PARAMS = ("name", "arguments", "_meta", "uri", "taskId", "requestId", "requestState", "inputResponses")
+META = (META_VERSION, META_CLIENT, META_CAPABILITIES, "progressToken")
 MOST_BYTES = 8 * 1024 * 1024
 
 
@@ -144,8 +148,9 @@ def read(raw: bytes) -> Message:
 
 
 def _checked(raw: bytes, value: dict[str, Any]) -> Message:
-    for level in (value, value.get("params"), _inner(value, "_meta")):
-        _refuse_lookalikes(level)
+    _refuse_lookalikes(value, ENVELOPE)
+    _refuse_lookalikes(value.get("params"), PARAMS)
+    _refuse_lookalikes(_inner(value, "_meta"), META)
     if value.get("jsonrpc") != "2.0":
         raise Unreadable(INVALID_REQUEST, 'The message says no `"jsonrpc": "2.0"`.')
     number = value.get("id")
@@ -156,6 +161,7 @@ def _checked(raw: bytes, value: dict[str, Any]) -> Message:
             "params" in value and not isinstance(value["params"], dict)
         ):
             raise Unreadable(INVALID_REQUEST, "The method must be a text and its params an object.")
+        _refuse_requests_without_id(value)
     elif number is None or ("result" in value) == ("error" in value):
         raise Unreadable(INVALID_REQUEST, "The message is no request, notification or response.")
     return Message(raw, value)
@@ -166,9 +172,24 @@ def _inner(value: dict[str, Any], name: str) -> Any:
     return params.get(name) if isinstance(params, dict) else None
 
 
-def _refuse_lookalikes(level: Any) -> None:
-    if isinstance(level, dict) and len({key.casefold() for key in level}) != len(level):
+def _refuse_requests_without_id(value: dict[str, Any]) -> None:
+    """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
+    if "id" in value and value["id"] is None:
+        raise Unreadable(INVALID_REQUEST, "A message's id is a text or a number, or is not there at all.")
+    if "id" not in value and not value["method"].startswith(NOTIFICATIONS):
+        raise Unreadable(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
+
+
+def _refuse_lookalikes(level: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(level, dict):
+        return
+    folded = {key.casefold(): key for key in level}
+    if len(folded) != len(level):
         raise Unreadable(INVALID_REQUEST, "Two keys of the message differ by case alone.")
+    for name in known:
+        found = folded.get(name.casefold(), name)
+        if found != name:
+            raise Unreadable(INVALID_REQUEST, f"A key of the message must be spelled {name}, not {found}.")
 
 
 class _Twins(Exception):

@@ -204,6 +204,10 @@ def test_the_list_shows_what_the_agent_may_see(box: Signalbox) -> None:
         '{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"echo"}}',
         '{"jsonrpc":"2.0","id":1,"method":"tools/call","Method":"ping","params":{"name":"echo"}}',
         '[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}]',
+        '{"jsonrpc":"2.0","id":1,"error":{},"Method":"tools/call","params":{"name":"echo"}}',
+        '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Arguments":{"a":1}}}',
+        '{"jsonrpc":"2.0","id":null,"method":"tools/list","params":{}}',
+        '{"x":\r{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}\r}',
     ],
 )
 def test_what_two_parsers_could_read_differently_is_refused(agent: Agent, box: Signalbox, line: str) -> None:

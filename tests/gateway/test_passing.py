@@ -109,6 +109,11 @@ def test_a_tool_or_server_that_nobody_knows_is_denied(box: Served, example: Exam
         b'{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"zap"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/list","Method":"tools/call","params":{"name":"zap"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"zap","arguments":{}}}',
+        b'{"jsonrpc":"2.0","id":1,"error":{},"Method":"tools/call","params":{"name":"zap","arguments":{}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Arguments":{"text":"x"}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","param\xc5\xbf":{"name":"zap"}}',
+        b'{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"zap","arguments":{}}}',
+        b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"zap","arguments":{}}}',
     ],
 )
 def test_what_two_parsers_could_read_in_two_ways_is_refused(
