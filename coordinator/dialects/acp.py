@@ -78,7 +78,7 @@ def merged(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any
             after[name] = fields[name]
     after.setdefault("toolCallId", fields.get("toolCallId"))
     after.setdefault("firstTitle", fields.get("title"))
-    if known.get("rawInput") and isinstance(fields.get("rawInput"), dict):
+    if isinstance(known.get("rawInput"), dict) and isinstance(fields.get("rawInput"), dict):
         # A permission request may name less of the input than the call itself.
         after["rawInput"] = {**known["rawInput"], **fields["rawInput"]}
     meta = fields.get("_meta")
@@ -218,13 +218,19 @@ def _of_codex(
     return _by_kind(known, kind, given)
 
 
+# Of these names, in these places: a program of that name anywhere else may be anything.
+SHELLS = frozenset(
+    place + name for place in ("", "/bin/", "/usr/bin/", "/usr/local/bin/") for name in ("bash", "sh", "zsh")
+)
+
+
 def unwrapped(command: str | Sequence[Any]) -> str:
     """Return the command that a shell is started with (`/bin/bash -lc 'git push'`), else the command itself."""
     try:
         parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
     except ValueError:
         return str(command)
-    if len(parts) == 3 and parts[1] in {"-lc", "-c"} and parts[0].rpartition("/")[2] in {"bash", "sh", "zsh"}:
+    if len(parts) == 3 and parts[1] in {"-lc", "-c"} and parts[0] in SHELLS:
         return parts[2]
     return command if isinstance(command, str) else shlex.join(parts)
 

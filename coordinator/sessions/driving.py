@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from coordinator.runs.offers import PROGRAMS
 
 UNNAMED = "acp"  # the source of events of an agent whose program is not known
 LONGEST_OUTPUT = 64 * 1024  # characters of a terminal that are kept while its call runs
+
+
+def is_amount(value: Any) -> TypeGuard[int | float]:
+    """Say whether a value is a number of tokens, or of money, that can be: one that can be reckoned with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 2**53
 
 
 def program_of(agent: str | None) -> str:

@@ -13,6 +13,7 @@ from coordinator.models.sessions import RunParameters
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import Queue
 from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.driving import is_amount
 
 MOST_QUEUED = 50
 MOST_CHOICES = 100
@@ -179,7 +180,7 @@ def _context_share(driven: DrivenSession | None) -> int | None:
     """Return how much of the model's context is used, in percent; None where that is hardly any."""
     usage = (driven.usage if driven else None) or {}
     used, size = usage.get("used"), usage.get("size")
-    if not isinstance(used, int | float) or not isinstance(size, int | float) or size <= 0:
+    if not is_amount(used) or not is_amount(size) or size < 1:
         return None
     return min(100, round(100 * used / size)) or None
 
@@ -189,7 +190,7 @@ def _told_cost(driven: DrivenSession | None) -> str:
     usage = (driven.usage if driven else None) or {}
     cost = usage.get("cost")
     amount = cost.get("amount") if isinstance(cost, Mapping) else None
-    if not isinstance(cost, Mapping) or not isinstance(amount, int | float) or not amount:
+    if not isinstance(cost, Mapping) or not is_amount(amount) or not amount:
         return ""
     unit = str(cost.get("currency") or "")[:8]
     words = f"{amount:,.{2 if amount >= 0.1 else 4}f}"

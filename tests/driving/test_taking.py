@@ -148,8 +148,8 @@ def test_after_a_gap_nothing_is_taken_and_the_answer_says_from_where_to_send_aga
 def test_what_nobody_knows_is_kept_as_it_was_said(fleet: Fleet) -> None:
     runner, run = driving(fleet)
     tell(fleet, runner, run, [*numbered([{"sessionUpdate": "weather_update", "sky": "blue"}])])
-    event = Event.objects.get(session_id=run.session_id, event_type="weather_update")
-    assert event.tool_input == {"sky": "blue"}
+    event = Event.objects.get(session_id=run.session_id, event_type="agent_message")
+    assert event.tool_input == {"sessionUpdate": "weather_update", "sky": "blue"}
 
 
 def test_a_plan_is_kept_as_it_stands_last(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from coordinator.actions.driving.told import Told
@@ -11,13 +12,18 @@ from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT, ToldCall
 
 
-def tell(told: Told, fields: Mapping[str, Any]) -> None:
-    """Take an update of a call: begin its row once its input is whole, end it with its result."""
+def tell(told: Told, fields: Mapping[str, Any], *, is_new: bool) -> None:
+    """Take an update of a call: begin its row once its input is whole, end it with its result.
+
+    `is_new`: it begins a call, and is no later word about one.
+    """
     call_id = fields.get("toolCallId")
     if not isinstance(call_id, str) or not call_id:
         told.event("tool_call", tool_input=dict(fields))
         return
     known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    if known is None and not is_new and _is_late(told, call_id, fields):
+        return
     if known is None:
         known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
     if known.ended:
@@ -31,10 +37,26 @@ def note_asked(told: Told, call_id: str, fields: Mapping[str, Any]) -> DrivenCal
     known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
     if known is None:
         known = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
-    if not known.ended:
-        known.told = {**told.speech.merged(known.told, fields), "asked": True}
-        _keep_up(told, known)
+    if known.ended:  # what is asked now is another call, whatever its id: nothing of the earlier is its own
+        known.told, known.ended, known.event_id, known.output = {}, False, None, None
+        known.began_at = told.at
+    # A call that waits for an answer is not over, whatever its question says of it.
+    known.told = {**told.speech.merged(known.told, {**fields, "status": None}), "asked": True}
+    _keep_up(told, known)
     return known
+
+
+def _is_late(told: Told, call_id: str, fields: Mapping[str, Any]) -> bool:
+    """Take an update of a call whose turn is over; say whether there is such a call. Its result is kept, once."""
+    rows = Event.objects.filter(session_id=told.session_id, context__tool_use_id=call_id)
+    begun = rows.filter(event_type="pre_tool").order_by("-id").first()
+    if begun is None:
+        return False
+    call = told.speech.call(told.speech.merged({}, fields), told.program)
+    if call.over and not rows.filter(event_type="post_tool", id__gt=begun.pk).exists():
+        _write_result(told, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
+        told.write()
+    return True
 
 
 def _keep_up(told: Told, known: DrivenCall) -> None:
@@ -81,17 +103,21 @@ def _fill_in(known: DrivenCall, call: ToldCall) -> None:
 
 
 def _end(told: Told, known: DrivenCall, call: ToldCall) -> None:
+    _write_result(told, known.call_id, call, call.tool_input)
+    known.ended, known.output = True, None
+    known.told = {}
+
+
+def _write_result(told: Told, call_id: str, call: ToldCall, tool_input: Any) -> None:
     told.event(
         "post_tool",
         tool_name=call.tool,
-        tool_input=call.tool_input,
+        tool_input=tool_input,
         tool_output=call.output,
         error=call.error,
-        tool_use_id=known.call_id,
+        tool_use_id=call_id,
         subagent=call.parent,
     )
-    known.ended, known.output = True, None
-    known.told = {}
 
 
 def end_all(told: Told) -> None:

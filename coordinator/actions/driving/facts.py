@@ -9,6 +9,7 @@ from coordinator.actions import titles
 from coordinator.actions.driving import drafts
 from coordinator.actions.driving.told import Told
 from coordinator.secrets.masking import without_secrets
+from coordinator.sessions.driving import is_amount
 
 MOST = 500  # entries of a list that are kept
 
@@ -62,8 +63,17 @@ def _usage(told: Told, fields: Mapping[str, Any]) -> None:
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: fields[name] for name in ("used", "size", "cost") if fields.get(name) is not None}
-    return {name: value for name, value in kept.items() if isinstance(value, int | float | dict)}
+    kept = {name: fields[name] for name in ("used", "size") if is_amount(fields.get(name))}
+    cost = cost_of(fields.get("cost"))
+    return kept if cost is None else {**kept, "cost": cost}
+
+
+def cost_of(told: Any) -> dict[str, Any] | None:
+    """Return a cost as it is kept; None where it names no amount that anything can cost."""
+    if not isinstance(told, Mapping) or not is_amount(told.get("amount")):
+        return None
+    unit = told.get("currency")
+    return {"amount": told["amount"], **({"currency": unit[:8]} if isinstance(unit, str) else {})}
 
 
 def _list(value: Any) -> list[dict[str, Any]]:

@@ -27,13 +27,18 @@ def locked(session_id: str, runner: Runner) -> DrivenSession:
 
     Who polls a run of the session becomes its holder here (`driven_for_poll`), so that this is one query.
     """
-    driven = DrivenSession.objects.select_for_update().filter(pk=session_id).first()
+    driven = lock(session_id)
     if driven is None or driven.runner_id != runner.runner_id:
         require_holder(session_id, runner)
         driven, _ = DrivenSession.objects.update_or_create(
             session_id=session_id, defaults={"runner_id": runner.runner_id}
         )
     return driven
+
+
+def lock(session_id: str) -> DrivenSession | None:
+    """Lock the session's row, and with it all that is told of it, until the transaction ends; None: there is none."""
+    return DrivenSession.objects.select_for_update().filter(pk=session_id).first()
 
 
 def save_changes(driven: DrivenSession, before: Mapping[str, Any]) -> None:

@@ -63,8 +63,9 @@ def _turn_ended(told: Told, fields: Mapping[str, Any]) -> None:
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
         told.event(MODEL_REQUEST, model=model or told.driven.model, **tokens)
-    if spent.cost is not None:
-        told.driven.usage = {**(told.driven.usage or {}), "cost": dict(spent.cost)}
+    cost = facts.cost_of(spent.cost)
+    if cost is not None:
+        told.driven.usage = {**(told.driven.usage or {}), "cost": cost}
     reason = _text(fields.get("stopReason")) or "ended"
     told.event(TURN_END, reason=reason)
     told.driven.run_id = None

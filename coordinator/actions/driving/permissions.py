@@ -14,7 +14,7 @@ from coordinator.actions import approvals as approvals_of
 from coordinator.actions import tool_calls
 from coordinator.actions.approvals.driven import RUNNER, open_questions, withdraw_open
 from coordinator.actions.driving import calls, drafts
-from coordinator.actions.driving.holding import locked, require_holder
+from coordinator.actions.driving.holding import lock, locked, require_holder
 from coordinator.actions.driving.told import Told
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
@@ -161,9 +161,10 @@ def by_ruling(
     asked: AskedCall, ruling: Ruling, options: Sequence[Mapping[str, Any]], *, by: Actor, now: datetime
 ) -> dict[str, Any]:
     """Answer by what policy says, and have it on record, once for a call however often it is asked."""
-    known = DrivenCall.objects.filter(session_id=asked.session_id, call_id=asked.call_id).first()
-    if known is None or known.told.get("ruled") != [ruling.decision, ruling.by]:
-        with transaction.atomic():
+    with transaction.atomic():
+        lock(asked.session_id)
+        known = DrivenCall.objects.filter(session_id=asked.session_id, call_id=asked.call_id).first()
+        if known is None or known.told.get("ruled") != [ruling.decision, ruling.by]:
             tool_calls.note_ruling(asked, ruling, by=by, now=now)
             if known is not None:
                 known.told = {**known.told, "ruled": [ruling.decision, ruling.by]}

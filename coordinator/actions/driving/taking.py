@@ -53,11 +53,12 @@ def _take_one(told: Told, update: Update) -> None:
         drafts.add(told, piece)
     elif update.kind in {"tool_call", "tool_call_update"}:
         drafts.finish(told)
-        calls.tell(told, update.fields)
+        calls.tell(told, update.fields, is_new=update.kind == "tool_call")
     elif update.kind in facts.FACTS:
         facts.FACTS[update.kind](told, update.fields)
     elif update.kind in ours.OURS:
         ours.OURS[update.kind](told, update.fields)
     else:
         drafts.finish(told)
-        told.event(update.kind[:200] or "update", tool_input=dict(update.fields) or None)
+        # Never a type of the agent's choice: `session_stop` would end the session, `post_tool` a call.
+        told.event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})
