@@ -131,7 +131,8 @@ def _read(file: str, _changed: int, _inode: int) -> Keyring:
 
 
 def _make(file: Path) -> None:
-    """Make the file with its first key; where another process was faster, its file stays."""
+    """Make the file with its first key, and its folder; where another process was faster, its file stays."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = _written(file, Keyring(dict([_new_key()])))
     try:
         os.link(made, file)
