@@ -90,7 +90,7 @@ class Servers(TableImport):
                 one.row["name"],
                 "env",
                 name,
-                credentials.sealed(one.row["name"], "env", name, value),
+                self._sealed(one.row["name"], name, value),
                 IMPORT,
                 at,
             ]
@@ -106,6 +106,10 @@ class Servers(TableImport):
                 ),
                 found,
             )
+
+    def _sealed(self, server: str, name: str, value: str) -> str:
+        """Seal a value. What is undone again makes no key: the first would stay as a file."""
+        return credentials.sealed(server, "env", name, value) if self.job.write else ""
 
     def _keep_homeless(self, row: Row, rest: Row) -> None:
         if variables(rest.get("env")) is not None:
