@@ -8,20 +8,28 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 from coordinator.runner.errors import Refused
 from coordinator.runner.git import GitFailed, git
+from coordinator.runner.places import holds
 
 ARE_MADE = True
 CHECKED_OUT_WITHIN = 120.0  # seconds
 MOST_NAMED = 5
+ADDING = threading.Lock()  # git reads the others' notes, and fails where one is half made
 
 
 async def make(session_id: str, directory: str, state: str) -> str:
     """Return the path that stands for the directory in the session's work tree, made if need be. Raises Refused."""
     return await asyncio.to_thread(_make, session_id, os.path.realpath(directory), state)
+
+
+async def known(session_id: str, state: str) -> str | None:
+    """Return what `make` returned for a session whose work tree is kept, None without one. Raises Refused."""
+    return await asyncio.to_thread(_standing, session_id, state)
 
 
 async def remove(session_id: str, directory: str, state: str, *, discard: bool = False) -> None:
@@ -34,8 +42,8 @@ async def remove(session_id: str, directory: str, state: str, *, discard: bool =
 
 def _make(session_id: str, directory: str, state: str) -> str:
     folder, note = _folder(session_id, state)
-    if known := _known(note):
-        return str(known["works_in"])
+    if tree := _standing(session_id, state):
+        return tree
     try:
         top = git("rev-parse", "--show-toplevel", directory=directory).text
     except GitFailed as problem:
@@ -55,6 +63,9 @@ def _make(session_id: str, directory: str, state: str) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
         _check_out(top, path, branch, began)
+        if not holds(os.path.realpath(path), os.path.realpath(works_in)):
+            _forget(top, path, branch, began)
+            raise Refused(f"In the last commit of {top}, {inside} leads out of the repository.")
         os.makedirs(works_in, exist_ok=True)
     except (GitFailed, OSError) as problem:
         raise Refused(f"No work tree could be made of {top}: {problem}") from None
@@ -62,19 +73,34 @@ def _make(session_id: str, directory: str, state: str) -> str:
     return works_in
 
 
+def _standing(session_id: str, state: str) -> str | None:
+    """Return where the session works in its work tree. Raises Refused where that is gone or leads elsewhere."""
+    folder, note = _folder(session_id, state)
+    noted = _known(note)
+    if noted is None:
+        return None
+    path, works_in = str(noted.get("path")), str(noted.get("works_in"))
+    tree = os.path.realpath(path)
+    if not holds(os.path.realpath(folder), tree) or not holds(tree, os.path.realpath(works_in)):
+        raise Refused(
+            f"{works_in} leads out of the session's work tree. Mend that, or discard the work tree."
+        )
+    if not os.path.isdir(works_in):
+        raise Refused(f"The session's work tree {works_in} is not there any more. Discard it.")
+    return works_in
+
+
 def _check_out(top: str, path: str, branch: str, began: str) -> None:
     """Add a work tree; what lies there, from a beginning that came to nothing, goes. Raises GitFailed."""
     shutil.rmtree(path, ignore_errors=True)
-    git("worktree", "prune", directory=top)
-    is_known = _tip(top, branch) is not None  # an earlier work tree of the session left commits on it
-    git(
-        "worktree",
-        "add",
-        *((path, branch) if is_known else ("-b", branch, path, began)),
-        directory=top,
-        settings=_without_filters(top),
-        within=CHECKED_OUT_WITHIN,
-    )
+    with ADDING:
+        git("worktree", "prune", directory=top)
+        is_known = _tip(top, branch) is not None  # an earlier work tree of the session left commits on it
+        which = (path, branch) if is_known else ("-b", branch, path, began)
+        git("worktree", "add", "--no-checkout", *which, directory=top, within=CHECKED_OUT_WITHIN)
+    # Settings may hold in a work tree, or on a branch, alone: what filters is known there.
+    calm = _without_filters(path)
+    git("reset", "--hard", "--quiet", directory=path, variables=calm, within=CHECKED_OUT_WITHIN)
 
 
 def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
@@ -111,7 +137,7 @@ def _require_committed(path: str, top: str) -> None:
             "--untracked-files=normal",
             "--ignore-submodules=all",
             directory=path,
-            settings=filters,
+            variables=filters,
         ).said
         held = git("for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path).text
     except GitFailed as problem:
@@ -152,8 +178,8 @@ def _tip(top: str, branch: str) -> str | None:
         return None
 
 
-def _without_filters(directory: str) -> Sequence[str]:
-    """Return settings that switch off each filter that the repository itself defines: a filter is a program."""
+def _without_filters(directory: str) -> Mapping[str, str]:
+    """Return variables that switch off each filter that the repository itself defines: a filter is a program."""
     names = set()
     for scope in ("--local", "--worktree"):
         try:
@@ -170,11 +196,13 @@ def _without_filters(directory: str) -> Sequence[str]:
         except GitFailed:
             continue  # none
         names |= {one.rpartition(".")[0] for one in told.text.split("\0") if one}
-    settings = []
-    for name in sorted(names):
-        for key, value in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")):
-            settings += ["-c", f"{name}.{key}={value}"]
-    return settings
+    calm = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
+    settings = [(f"{name}.{key}", value) for name in sorted(names) for key, value in calm]
+    # Not with -c: a filter's name may hold a "=".
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
 
 
 def _folder(session_id: str, state: str) -> tuple[str, str]:

@@ -119,3 +119,40 @@ def test_no_program_that_a_repository_names_is_run(project: Path, state: str, tm
         remove("ses_1", project, state)
     remove("ses_1", project, state, discard=True)
     assert not marker.exists()
+
+
+def test_a_filter_that_only_a_work_tree_has_is_not_run(project: Path, state: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    (project / ".gitattributes").write_text("kept.txt filter=evil\nother.txt filter=a=b\n")
+    (project / "other.txt").write_text("other\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "Filtered")
+    program = f'"touch {marker}; cat"'
+    lines = f"\tsmudge = {program}\n\tclean = {program}\n"
+    (project / ".git" / "more").write_text(f'[filter "evil"]\n{lines}')
+    with (project / ".git" / "config").open("a") as config:
+        config.write(f'[includeIf "gitdir:**/.git/worktrees/**"]\n\tpath = more\n[filter "a=b"]\n{lines}')
+    tree = make("ses_1", project, state)
+    assert ((tree / "kept.txt").read_text(), (tree / "other.txt").read_text()) == ("one\ntwo\n", "other\n")
+    (tree / "kept.txt").write_text("changed")
+    with pytest.raises(Refused, match="uncommitted"):
+        remove("ses_1", project, state)
+    assert not marker.exists()
+
+
+def test_a_symlink_does_not_lead_out_of_the_work_tree(project: Path, state: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (project / "part").symlink_to(outside)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "Link")
+    (project / "part").unlink()
+    (project / "part").mkdir()
+    with pytest.raises(Refused, match="leads out of the repository"):
+        make("ses_1", project / "part", state)
+    tree = make("ses_2", project / "part" / "..", state)
+    assert asyncio.run(worktrees.known("ses_2", state)) == str(tree)
+    tree.rename(tmp_path / "moved")
+    tree.symlink_to(outside)
+    with pytest.raises(Refused, match="leads out of the session's work tree"):
+        asyncio.run(worktrees.known("ses_2", state))
