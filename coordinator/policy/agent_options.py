@@ -13,6 +13,10 @@ MOST = 20
 Option = Mapping[str, Any]
 Outcome = dict[str, Any]
 CANCELLED: Outcome = {"cancelled": True}
+ONLY_LASTING = (
+    "It was approved for this once, and the agent offers no such answer: only one that lets more calls run."
+    " Ask in smaller steps, or have a person choose the lasting answer."
+)
 
 
 def readable(options: Any) -> list[dict[str, str]]:
@@ -42,9 +46,15 @@ def lasting(options: Sequence[Option]) -> list[Option]:
 
 
 def allowing(options: Sequence[Option], picked: Sequence[Option] = ()) -> Outcome:
-    """Return the agent's own yes: the one that was picked, else the one for this call alone."""
+    """Return the agent's own yes: the one that was picked, else the one for this call alone.
+
+    A plain yes is never one that lasts: where the agent offers no other, the question is called off, with `why`.
+    """
     chosen = next((one for one in picked if one.get("optionId")), None)
-    return _of_kind(options, "allow_once", "allow_always") if chosen is None else _outcome(chosen)
+    if chosen is not None:
+        return _outcome(chosen)
+    outcome = _of_kind(options, "allow_once")
+    return {**CANCELLED, "why": ONLY_LASTING} if outcome == CANCELLED and lasting(options) else outcome
 
 
 def refusing(options: Sequence[Option]) -> Outcome:

@@ -136,6 +136,7 @@ class Asking:
     ) -> dict[str, Any]:
         chosen = next((one for one in options if one.get("optionId") == outcome.get("optionId")), None)
         kind = str(chosen.get("kind")) if chosen else ""
+        reason = outcome.get("why") or reason
         if not kind.startswith("allow") and isinstance(reason, str) and reason.strip():
             self._denied(str(call.get("title") or "this"), reason.strip())
         if chosen is None:

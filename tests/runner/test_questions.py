@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.policy import agent_options
 from tests.runner.driving import runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
@@ -69,3 +70,20 @@ def _without_the_door(coordinator: SmallCoordinator):  # type: ignore[no-untyped
         return usual(session_id, door, body)
 
     return for_session
+
+
+def test_a_plain_yes_is_never_one_that_lasts() -> None:
+    always, once = {"optionId": "a", "kind": "allow_always"}, {"optionId": "o", "kind": "allow_once"}
+    assert agent_options.allowing([always, once]) == {"optionId": "o"}
+    assert agent_options.allowing([always], [always]) == {"optionId": "a"}, "a person chose it"
+    outcome = agent_options.allowing([always])
+    assert outcome["cancelled"]
+    assert "only one that lets more calls run" in outcome["why"]
+
+
+def test_why_a_yes_came_to_nothing_is_told_to_the_agent(coordinator: SmallCoordinator, work: Path) -> None:
+    coordinator.verdicts["one"] = {"outcome": {"cancelled": True, "why": "It offers no yes for once."}}
+    with runner_here(coordinator.url, work):
+        coordinator.order("s", "r", "do: ask one")
+        coordinator.report("r")
+    assert "The reason: It offers no yes for once." in coordinator.said("s")
