@@ -67,7 +67,7 @@ def _work(given: Options, found: list[agents.Agent], missing: list[dict[str, str
             options=given,
             server=Server(given.url, given.key),
             guard=guard,
-            places=Places(given.directories),
+            places=Places(given.directories, given.private),
             memory=Memory(given.state),
             room=Room(),
             environ=dict(os.environ),

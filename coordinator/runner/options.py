@@ -48,7 +48,7 @@ class AgentOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All that a runner is told. `directories` are real paths; `keep` and `silence` are seconds."""
+    """All that a runner is told. `directories` and `private` are real paths; `keep` and `silence` are seconds."""
 
     url: str
     key: str
@@ -63,6 +63,7 @@ class Options:
     silence: float = 1800.0
     passes: tuple[str, ...] = ()
     agents: Mapping[str, AgentOptions] = field(default_factory=dict)
+    private: tuple[str, ...] = ()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,6 +80,12 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         metavar="DIR",
         help="a directory whose projects agents may work in; may be repeated (default: the one you are in)",
+    )
+    flags.add_argument(
+        "--private",
+        action="append",
+        metavar="DIR",
+        help="a folder whose files agents are not given by this runner (always: its key, its settings, its state)",
     )
     flags.add_argument("--at-once", type=int, help=f"how many agents may live at once ({AT_ONCE})")
     flags.add_argument("--tag", action="append", help="a tag that runs may demand; may be repeated")
@@ -115,6 +122,7 @@ def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
         keep=_minutes(said, "keep_minutes", 30.0),
         silence=_minutes(said, "silence_minutes", 30.0),
         passes=tuple(said.get("pass") or ()),
+        private=_private(flags, environ, said),
         agents={name: _agent(name, one) for name, one in (said.get("agents") or {}).items()},
     )
 
@@ -144,9 +152,8 @@ def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[st
 
 def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what the settings file says; nothing where none is named and none lies in the usual place."""
-    folder = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    usual = os.path.join(folder, "signalbox", "runner.toml")
-    path = os.path.expanduser(named or environ.get("SIGNALBOX_RUNNER_CONFIG") or usual)
+    usual = _settings_path(None, {**environ, "SIGNALBOX_RUNNER_CONFIG": ""})
+    path = _settings_path(named, environ)
     try:
         with open(path, "rb") as file:
             is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & OTHERS
@@ -164,6 +171,21 @@ def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
         if name in said and not isinstance(said[name], kind):
             raise Refused(f"{path}: {name} must be {_WORDS[kind]}.")
     return said
+
+
+def _settings_path(named: str | None, environ: Mapping[str, str]) -> str:
+    folder = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    usual = os.path.join(folder, "signalbox", "runner.toml")
+    return os.path.expanduser(named or environ.get("SIGNALBOX_RUNNER_CONFIG") or usual)
+
+
+def _private(
+    flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return what agents are not given: the runner's key, settings and state, and what else is named."""
+    keys = (flags.key_file, said.get("key_file"))
+    named = (*keys, _settings_path(flags.config, environ), _state_folder(environ), *(flags.private or ()))
+    return tuple(os.path.realpath(os.path.expanduser(str(one))) for one in named if one)
 
 
 _WORDS = {str: "a text", list: "a list of texts", dict: "a table"}

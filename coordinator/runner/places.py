@@ -9,10 +9,14 @@ from coordinator.runner.errors import Refused
 
 
 class Places:
-    """The allowed directories; a work tree that the runner made for a session is one more, for that session."""
+    """The allowed directories; a work tree that the runner made for a session is one more, for that session.
 
-    def __init__(self, directories: Iterable[str]) -> None:
+    `private` are files and folders in them that agents are not given through us: keys, and what is Signalbox's own.
+    """
+
+    def __init__(self, directories: Iterable[str], private: Iterable[str] = ()) -> None:
         self._directories = tuple(os.path.realpath(one) for one in directories)
+        self._private = tuple(os.path.realpath(one) for one in private)
 
     @property
     def first(self) -> str:
@@ -20,7 +24,7 @@ class Places:
 
     def also(self, directory: str) -> Places:
         """Return the places and one directory more."""
-        return Places((*self._directories, directory))
+        return Places((*self._directories, directory), self._private)
 
     def directory(self, named: str | None) -> str:
         """Return the real path of a directory to work in; none named: the first. Raises Refused."""
@@ -46,4 +50,15 @@ class Places:
         return path
 
     def _holds(self, path: str) -> bool:
-        return any(path == one or path.startswith(one.rstrip(os.sep) + os.sep) for one in self._directories)
+        """The innermost folder around a path decides: a work tree lies in the runner's own folder."""
+        return _innermost(path, self._directories) > _innermost(path, self._private)
+
+
+def _innermost(path: str, folders: Iterable[str]) -> int:
+    """Return the length of the longest of the folders that holds a path, 0 where none does."""
+    return max((len(one) for one in folders if holds(one, path)), default=0)
+
+
+def holds(folder: str, path: str) -> bool:
+    """Say whether a path is a folder or lies below it; both are real paths."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -128,3 +128,21 @@ def test_an_agent_whose_modes_all_review_themselves_is_not_started_by_default() 
     assert modes.to_begin_in(agent, opened("yolo", "bypass"), "bypass") == "bypass"
     with pytest.raises(Refused, match="has no mode 'x'"):
         modes.to_begin_in(agent, opened("yolo"), "x")
+
+
+def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: Path) -> None:
+    data, key = tmp_path / "data", tmp_path / "data" / "runner_key"
+    data.mkdir()
+    key.write_text("sbx_secret")
+    key.chmod(0o600)
+    state = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    given = told("--directory", str(tmp_path), "--key-file", str(key), "--private", str(data), **state)
+    places = Places(given.directories, given.private)
+    tree = f"{given.state}/worktrees/s/tree"
+    (tmp_path / "link").symlink_to(data)
+    settings = tmp_path / "config" / "signalbox" / "runner.toml"
+    for path in (key, data / "coordinator.db", tmp_path / "link" / "runner_key", f"{tree}/a", settings):
+        with pytest.raises(Refused, match="not in a directory that this runner is allowed"):
+            places.file(str(path))
+    assert places.also(tree).file(f"{tree}/a") == f"{tree}/a"
+    assert places.file(str(tmp_path / "a.txt"))

@@ -35,7 +35,8 @@ class Command(BaseCommand):
         words = argv[2:]
         if not {"-h", "--help", "--list"} & set(words):
             try:
-                words = [*words, "--key-file", str(own_key(timezone.now()))]
+                key = own_key(timezone.now())
+                words = [*words, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
                 said = str(problem).strip().splitlines()[0]
                 sys.exit(f"The runner can make no key ({said}). Start `python manage.py serve` first.")
