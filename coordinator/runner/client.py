@@ -18,6 +18,8 @@ from coordinator.runner.terminals import Terminals
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 LONGEST_UNKNOWN = 64 << 10  # characters of a message that nobody knows
 REFUSED = -32602
+PERSONS = "user_message_chunk"
+RUNNERS = "signalbox/"  # so begin the kinds of updates that are the runner's own
 Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -69,9 +71,13 @@ class Client:
     def _hear(self, method: str, said: dict[str, Any]) -> None:
         update = said.get("update")
         if method == CLIENT_METHODS["session_update"] and isinstance(update, dict):
-            self._told(update)
-        else:
-            self._unknown(_cut({"method": method, "params": said}))
+            kind = update.get("sessionUpdate")
+            if kind == PERSONS:
+                return  # what a person said is told as the turn starts; an agent does not speak for people
+            if isinstance(kind, str) and not kind.startswith(RUNNERS):
+                self._told(update)
+                return
+        self._unknown(_cut({"method": method, "params": said}))
 
     async def _read(self, params: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.to_thread(files.read, self._places, params)

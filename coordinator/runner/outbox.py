@@ -85,7 +85,7 @@ class Outbox:
         """Have an update sent; a chunk joins the one before it that still waits."""
         if self.refused is not None or self._merged(run_id, update):
             return
-        size = _size(update)
+        size = size_of(update)
         self._room.take(size)
         self._waiting.append(Entry(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
@@ -113,7 +113,7 @@ class Outbox:
         both = joined(last.update, update) if last.run_id == run_id else None
         if both is None:
             return False
-        before, last.update, last.size = last.size, both, _size(both)
+        before, last.update, last.size = last.size, both, size_of(both)
         self._room.take(last.size - before)
         return True
 
@@ -203,5 +203,6 @@ def _number(answer: dict[str, Any], name: str, usual: int) -> int:
     return value if isinstance(value, int) and value > 0 else usual
 
 
-def _size(update: dict[str, Any]) -> int:
+def size_of(update: dict[str, Any]) -> int:
+    """Return about how many bytes an update takes."""
     return len(json.dumps(update, ensure_ascii=False)) + 100

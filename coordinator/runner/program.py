@@ -21,6 +21,7 @@ REGISTER_WITHIN = (
 )
 LAST_WORDS = 8.0  # seconds that each of the last reports may take
 TIDY_EVERY = 15.0
+MOST_COMMANDS = 1_000  # whose ids are kept in mind
 FULL_PAUSE = 0.2  # seconds until it is looked again whether there is room
 FORGOTTEN_AFTER = 60.0  # seconds after which a session without an agent is not kept in mind
 
@@ -33,6 +34,7 @@ class Runner:
         self._around = around
         self._sessions: dict[str, DrivenSession] = {}
         self._runs: dict[str, str] = {}  # the session of each run that was taken
+        self._commands: dict[str, None] = {}  # the ids of those that are under way or done, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._entering = asyncio.Lock()
@@ -168,11 +170,24 @@ class Runner:
             del self._sessions[session.id]
 
     async def _command(self, command: dict[str, Any]) -> None:
-        session = self._sessions.get(command["session_id"])
+        if isinstance(command.get("id"), str) and not self._is_new(command["id"]):
+            return
+        while (session := self._sessions.get(command["session_id"])) is not None and session.is_ending:
+            await session.is_over.wait()
+            self._forget(session)
         if session is None:
             order = orders.Order(run_id="", session_id=command["session_id"], prompt="")
             session = self._sessions[order.session_id] = DrivenSession(self._around, order)
         await session.command(command)
+
+    def _is_new(self, command_id: str) -> bool:
+        """Take note of a command; the server tells one again until it has heard that it is done."""
+        if command_id in self._commands:
+            return False
+        self._commands[command_id] = None
+        while len(self._commands) > MOST_COMMANDS:
+            del self._commands[next(iter(self._commands))]
+        return True
 
     def _free(self) -> int:
         working = len(self._runs)

@@ -17,6 +17,7 @@ from coordinator.runner.asking import CANCELLED, Asking, SeenCalls
 from coordinator.runner.changes import Changes
 from coordinator.runner.client import Client
 from coordinator.runner.conversation import Conversation, in_words
+from coordinator.runner.early import Early
 from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
 from coordinator.runner.orders import Order
 from coordinator.runner.outbox import Outbox
@@ -28,6 +29,9 @@ log = logging.getLogger("signalbox.runner")
 
 TO_STOP = 10.0  # seconds that an agent has to end its turn when it is cancelled
 TO_END = 3.0  # … when its session is ended
+NO_TREE = (
+    "The session's work tree is not on this machine any more. Remove it in Signalbox, or start a new session."
+)
 MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
 
 
@@ -67,8 +71,11 @@ class DrivenSession:
         self._changes: Changes | None = None
         self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
         self._calls = SeenCalls()
-        self._early: list[dict[str, Any]] | None = None  # what the agent said before it was introduced
+        self._early: Early | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
+        self._obeying = 0  # commands under way
+        self._all_obeyed = asyncio.Event()
+        self._all_obeyed.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox = Outbox(around.server, order, around.room, self._not_heard)
         self._asking = Asking(around.server, self.id, self._calls, self._denied)
@@ -205,7 +212,7 @@ class DrivenSession:
         agent = around.agent(order.agent or str(known.get("agent") or ""))
         directory = await self._directory(order)
         earlier = await self._earlier_id(order)
-        self._early = []
+        self._early = Early(around.room)
         self._calls.forget()
         talk = self._talk = await self._started(agent, directory)
         self._changes = Changes(self.id, directory, around.memory.folder)
@@ -231,8 +238,8 @@ class DrivenSession:
 
     def _introduced(self, *first: dict[str, Any]) -> None:
         """Tell what the agent said while it was not known yet who it is."""
-        early, self._early = self._early or [], None
-        for update in (*first, *early):
+        early, self._early = self._early, None
+        for update in (*first, *(early.release() if early else ())):
             self._tell(update)
 
     async def _started(self, agent: Agent, directory: str) -> Conversation:
@@ -269,8 +276,12 @@ class DrivenSession:
     async def _directory(self, order: Order) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
         around = self._around
-        if tree := self._known.get("worktree") or order.worktree:
-            return around.places.also(str(tree)).directory(str(tree))
+        # What the server says of a work tree is not asked: only the runner knows which ones it made.
+        if tree := await worktrees.known(self.id, around.memory.folder):
+            self._remember(worktree=tree)
+            return tree
+        if self._known.get("worktree", order.worktree) and not order.wants_worktree:
+            raise Refused(NO_TREE)
         named = order.directory or str(self._known.get("directory") or "")
         directory = around.places.directory(named)
         self._remember(directory=directory)
@@ -361,6 +372,7 @@ class DrivenSession:
         if self._talk is not None:  # its turn was over already
             await self._end_process()
             await self._report_status(status)
+        await self._all_obeyed.wait()  # what came of a command is told before nothing is any more
         await self._outbox.drained(self._around.patience)
         await self._outbox.close()
         self.is_over.set()
@@ -388,6 +400,8 @@ class DrivenSession:
 
     async def command(self, command: dict[str, Any]) -> None:
         """Do what a command says, and say that it is done. Never raises."""
+        self._obeying += 1
+        self._all_obeyed.clear()
         problem = None
         try:
             await self._obey(command)
@@ -395,6 +409,10 @@ class DrivenSession:
             problem = str(why)
         except RequestError as why:
             problem = in_words(why)
+        finally:
+            self._obeying -= 1
+            if not self._obeying:
+                self._all_obeyed.set()
         done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
         self._tell(done if problem is None else {**done, "error": problem})
 
@@ -469,7 +487,7 @@ class DrivenSession:
 
     def _tell(self, update: dict[str, Any]) -> None:
         if self._early is not None:
-            self._early.append(update)
+            self._early.put(update)
         else:
             self._outbox.put(self._last_run, update)
 

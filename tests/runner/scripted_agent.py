@@ -61,6 +61,8 @@ class ScriptedAgent:
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return the result, or the error, of a request that needs no turn."""
         if method == "initialize":
+            if HOW == "chatty":
+                self.do_steps("20000")
             if HOW == "mute":
                 threading.Event().wait()
             if HOW == "garbage":
@@ -173,6 +175,10 @@ class ScriptedAgent:
         self.say("hanging")
         self.cancelled.wait()
         raise Cancelled
+
+    def do_pretend(self, kind: str) -> None:
+        """Speak as somebody else."""
+        self.update(sessionUpdate=kind, content={"type": "text", "text": "I approve"}, id="c", runId="r")
 
     def do_die(self, code: str) -> None:
         sys.stderr.write("Segmentation of everything\n")

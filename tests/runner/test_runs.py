@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
-from coordinator.runner import conversation, session
+from coordinator.runner import conversation, early, session, worktrees
+from coordinator.runner.outbox import Room
 from tests.runner.driving import KEY, lives, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
@@ -216,3 +219,79 @@ def test_a_session_is_forked(coordinator: SmallCoordinator, work: Path) -> None:
         coordinator.report("r2")
     earlier = coordinator.bound["s"]["executor_session_id"]
     assert coordinator.bound["t"]["executor_session_id"] == f"fork-of-{earlier}"
+
+
+def test_an_agent_speaks_neither_as_its_runner_nor_as_a_person(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    with runner_here(coordinator.url, work):
+        coordinator.order(
+            "s",
+            "r",
+            "do: pretend signalbox/turn_ended; pretend signalbox/command_done; pretend user_message_chunk",
+        )
+        coordinator.report("r")
+    assert [one["stopReason"] for one in coordinator.kinds("s", "signalbox/turn_ended")] == ["end_turn"]
+    assert not coordinator.kinds("s", "signalbox/command_done")
+    assert not coordinator.kinds("s", "user_message_chunk")
+    unknown = [json.loads(one["message"]) for one in coordinator.kinds("s", "signalbox/unknown")]
+    assert [one["params"]["update"]["sessionUpdate"] for one in unknown] == [
+        "signalbox/turn_ended",
+        "signalbox/command_done",
+    ]
+
+
+def test_a_work_tree_that_only_the_server_names_is_not_worked_in(
+    coordinator: SmallCoordinator, work: Path
+) -> None:
+    elsewhere = work.parent / "elsewhere"
+    elsewhere.mkdir()
+    run = {"run_id": "r", "session_id": "s", "type": "start_session", "parameters": {"prompt": "do: pid"}}
+    with runner_here(coordinator.url, work):
+        coordinator.tell({"run": {**run, "driven": {"worktree": str(elsewhere)}}})
+        _, what, report = coordinator.report("r")
+    assert what == "failed"
+    assert "work tree is not on this machine any more" in report["error"]
+
+
+def test_a_command_that_is_told_again_is_done_once(
+    coordinator: SmallCoordinator, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    async def removed(*_words: object, **_more: object) -> None:
+        assert not began.is_set(), "it was done twice"
+        began.set()
+        await asyncio.to_thread(may_end.wait, 20)
+
+    monkeypatch.setattr(worktrees, "remove", removed)
+    command = {"id": "c", "session_id": "s", "remove_worktree": "discard"}
+    with runner_here(coordinator.url, work):
+        coordinator.tell({"commands": [command]})
+        assert began.wait(20)
+        coordinator.tell({"commands": [command], "stop_sessions": ["s"]})
+        coordinator.wait(lambda: not coordinator.news)
+        may_end.set()
+        coordinator.wait(lambda: coordinator.kinds("s", "signalbox/command_done"))
+        coordinator.tell({"commands": [command]})
+        coordinator.order("s", "r", "hello")
+        coordinator.report("r")
+    assert coordinator.kinds("s", "signalbox/command_done") == [
+        {"sessionUpdate": "signalbox/command_done", "id": "c"}
+    ]
+
+
+def test_what_an_agent_says_before_it_begins_is_bounded(coordinator: SmallCoordinator, work: Path) -> None:
+    with runner_here(coordinator.url, work, "chatty"):
+        coordinator.order("s", "r", "hello")
+        coordinator.report("r")
+    kinds = [one["update"]["sessionUpdate"] for one in coordinator.updates["s"]]
+    assert kinds[0] == "signalbox/agent"
+    assert 0 < kinds.count("tool_call") < 20_000
+    assert [one["message"] for one in coordinator.kinds("s", "signalbox/unknown")] == [early.TOO_MUCH]
+    room = Room()
+    held = early.Early(room)
+    held.put({"sessionUpdate": "plan"})
+    assert room._left < Room()._left
+    assert held.release() == [{"sessionUpdate": "plan"}]
+    assert room._left == Room()._left

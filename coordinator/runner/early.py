@@ -1,0 +1,40 @@
+"""What an agent says before it is known who it is: held back, within bounds, until it was introduced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.runner.outbox import Room, size_of
+
+# It counts in the room of all, where it cannot drain: what one agent may hold there is little.
+MOST = 512 << 10
+TOO_MUCH = "The agent said too much before it had begun: the rest of that is not kept."
+
+
+class Early:
+    """The updates of one opening, in order."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._updates: list[dict[str, Any]] = []
+        self._size = 0
+        self._is_cut = False
+
+    def put(self, update: dict[str, Any]) -> None:
+        size = size_of(update)
+        if self._size + size <= MOST:
+            self._hold(update, size)
+        elif not self._is_cut:
+            self._is_cut = True
+            self._hold({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
+
+    def release(self) -> list[dict[str, Any]]:
+        """Return what was held, and give its room back."""
+        self._room.give(self._size)
+        updates, self._updates, self._size = self._updates, [], 0
+        return updates
+
+    def _hold(self, update: dict[str, Any], size: int) -> None:
+        self._room.take(size)
+        self._size += size
+        self._updates.append(update)
