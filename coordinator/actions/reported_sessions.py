@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, Q
 
 from coordinator.actions import events, silence, writers
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.models import DrivenSession, EventContext, MessagePart, Run, Session
+from coordinator.models import DrivenSession, EventContext, LivingExecutor, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
 from coordinator.runs.statuses import ACTIVE
 from coordinator.secrets.masking import without_secrets
@@ -52,14 +52,17 @@ def session_for(
 
 
 def _driven(executor_id: str, where: SessionLocation) -> str | None:
-    """Return the session in which a runner drives this very agent, whoever's key its hooks have; None for any other.
+    """Return the session in which a runner drives this very agent now, whoever's key its hooks have; else None.
 
-    The agent's own id says which, or before it is told, what the runner gave its agent to pass on.
+    The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
+    is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
     """
-    found = DrivenSession.objects.filter(agent_session_id=executor_id)
+    working = Exists(Run.objects.filter(session=OuterRef("pk"), status__in=ACTIVE))
+    waiting = Exists(LivingExecutor.objects.filter(pk=OuterRef("pk")))
+    which = Q(agent_session_id=executor_id) & (Q(working) | Q(waiting))
     if where.driven is not None:
-        found |= DrivenSession.objects.filter(pk=where.driven, agent_session_id=None)
-    return found.order_by("pk").values_list("pk", flat=True).first()
+        which |= Q(pk=where.driven) & (Q(agent_session_id=None) | Q(agent_session_id=executor_id))
+    return DrivenSession.objects.filter(which).order_by("pk").values_list("pk", flat=True).first()
 
 
 def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:

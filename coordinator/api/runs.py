@@ -109,7 +109,12 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
     executor profile (`GET /sessions/{session_id}/affinity`), which takes up the session by its `session_id`.
     A procedural agent keeps nothing and cannot be resumed (400).
     """
-    touched = (body.session_id if body.type is RunType.resume_session else None, body.parent_session_id)
+    forked = (body.parameters or {}).get("fork_of")
+    touched = (
+        body.session_id if body.type is RunType.resume_session else None,
+        body.parent_session_id,
+        forked if isinstance(forked, str) else None,
+    )
     ownership.require_writer(caller(request), *(name for name in touched if name))
     demands = body.additional_demands
     run = runs.create(

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.utils import timezone
@@ -41,14 +41,22 @@ ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
 
 
+class _Known(NamedTuple):
+    """A session, until when on the loop's clock that holds, and which one its hook says that a runner drives."""
+
+    session: KnownSession
+    until: float
+    named: str | None
+
+
 class Recorder:
     """Writes what the hooks of one agent tell. One an agent and process."""
 
     def __init__(self, writer: GroupWriter, dialect: Dialect) -> None:
         self._writer = writer
         self.dialect = dialect
-        # Until when, on the loop's clock; by key, because a key finds only sessions that are open to it.
-        self._known: dict[tuple[KeyIdentity | None, str], tuple[KnownSession, float]] = {}
+        # By key, because a key finds only sessions that are open to it.
+        self._known: dict[tuple[KeyIdentity | None, str], _Known] = {}
         self._writing: set[asyncio.Task[SignalboxError | None]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
 
@@ -57,14 +65,16 @@ class Recorder:
     ) -> KnownSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises Busy."""
         now = asyncio.get_running_loop().time()
-        known, until = self._known.get((where.by, hook.session), (None, 0.0))
-        if known is None or until < now or (where.hostname and not known.complete):
+        heard = self._known.get((where.by, hook.session))
+        known = heard.session if heard is not None and heard.until >= now else None
+        # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
+        if known is None or known.driven or where.driven or (where.hostname and not known.complete):
             at = instants.parse(hook.at) or timezone.now()
             known = await self._heard(hook, where, at, within)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
         until = now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[where.by, hook.session] = known, until
+        self._known[where.by, hook.session] = _Known(known, until, where.driven)
         if hook.name in self.dialect.beginnings and not known.driven:
             take_up = functools.partial(sessions.take_up, known.session_id, timezone.now())
             await self.perform(take_up, within=within)
@@ -136,9 +146,9 @@ class Recorder:
 
         What the runner tells that drives the agent is left to it.
         """
-        known, _ = self._known.get((by, hook.session), (None, 0.0))
-        if known is not None and known.driven:
-            events = [one for one in events if not is_told_by_runner(one.event_type, one.role)]
+        heard = self._known.get((by, hook.session))
+        if heard is not None and heard.session.driven:
+            events = _untold(events)
         if not events:
             return
         lost = self._lost.pop(hook.session, None)
@@ -149,11 +159,14 @@ class Recorder:
                 return
             # The session was deleted under us: what its agent still does is heard all the same.
             self._known.pop((by, hook.session), None)
-            where = SessionLocation(hook.folder, profile=self.dialect.name, by=by)
+            named = heard.named if heard is not None else None
+            where = SessionLocation(hook.folder, profile=self.dialect.name, by=by, driven=named)
             known = await self._heard(hook, where, timezone.now(), WRITE_WITHIN)
+            events = _untold(events) if known.driven else events  # it was joined with its runner's
             for event in events:
                 event.session_id = known.session_id
-            await self._submit(events, size)
+            if events:
+                await self._submit(events, size)
         except BaseException:
             if lost:
                 self._lost.setdefault(hook.session, Counter()).update(lost)
@@ -197,3 +210,8 @@ class Recorder:
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events
+
+
+def _untold(events: list[NewEvent]) -> list[NewEvent]:
+    """Return what the runner that drives the agent does not tell of it."""
+    return [one for one in events if not is_told_by_runner(one.event_type, one.role)]

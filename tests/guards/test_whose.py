@@ -225,6 +225,7 @@ def test_another_runners_key_may_not_touch_a_session_that_was_taken(taken: Run) 
         ("DELETE", "/sessions/ses_anna", {}),
         ("POST", "/runs/run_a/stop", {}),
         ("POST", "/runs", {"type": "resume_session", "session_id": "ses_anna", "prompt": "leave"}),
+        ("POST", "/runs", {"type": "start_session", "parameters": {"prompt": "x", "fork_of": "ses_anna"}}),
         ("POST", "/runs", {**order, "execution_mode": "async_callback"}),
     ]
     assert [send(two, *one)[0] for one in tries] == [403] * len(tries)

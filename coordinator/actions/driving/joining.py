@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from coordinator.actions import sessions
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system
-from coordinator.models import Event, Run, Session
+from coordinator.identity.keys import LOCAL_PROGRAM
+from coordinator.models import DrivenSession, Event, Run, Runner, Session, SessionWriter
 from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.reports import is_told_by_runner
 
@@ -17,17 +18,37 @@ MOST = 20  # events of a session that its hooks have only just begun
 WHY = "Its agent is driven by a runner, which tells all that this session held."
 
 
-def join_hooks_session(session_id: str, agent_session_id: str, now: datetime) -> None:
-    """Remove the session that the agent's hooks have just begun, where the runner tells all that is in it."""
-    begun = Session.objects.filter(
-        executor_session_id=agent_session_id, executor_profile__in=AGENTS, created_at__gt=now - LATELY
-    ).exclude(pk=session_id)
+def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
+    """Remove the sessions that the agent's hooks have just begun, where the runner tells all that is in them.
+
+    Return whether the agent's id is this session's now: not where another driven session has it, nor one that the
+    runner's key has not made. An agent may say any id, and what another has of its own stays its own.
+    """
+    if DrivenSession.objects.filter(agent_session_id=agent_session_id).exclude(pk=driven.pk).exists():
+        return False
+    namesakes = Session.objects.filter(executor_session_id=agent_session_id).exclude(pk=driven.pk)
+    own = SessionWriter.objects.filter(writer=_key_of(driven.runner_id)).values("session_id")
+    if namesakes.exclude(pk__in=own).exists():
+        return False
+    begun = namesakes.filter(executor_profile__in=AGENTS, created_at__gt=now - LATELY)
     for one in begun[:5]:
-        kinds = list(Event.objects.filter(session=one).values_list("event_type", "role")[: MOST + 1])
-        if (
-            len(kinds) <= MOST
-            and all(is_told_by_runner(*kind) for kind in kinds)
-            and not Run.objects.filter(session=one).exists()
-        ):
+        if _is_told(one):
             with suppress(NotFound, Conflict):
                 sessions.delete(one.pk, by=system("runner"), reason=WHY, now=now)
+    return True
+
+
+def _key_of(runner_id: str) -> str:
+    """Return the key under which a runner's hooks make sessions; where keys are off, the local program's."""
+    key = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
+    return key or LOCAL_PROGRAM.name
+
+
+def _is_told(session: Session) -> bool:
+    """Say whether the runner tells all that a session holds."""
+    kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST + 1])
+    return (
+        len(kinds) <= MOST
+        and all(is_told_by_runner(*kind) for kind in kinds)
+        and not Run.objects.filter(session=session).exists()
+    )

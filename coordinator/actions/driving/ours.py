@@ -26,9 +26,9 @@ def _agent(told: Told, fields: Mapping[str, Any]) -> None:
     driven = told.driven
     driven.agent = _text(fields.get("agent")) or driven.agent
     given = _text(fields.get("agentSessionId"))
-    if given is not None and given != driven.agent_session_id:
+    is_news = given is not None and given != driven.agent_session_id
+    if given is not None and is_news and joining.join_hooks_session(driven, given, told.now):
         driven.agent_session_id = given
-        joining.join_hooks_session(told.session_id, given, told.now)
         Session.objects.filter(pk=told.session_id).update(executor_session_id=given)
     if "worktree" in fields:
         driven.worktree = _text(fields["worktree"])

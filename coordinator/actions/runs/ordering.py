@@ -46,8 +46,8 @@ def create(
     if kind == RESUME and not session_id:
         raise BadRequest("session_id is required for resume_session")
     wanted = _what_is_ordered(kind, session_id, agent_name, prompt, parameters)
-    if by.kind != "user" and wanted.of_driven:
-        _refuse_choices(parameters or {})
+    if not wanted.is_procedural:
+        _refuse_choices(parameters or {}, by)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -85,7 +85,7 @@ class _Wanted:
 
     demands: dict[str, Any] | None
     parameters: dict[str, Any] | None
-    of_driven: bool = False  # they are what a runner takes that drives agents
+    is_procedural: bool = False  # else a runner may read them that drives agents, whatever schema they met
 
 
 def _what_is_ordered(
@@ -115,15 +115,21 @@ def _what_is_ordered(
     demanded = (
         brought.demands() if brought else {"executor_type": PROCEDURAL if is_procedural else AUTONOMOUS}
     )
-    return _Wanted(
-        demanded, given if is_procedural or set(given) != {"prompt"} else None, of_driven=schema is DRIVEN
-    )
+    kept = given if is_procedural or set(given) != {"prompt"} else None
+    return _Wanted(demanded, kept, is_procedural)
 
 
-def _refuse_choices(given: dict[str, Any]) -> None:
-    """Raise Forbidden where a program chooses how far a driven agent may go by itself."""
+def _refuse_choices(given: dict[str, Any], by: Actor) -> None:
+    """Raise Forbidden where a program chooses how far a driven agent may go by itself.
+
+    BadRequest where anybody names the agent's own session: it may be another's.
+    """
+    if "agent_session_id" in given:
+        raise BadRequest(
+            "agent_session_id is told by the agent. To go on from a session, name it as fork_of."
+        )
     chosen = [name for name in offers.FOR_PEOPLE if name in given]
-    if chosen:
+    if chosen and by.kind != "user":
         raise Forbidden(f"Only a person may choose {' and '.join(chosen)}: the agent may then ask nobody.")
 
 

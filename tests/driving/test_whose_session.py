@@ -1,0 +1,127 @@
+"""Which session an agent's words belong to: a runner's while it drives it, and never another's by an id alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from coordinator.actions import reported_sessions, runs
+from coordinator.dialects.claude_code import DIALECT
+from coordinator.dialects.hooks import Hook
+from coordinator.edge.recorder import Recorder
+from coordinator.errors import BadRequest, Forbidden, NotFound
+from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.models import Blueprint, DrivenSession, LivingExecutor, Session
+from coordinator.sessions.events import NewEvent, Recorded
+from coordinator.sessions.reports import KnownSession, SessionLocation
+from tests.driving.recorded import OFFERS, PERSISTENT, numbered
+from tests.driving.test_taking import driving, tell
+from tests.runs.fleet import Fleet
+
+OWN = "0b2f6c0e-1111-4222-8333-444455556666"
+AGENT = {"sessionUpdate": "signalbox/agent", "agent": "claude", "agentSessionId": OWN}
+SOMEBODY = KeyIdentity(id=7, name="somebody", scopes=frozenset({"agent"}))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def heard(fleet: Fleet, by: KeyIdentity, driven: str | None = None) -> KnownSession:
+    where = SessionLocation("/home/dev", profile="claude-code", by=by, driven=driven)
+    return reported_sessions.session_for(OWN, where, fleet.tick())
+
+
+@pytest.mark.django_db
+def test_an_agent_that_is_taken_up_in_a_terminal_is_its_runners_no_more(fleet: Fleet) -> None:
+    runner, run = driving(fleet)
+    tell(fleet, runner, run, [*numbered([AGENT])])
+    assert heard(fleet, SOMEBODY).driven
+    runs.completed(run.run_id, runner, fleet.tick(), session_status="idle")
+    assert heard(fleet, SOMEBODY).driven  # its agent waits for the next prompt
+    LivingExecutor.objects.all().delete()
+    assert heard(fleet, SOMEBODY)[::2] == (run.session_id, False)
+    assert heard(fleet, SOMEBODY, driven=run.session_id).driven
+
+
+@pytest.mark.django_db
+def test_a_session_that_the_runners_own_key_has_begun_is_joined(fleet: Fleet) -> None:
+    runner, run = driving(fleet)
+    begun = heard(fleet, LOCAL_PROGRAM)
+    tell(fleet, runner, run, [*numbered([AGENT])])
+    assert not Session.objects.filter(pk=begun.session_id).exists()
+    assert Session.objects.get(pk=run.session_id).executor_session_id == OWN
+
+
+@pytest.mark.django_db
+def test_no_agent_takes_a_session_by_saying_its_id(fleet: Fleet) -> None:
+    runner, run = driving(fleet)
+    begun = heard(fleet, SOMEBODY)
+    tell(fleet, runner, run, [*numbered([AGENT])])
+    assert Session.objects.get(executor_session_id=OWN).pk == begun.session_id
+    assert heard(fleet, SOMEBODY) == begun
+    assert DrivenSession.objects.get(pk=run.session_id).agent_session_id is None
+
+
+@pytest.mark.django_db
+def test_no_agent_takes_the_id_of_another_driven_session(fleet: Fleet) -> None:
+    runner, run = driving(fleet)
+    tell(fleet, runner, run, [*numbered([AGENT])])
+    other = fleet.runner("other", executor=PERSISTENT, offers=OFFERS)
+    second = fleet.running(other, fleet.start(parameters={"prompt": "hello", "agent": "claude"}))
+    tell(fleet, other, second, [*numbered([AGENT])])
+    assert DrivenSession.objects.get(agent_session_id=OWN).pk == run.session_id
+    assert Session.objects.get(executor_session_id=OWN).pk == run.session_id
+
+
+@pytest.mark.django_db
+def test_no_schema_of_a_blueprint_lets_a_program_choose_what_people_choose(fleet: Fleet) -> None:
+    now = fleet.tick()
+    Blueprint.objects.create(
+        name="builder", description="", parameters_schema={"type": "object"}, created_at=now, modified_at=now
+    )
+    for chosen in ("mode", "config"):
+        with pytest.raises(Forbidden):
+            fleet.start(agent_name="builder", parameters={"prompt": "hello", chosen: "yolo"})
+    with pytest.raises(BadRequest, match="agent_session_id"):
+        fleet.start(agent_name="builder", parameters={"prompt": "hello", "agent_session_id": OWN})
+
+
+class Joined:
+    """A writer whose session a runner's has just taken in: the first write finds it gone."""
+
+    def __init__(self) -> None:
+        self.locations: list[SessionLocation] = []
+        self.written: list[str] = []
+
+    async def perform(self, work: Any, **_how: Any) -> Any:
+        if work.func is not reported_sessions.active_session_for:
+            return None
+        self.locations.append(work.args[1])
+        again = len(self.locations) > 1
+        return KnownSession("ses_driven" if again else "ses_begun", complete=True, driven=again)
+
+    async def submit(self, items: Sequence[NewEvent], **_how: Any) -> list[Recorded | NotFound]:
+        if items[0].session_id == "ses_begun":
+            return [NotFound("Session not found") for _ in items]
+        self.written += [one.event_type for one in items]
+        return [Recorded(1) for _ in items]
+
+
+def test_what_the_runner_tells_is_not_written_again_once_its_session_is_joined() -> None:
+    async def work() -> Joined:
+        writer = Joined()
+        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        hook = Hook("PreToolUse", OWN, {"tool_name": "Bash", "tool_use_id": "x"}, "2026-11-21T10:00:00Z")
+        await recorder.observe(hook, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        compact = Hook("PreCompact", OWN, {"trigger": "auto"}, "2026-11-21T10:00:01Z")
+        await recorder.observe(compact, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        return writer
+
+    writer = asyncio.run(work())
+    assert writer.written == ["PreCompact"]
+    assert [one.driven for one in writer.locations] == ["ses_driven"] * 3
