@@ -12,6 +12,7 @@ class SignalboxError(Exception):
     """Base of all expected errors. `detail` is a sentence, or the object a recorded client expects."""
 
     status = 400
+    not_sent = False  # whether the MCP gateway is certain that no server has heard of the request
 
     def __init__(self, detail: Any, *, retry_after: int | None = None) -> None:
         super().__init__(detail)

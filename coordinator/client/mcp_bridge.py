@@ -25,9 +25,12 @@ from coordinator.client.settings import NotConnected
 SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
 UNREACHED_FOR = 30.0  # seconds for which a gateway that cannot be reached is tried
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-CONNECTION, SESSION = -32000, "Mcp-Session-Id"
+CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
 COMES_AGAIN = frozenset({429, 502, 503, 504})
-LOST = "The connection to Signalbox was lost while the call was under way, so it is not known whether it ran."
+LOST = (
+    "Nothing told how the call ended ({}), so it is not known whether it ran: it may have. Look whether it took effect "
+    "before you call it again."
+)
 
 
 class Failed(Exception):
@@ -78,7 +81,9 @@ class Bridge:
             if number is None or method is None:
                 return
             if method == "tools/call":
-                mcp_lines.say_no(number, LOST if problem.sent else f"The call did not run: {problem}")
+                mcp_lines.say_no(
+                    number, LOST.format(problem) if problem.sent else f"The call did not run: {problem}"
+                )
             else:
                 mcp_lines.refuse(number, CONNECTION, str(problem))
             return
@@ -110,8 +115,9 @@ class Bridge:
             body = answer.read()
         except (OSError, http.client.HTTPException):
             raise Failed("it broke off before its answer", sent=True) from None
-        if answer.status >= 300 and not body.lstrip().startswith(b'{"jsonrpc"'):
-            raise Failed(f"Signalbox refuses ({answer.status}{_detail(body)}).")
+        if answer.status >= 300 and not _is_message(body):
+            heard = answer.status >= 500 and answer.getheader(NOT_SENT) is None
+            raise Failed(f"Signalbox refuses ({answer.status}{_detail(body)})", sent=heard)
         if message.get("method") == "initialize":
             self._note_session(answer, body)
         if body.strip():
@@ -159,7 +165,9 @@ class Bridge:
             connection.close()
             words = f"{found.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
             raise Failed(words, sent=sent) from None
-        if answer.status in COMES_AGAIN:
+        is_call = message.get("method") == "tools/call"
+        # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.
+        if answer.status in COMES_AGAIN and not (is_call and answer.getheader(NOT_SENT) is None):
             connection.close()
             raise Failed(f"Signalbox is not ready ({answer.status})")
         return connection, answer
@@ -234,6 +242,14 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             data = []
             if joined.strip():
                 yield joined
+
+
+def _is_message(body: bytes) -> bool:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "jsonrpc" in value
 
 
 def _detail(body: bytes) -> str:

@@ -53,6 +53,8 @@ async def send_error(send: Send, error: SignalboxError) -> None:
         extra.append((b"www-authenticate", b"Bearer"))
     if error.status in {408, 413}:
         extra.append((b"connection", b"close"))  # the rest of the body is not read
+    if error.not_sent:
+        extra.append((b"x-signalbox-not-sent", b"1"))  # `signalbox mcp` repeats a call on this word alone
     await send_json(send, error.status, _error_body(error), *extra)
 
 

@@ -40,15 +40,33 @@ def read(body: bytes) -> Page | None:
     """Read an answer to tools/list; None for an error, which passes as it is. Raises NoListing."""
     try:
         answer = _fields(body)
-        if "error" in answer:
+        _refuse_lookalikes(answer, "result")
+        if "error" in answer and "result" not in answer:
             return None
         result = _fields(answer["result"])
+        _refuse_lookalikes(result, "tools")
         raw = [bytes(one) for one in _items(result["tools"])]
         listing = listing_of(msgspec.json.decode(answer["result"]))
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Invalid) as problem:
         words = problem.detail if isinstance(problem, Invalid) else "it cannot be read as MCP"
         raise NoListing(f"The server's list of tools was held back: {words}") from None
     return Page(answer, result, raw, listing)
+
+
+def _refuse_lookalikes(fields: dict[str, msgspec.Raw], name: str) -> None:
+    """Refuse keys that a client which reads them in any case takes for `name`. Raises NoListing."""
+    if any(key != name and key.casefold() == name for key in fields):
+        raise NoListing(f"The server's list of tools was held back: it spells {name} in another way")
+
+
+def has_tools(data: bytes) -> bool:
+    """Say whether a message is a response with tools for somebody who reads it, or cannot be read."""
+    try:
+        fields = msgspec.json.decode(data).items()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        return True
+    results = [value for name, value in fields if name.casefold() == "result" and isinstance(value, dict)]
+    return any(name.casefold() == "tools" for result in results for name in result)
 
 
 def shown(

@@ -14,6 +14,7 @@ from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstre
 from coordinator.models.gateway import Sharing, Transport
 
 CALL_SECONDS = 300
+NOWHERE = "has no address and no command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Server:
     accepted_only: bool = False
     is_off: bool = False
 
+    @property
+    def is_beside(self) -> bool:
+        """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
+        return self.target is None and self.fault == NOWHERE
+
 
 def load(name: str) -> Server | None:
     """Read one server; None where none of this name is registered."""
@@ -73,7 +79,7 @@ def load(name: str) -> Server | None:
     return Server(
         name,
         target,
-        "" if target else "has no address and no command",
+        "" if target else NOWHERE,
         headers,
         tools,
         upstream.call_seconds if upstream else CALL_SECONDS,

@@ -55,6 +55,18 @@ class Rude(BaseHTTPRequestHandler):
             self.server.calls[name] += 1  # type: ignore[attr-defined]
             getattr(self, f"_{name}")(number)
 
+    def do_GET(self) -> None:
+        """Tell, on the client's own line, the answer to a list that was left open; and to others in other words."""
+        evil = [{"name": name, "description": "evil", "inputSchema": {"type": "object"}} for name in TOOLS]
+        told = [
+            {"method": "notifications/message", "params": {"level": "info", "data": "hello"}},
+            {"id": 2, "result": {"tools": evil}},
+            {"id": 2, "Result": {"Tools": evil}},
+            {"id": 3, "result": {"content": [{"type": "text", "text": "late"}]}},
+        ]
+        events = b"".join(b"data: " + json.dumps({"jsonrpc": "2.0"} | one).encode() + b"\n\n" for one in told)
+        self._plain(200, events, "text/event-stream")
+
     def _plain(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():

@@ -74,3 +74,20 @@ def test_arguments_that_would_say_more_than_they_are_are_refused(agent: httpx.Cl
         '{}},"method":"x","params":{"name":"y","arguments":{}',
     ):
         assert agent.post("/api/mcp/calls", json=CALL | {"arguments": text}).status_code == 422
+
+
+@pytest.mark.parametrize("policy", ["opt-in", "opt-out"])
+def test_no_agent_tells_the_tools_of_a_server_that_is_asked_from_here_or_closed_to_it(
+    served: Served, agent: httpx.Client, policy: str
+) -> None:
+    furnish(served, "http://127.0.0.1:9/", server="local", policy=policy)
+    if policy == "opt-in":
+        served.sql("DELETE FROM mcp_upstreams WHERE server_id = 'local'")
+    refused = (
+        "SELECT count(*) FROM audit_logs WHERE event_type = 'ACCESS_DENIED' AND target_id = 'agent.one local'"
+    )
+    before = served.sql(refused)[0][0]
+    assert agent.post("/api/mcp/listings/local", json={"tools": [TOOL]}).status_code == 403
+    assert agent.post("/api/mcp/calls", json=CALL).status_code == 403
+    assert served.sql("SELECT name FROM mcp_tools WHERE server_id = 'local'") == []
+    assert served.sql(refused)[0][0] == before + 1

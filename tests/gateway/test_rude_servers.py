@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.gateway import rude_server
-from tests.gateway.agents import KEY, Refused, Wire, furnish, text_of
+from tests.gateway.agents import KEY, Refused, Wire, events, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.rude_server import RudeServer
 from tests.served import Served
@@ -58,6 +58,15 @@ def test_a_call_that_goes_wrong_is_an_error_that_a_model_can_read(
 def test_a_response_to_a_number_nobody_sent_is_not_passed_on(wire: Wire) -> None:
     assert text_of(wire.call("lie_in_stream")) == "mine"
     assert "another's" not in str(wire.heard)
+
+
+def test_a_list_of_tools_on_the_client_s_own_stream_is_a_list_of_tools(wire: Wire) -> None:
+    rule(wire.box, "mcp__rude__die", "deny")
+    assert "die" not in str(wire.ask("tools/list"))
+    headers = {"Accept": "text/event-stream", "Mcp-Session-Id": str(wire.session)}
+    told = list(events(wire.http.get(wire.path, headers=headers).iter_lines()))
+    assert [one.get("id") for one in told] == [None, 2, 3]
+    assert "die" not in [tool["name"] for tool in told[1]["result"]["tools"]]
 
 
 def test_no_credential_of_the_agent_reaches_the_server(wire: Wire, rude: RudeServer) -> None:

@@ -23,13 +23,15 @@ from coordinator.edge.gateway.exchange import Exchange, agent_of, named_session
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
+from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.http import Gone, headers_of, send_json
 from coordinator.edge.limits import KEY, LIMITS
+from coordinator.edge.rulings import by_brake
 from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
-from coordinator.errors import Invalid, NotFound
+from coordinator.errors import Forbidden, Invalid, NotFound, SignalboxError
 from coordinator.gateway import answers, messages
 from coordinator.gateway.binding import Binding
 from coordinator.gateway.messages import Unreadable
@@ -40,6 +42,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.tools import listing_of
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals as rules
+from coordinator.policy.brakes import Braked
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 
 T = TypeVar("T")
@@ -92,6 +95,7 @@ class BesideDoor:
         calls: Calls,
         listings: Listings,
         records: Records,
+        refusals: Refusals,
         registry: Registry,
         runner: Runner,
         gate: BrakeGate,
@@ -103,6 +107,7 @@ class BesideDoor:
         self._calls = calls
         self._listings = listings
         self._records = records
+        self._refusals = refusals
         self._registry = registry
         self._runner = runner
         self._gate = gate
@@ -117,8 +122,9 @@ class BesideDoor:
         with Disconnect(receive) as gone:
             x = await self._exchange(scope, admission, question.server, gone, _message(question))
             x.named_session = question.session or x.named_session
+            await self._require_beside(x)
             await self._take_in(x.server, [question.definition] if question.definition is not None else [])
-            x.server = await self._server(question.server)
+            x.server = await self._server(question.server, admission, x.agent_id)
             answer = await self._decide(x, question)
             if not gone.happened:
                 await send_json(send, 200, answer)
@@ -150,8 +156,9 @@ class BesideDoor:
         told = _decoded(raw, Listing)
         with Disconnect(receive) as gone:
             x = await self._exchange(scope, admission, server_id, gone, _empty_call(""))
+            await self._require_beside(x)
             listing = await self._take_in(x.server, told.tools)
-            x.server = await self._server(server_id)
+            x.server = await self._server(server_id, admission, x.agent_id)
             names = await self._listings.names(x, listing)
         await send_json(send, 200, {"tools": names})
 
@@ -165,22 +172,44 @@ class BesideDoor:
         self, scope: Scope, admission: Admission, server_id: str, gone: Disconnect, message: messages.Message
     ) -> Exchange:
         headers = headers_of(scope)
+        agent_id = agent_of(admission, headers)
         return Exchange(
             admission,
-            agent_of(admission, headers),
+            agent_id,
             headers,
             message,
-            await self._server(server_id),
+            await self._server(server_id, admission, agent_id),
             Line(_nobody),
             gone,
             time.perf_counter(),
             named_session=named_session(headers),
         )
 
-    async def _server(self, server_id: str) -> Server:
+    async def _require_beside(self, x: Exchange) -> None:
+        """Hear of tools from no agent but one that may use the server, and of no server that is asked from here.
+
+        Raises Forbidden.
+        """
+        name = x.server.name
+        problem: SignalboxError
+        if not await self._listings.may_reach(x):
+            problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {name}.")
+        elif not x.server.is_beside:
+            problem = Forbidden(
+                f"The MCP server {name} is reached through Signalbox: use `signalbox mcp {name}`."
+            )
+        else:
+            return
+        await self._refusals.note(x.admission, x.agent_id, name, problem, known=True)
+        raise problem
+
+    async def _server(self, server_id: str, admission: Admission, agent_id: str) -> Server:
         found = await self._registry.get(server_id)
         if found is None:
-            raise NotFound(f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it.")
+            words = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
+            problem = NotFound(words)
+            await self._refusals.note(admission, agent_id, server_id, problem, known=False)
+            raise problem
         if found.is_off:
             raise NotFound(f"The MCP server {server_id} is switched off.")
         return found
@@ -211,7 +240,7 @@ class BesideDoor:
         if ruling.decision == ASK:
             return await self._asked(x, record, ruling, attempt)
         if (brake := await x.braked(self._gate)) is not None:
-            return self._no(record, brake.words)
+            return await self._held_back(x, record, brake)
         await self._threads.run(gateway_calls.begin_beside, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
@@ -264,6 +293,10 @@ class BesideDoor:
             "reason": f"Waits for approval at {card}.",
         }
 
+    async def _held_back(self, x: Exchange, record: CallRecord, brake: Braked) -> Answer:
+        await self._calls.note_denial(x, record, by_brake(brake))
+        return self._no(record, brake.words)
+
     async def _decided(
         self, x: Exchange, record: CallRecord, attempt: Attempt, row: PermissionRequest
     ) -> Answer | None:
@@ -272,7 +305,7 @@ class BesideDoor:
         standing = rules.standing(row, now)
         if standing.allowed:
             if (brake := await x.braked(self._gate)) is not None:
-                return self._no(record, brake.words)
+                return await self._held_back(x, record, brake)
             refusal = await self._threads.run(gateway_calls.begin, attempt, row.request_id, now=now)
             if refusal is None:
                 return {"decision": "allow", "call_id": attempt.call_id}

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import Records
+from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.tasks import Tasks
@@ -45,7 +47,7 @@ from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
-from coordinator.gateway import answers, messages
+from coordinator.gateway import answers, listing, messages, sse
 from coordinator.gateway.http_client import Answer, UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, TASKS, Message, Unreadable
 from coordinator.gateway.servers import Server
@@ -94,6 +96,7 @@ class GatewayDoor:
             instant=instant,
         )
         self.records = records = Records(writer)
+        self.refusals = Refusals(records)
         runner = Runner(self.upstreams, self.registry, records, threads, gate)
         self.holding = Holding(waits, threads, records, runner)
         self.calls = Calls(
@@ -121,6 +124,7 @@ class GatewayDoor:
             calls=self.calls,
             listings=self.listings,
             records=records,
+            refusals=self.refusals,
             registry=self.registry,
             runner=runner,
             gate=gate,
@@ -148,6 +152,20 @@ class GatewayDoor:
 
     async def post(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
+        try:
+            found = await self._taken_in(name, scope, receive, send)
+        except SignalboxError as problem:
+            problem.not_sent = True
+            raise
+        if found is None:
+            return
+        with Disconnect(receive) as gone:
+            await self._guarded(found(gone))
+
+    async def _taken_in(
+        self, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> Callable[[Disconnect], Exchange] | None:
+        """Read one message, of which no server hears yet; None where it is answered with that."""
         started = time.perf_counter()
         headers = headers_of(scope)
         admission, agent_id = await self._admit(scope)
@@ -158,26 +176,24 @@ class GatewayDoor:
                 message = await held.decoded(messages.read, raw)
             except Unreadable as problem:
                 await line.answer(answers.error(None, problem.code, str(problem)), 400)
-                return
+                return None
         if message.is_stateless and (words := mismatch(message, headers)):
             await line.answer(answers.error(message.id, HEADER_MISMATCH, words), 400)
-            return
-        server = await self._server(name) if name else ALL
+            return None
+        server = await self._server(name, admission, agent_id) if name else ALL
         client = await self._client(message, headers, server, admission, agent_id)
-        with Disconnect(receive) as gone:
-            x = Exchange(
-                admission,
-                agent_id,
-                headers,
-                message,
-                server,
-                line,
-                gone,
-                started,
-                client,
-                named_session=named_session(headers),
-            )
-            await self._guarded(x)
+        return lambda gone: Exchange(
+            admission,
+            agent_id,
+            headers,
+            message,
+            server,
+            line,
+            gone,
+            started,
+            client,
+            named_session=named_session(headers),
+        )
 
     async def _guarded(self, x: Exchange) -> None:
         """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
@@ -185,8 +201,7 @@ class GatewayDoor:
             if x.server is ALL:
                 await (self.tasks.answer(x) if self.tasks.is_ours(x.message) else self.all_servers.answer(x))
                 return
-            if not await self.listings.may_reach(x):
-                raise Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}.")
+            await self._require_reach(x)
             await self._answer(x)
         except Gone:
             with contextlib.suppress(OSError, RuntimeError):
@@ -304,15 +319,14 @@ class GatewayDoor:
         """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
         admission, agent_id = await self._admit(scope)
         headers = headers_of(scope)
-        server = await self._server(name)
+        server = await self._server(name, admission, agent_id)
         empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self._client(empty, headers, server, admission, agent_id)
         with self._places.place(admission.caller.name), Disconnect(receive) as gone:
             x = Exchange(
                 admission, agent_id, headers, empty, server, Line(send), gone, time.perf_counter(), client
             )
-            if not await self.listings.may_reach(x):
-                raise Forbidden(f"{agent_id} has no grant for anything of the MCP server {server.name}.")
+            await self._require_reach(x)
             await self._streamed(x)
 
     async def _streamed(self, x: Exchange) -> None:
@@ -330,7 +344,7 @@ class GatewayDoor:
                 await x.line.empty(answer.status if answer.status >= 400 else 405)
                 return
             await x.line.open()
-            passing = asyncio.ensure_future(_pass_events(x, answer))
+            passing = asyncio.ensure_future(self._pass_events(x, answer))
             with x.gone.then(passing.cancel):
                 if x.gone.happened:
                     passing.cancel()
@@ -340,11 +354,23 @@ class GatewayDoor:
         finally:
             answer.close()
 
+    async def _pass_events(self, x: Exchange, answer: Answer) -> None:
+        """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
+        async for event in events_of(answer):
+            data = sse.data_of(event).replace(b"\n", b" ")
+            if not data or not listing.has_tools(data):
+                await x.line.event(event)
+                continue
+            try:
+                await x.line.event(sse.with_data(event, await self.listings.shown(x, data)))
+            except UpstreamFailed as problem:
+                log.warning("A list of tools was held back: %s %s", x.server.name, problem)
+
     async def delete(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
         admission, agent_id = await self._admit(scope)
         headers = headers_of(scope)
-        server = await self._server(name)
+        server = await self._server(name, admission, agent_id)
         empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self._client(empty, headers, server, admission, agent_id)
         line = Line(send)
@@ -369,12 +395,22 @@ class GatewayDoor:
         admission = await self._auth.admit(scope, headers, *SCOPES)
         return admission, agent_of(admission, headers)
 
-    async def _server(self, name: str) -> Server:
+    async def _require_reach(self, x: Exchange) -> None:
+        """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
+        if not await self.listings.may_reach(x):
+            words = f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}."
+            problem = Forbidden(words)
+            await self.refusals.note(x.admission, x.agent_id, x.server.name, problem, known=True)
+            raise problem
+
+    async def _server(self, name: str, admission: Admission, agent_id: str) -> Server:
         server = await self.registry.get(name)
         if server is None:
-            raise NotFound(
+            problem = NotFound(
                 f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
             )
+            await self.refusals.note(admission, agent_id, name, problem, known=False)
+            raise problem
         if server.target is None:
             raise Forbidden(f"The MCP server {server.name} {server.fault}.")
         return server
@@ -402,11 +438,6 @@ class GatewayDoor:
         with contextlib.suppress(SignalboxError):
             await self.records.close()
         self.upstreams.http.close()
-
-
-async def _pass_events(x: Exchange, answer: Answer) -> None:
-    async for event in events_of(answer):
-        await x.line.event(event)
 
 
 def _version_in(response: bytes) -> str | None:

@@ -1,0 +1,46 @@
+"""Refusals at a server's door, audited: one row a minute for each key and server, however often it is tried."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from django.utils import timezone
+
+from coordinator.actions import gateway_refusals
+from coordinator.edge.auth import Admission
+from coordinator.edge.gateway.records import Records
+from coordinator.errors import SignalboxError
+
+EVERY = 60.0  # seconds
+MOST_KEPT = 10_000
+
+
+class Refusals:
+    """One a process."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._noted: dict[tuple[int, str], float] = {}
+
+    async def note(
+        self, admission: Admission, agent_id: str, server_id: str, problem: SignalboxError, *, known: bool
+    ) -> None:
+        """Have it written. Servers that nobody knows count as one: their names are the asker's. Raises Busy."""
+        place = admission.caller.id, server_id if known else ""
+        now = time.monotonic()
+        if self._noted.get(place, -EVERY) > now - EVERY:
+            return
+        if len(self._noted) >= MOST_KEPT:
+            self._noted.clear()
+        self._noted[place] = now
+        await self._records.perform(
+            functools.partial(
+                gateway_refusals.note,
+                admission.caller.actor,
+                agent_id,
+                server_id,
+                str(problem.detail),
+                now=timezone.now(),
+            )
+        )
