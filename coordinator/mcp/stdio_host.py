@@ -15,6 +15,7 @@ from coordinator.lib import private_files
 NAME = "mcp-stdio.sock"
 LONGEST_PATH = 100  # bytes; what a socket's name may have on every system
 CALLER = "x-signalbox-caller"  # tells callers apart, where each has a process of its own
+ASKER = "x-signalbox-asker"  # tells callers apart, also where they share a process
 
 
 def socket_path() -> Path:

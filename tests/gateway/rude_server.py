@@ -22,6 +22,10 @@ TOOLS = (
     "garbage",
     "flood_events",
     "fine",
+    "linger",
+    "broken",
+    "done_elsewhere",
+    "nameless",
 )
 
 
@@ -36,6 +40,7 @@ class Rude(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.seen.append({name.lower(): value for name, value in self.headers.items()})  # type: ignore[attr-defined]
+        self.server.told.append(message)  # type: ignore[attr-defined]
         method, number = message["method"], message.get("id")
         if number is None:
             self._plain(202, b"")
@@ -88,6 +93,23 @@ class Rude(BaseHTTPRequestHandler):
         self.server.released.wait(60)  # type: ignore[attr-defined]
         self.close_connection = True
 
+    def _linger(self, _: Any) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self._hang(_)
+
+    def _broken(self, number: Any) -> None:
+        told = {"jsonrpc": "2.0", "id": number, "error": {"code": -32000, "message": "half done"}}
+        self._plain(503, json.dumps(told).encode())
+
+    def _done_elsewhere(self, _: Any) -> None:
+        self._plain(303, b"", Location="/done")
+
+    def _nameless(self, _: Any) -> None:
+        told = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "cannot read"}}
+        self._plain(400, json.dumps(told).encode())
+
     def _flood(self, number: Any) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -136,6 +158,7 @@ class RudeServer(ThreadingHTTPServer):
         self.calls: Counter[str] = Counter()
         self.seen: list[dict[str, str]] = []
         self.released = threading.Event()
+        self.told: list[dict[str, Any]] = []
 
     @property
     def url(self) -> str:

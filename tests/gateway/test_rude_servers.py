@@ -11,6 +11,7 @@ from tests.gateway import rude_server
 from tests.gateway.agents import KEY, Refused, Wire, events, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.rude_server import RudeServer
+from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -37,6 +38,7 @@ def wire(served: Served, rude: RudeServer) -> Wire:
     [
         ("die", "in the middle of its answer"),
         ("hang", "did not answer within 3 seconds"),
+        ("linger", "did not answer within 3 seconds"),
         ("flood", "more than 16777216 bytes"),
         ("flood_events", "more than 16777216 bytes"),
         ("lie", "no response to the request"),
@@ -53,6 +55,55 @@ def test_a_call_that_goes_wrong_is_an_error_that_a_model_can_read(
     assert words in text_of(result)
     assert rude.calls == {tool: 1}
     assert text_of(wire.call("fine")) == "fine"
+
+
+@pytest.mark.parametrize(("tool", "words"), [("broken", "half done"), ("nameless", "cannot read")])
+def test_what_a_server_answered_is_no_status_at_which_clients_call_again(
+    wire: Wire, rude: RudeServer, tool: str, words: str
+) -> None:
+    message = wire.message("tools/call", {"name": tool, "arguments": {}})
+    answer = wire.post(message)
+    assert answer.status_code == 200
+    assert answer.json()["id"] == message["id"]
+    assert answer.json()["error"]["message"] == words
+    assert rude.calls == {tool: 1}
+
+
+def test_a_call_that_was_sent_is_marked_as_one(wire: Wire) -> None:
+    told = wire.call("done_elsewhere")
+    assert "may have run" in text_of(told)
+    assert told["_meta"]["signalbox/decision"] == {"decision": "allow", "sent": True}
+
+
+def test_an_approved_call_that_was_sent_elsewhere_is_not_sent_again(wire: Wire, rude: RudeServer) -> None:
+    rule(wire.box, "mcp__rude__done_elsewhere", "ask")
+    waiting = InBackground(lambda: wire.call("done_elsewhere"))
+    (request_id,) = pending(wire.box)
+    decide(wire.box, request_id)
+    assert "may have run" in text_of(waiting.result())
+    used = "SELECT count(*) FROM permission_context WHERE used_at IS NOT NULL"
+    assert wire.box.sql(used) == [(1,)]
+
+
+def test_an_approved_call_goes_where_the_server_is_by_then(wire: Wire, rude: RudeServer) -> None:
+    rule(wire.box, "mcp__rude__fine", "ask")
+    waiting = InBackground(lambda: wire.call("fine"))
+    (request_id,) = pending(wire.box)
+    with rude_server.running() as moved:
+        wire.box.sql("UPDATE mcp_upstreams SET url = ? WHERE server_id = 'rude'", (moved.url,))
+        decide(wire.box, request_id)
+        assert text_of(waiting.result()) == "fine"
+        assert (rude.calls["fine"], moved.calls["fine"]) == (0, 1)
+
+
+def test_answers_that_no_approver_saw_go_with_no_call(wire: Wire, rude: RudeServer) -> None:
+    rule(wire.box, "mcp__rude__fine", "ask")
+    params = {"name": "fine", "arguments": {}, "inputResponses": {"sure": {"action": "accept"}}}
+    waiting = InBackground(lambda: wire.ask("tools/call", params))
+    (request_id,) = pending(wire.box)
+    decide(wire.box, request_id)
+    assert text_of(waiting.result()) == "fine"
+    assert rude.told[-1]["params"] == {"name": "fine", "arguments": {}}
 
 
 def test_a_response_to_a_number_nobody_sent_is_not_passed_on(wire: Wire) -> None:

@@ -23,7 +23,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import BOTH, Upstreams, response_of
+from coordinator.edge.gateway.upstreams import BOTH, Upstreams, own_response
 from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, messages, sse
 from coordinator.gateway.http_client import UpstreamFailed
@@ -229,11 +229,14 @@ class AllServers:
         assert x.client is not None
         if name in x.client.links:
             return x
-        async with self._beginning.setdefault((x.client.session_id, name), asyncio.Lock()):
-            client = await self._clients.fresh(x.client)
-            if name not in client.links:
-                client = await self._begin(replace(x, client=client))
-        self._beginning.pop((client.session_id, name), None)
+        place = x.client.session_id, name
+        try:
+            async with self._beginning.setdefault(place, asyncio.Lock()):
+                client = await self._clients.fresh(x.client)
+                if name not in client.links:
+                    client = await self._begin(replace(x, client=client))
+        finally:
+            self._beginning.pop(place, None)
         return replace(x, client=client)
 
     async def _standing(self, x: Exchange) -> KnownClient:
@@ -249,7 +252,7 @@ class AllServers:
         body = answers.request("signalbox-discover", "server/discover", meta)
         answer = await self._upstreams.ask(x.server, headers, body, session=None, caller=x.agent_id)
         try:
-            response, _ = await response_of(answer, "signalbox-discover", None)
+            response = await own_response(answer, "signalbox-discover")
             return STATELESS in str(msgspec.json.decode(response).get("result", {}).get("supportedVersions"))
         except (UpstreamFailed, msgspec.MsgspecError, AttributeError):
             return False
@@ -268,7 +271,7 @@ class AllServers:
         body = answers.request("signalbox-begin", "initialize", params)
         answer = await self._upstreams.ask(x.server, headers, body, session=None, caller=x.agent_id)
         try:
-            response, _ = await response_of(answer, "signalbox-begin", None)
+            response = await own_response(answer, "signalbox-begin")
             session = answer.headers.get("mcp-session-id")
         finally:
             answer.close()

@@ -17,7 +17,7 @@ from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import outcome_of
-from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, finish, response_of
+from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, call_response, finish
 from coordinator.edge.http import Gone
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
@@ -85,11 +85,11 @@ class Calls:
         """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
         is_told, x.brake = await self._instant.look(x.known_as)
         rules = await self._rulings.rules() if is_told else None
+        if not is_told:
+            self._listings.forget(x.server.name)
+        x.server = await self._listings.server(x)  # it may be another one than when the request came
         now = timezone.now()
         if rules is None:
-            if not is_told:
-                self._listings.forget(x.server.name)
-                x.server = await self._listings.server(x)
             return await self._threads.run(deciding.now, x.server, tool, x.caller, arguments, now)
         pair = x.agent_id, x.server.name
         policy = (await self._policies.of({pair}))[pair]
@@ -168,7 +168,7 @@ class Calls:
             try:
                 if answer.status == 404 and link is not None and link.upstream_session is not None:
                     raise UpstreamFailed("has begun anew and forgot this session")
-                response, event = await response_of(answer, x.message.id, x.line)
+                response, event = await call_response(answer, x, x.line)
             finally:
                 answer.close()
         except LeftOpen:
@@ -179,12 +179,14 @@ class Calls:
         except UpstreamFailed as problem:
             record.upstream += time.perf_counter() - began
             words = answers.broke_off if problem.may_have_run else answers.not_reached
-            response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)))
+            about = {"decision": "allow", "sent": problem.may_have_run}
+            response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)), about)
             self._records.end(record, "failed", response, f"The server {problem}.")
             await x.line.answer(response)
             return
         record.upstream += time.perf_counter() - began
-        await finish(x.line, response, event, answer.status)
+        # With 200 whatever the server's status was: a client may send a call anew that was answered 502 to 504.
+        await finish(x.line, response, event)
         self._records.end(record, outcome_of(response), response)
 
 

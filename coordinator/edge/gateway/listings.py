@@ -14,7 +14,7 @@ from coordinator.actions import mcp_tools
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import BOTH, Upstreams, response_of
+from coordinator.edge.gateway.upstreams import BOTH, OWN_WITHIN, Upstreams, own_response
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import NotFound
@@ -76,7 +76,7 @@ class Listings:
     async def visible(self, x: Exchange, page: Page, prefix: str | None = None) -> list[bytes]:
         """Return the bytes of the tools that the agent may see, in a stable order."""
         await self.take_in(x.server, page.listing)
-        x.server = await self._registry.get(x.server.name) or x.server
+        x.server = await self.server(x)
         rules, policy = await self._standing(x)
 
         def may_see(tool: Definition) -> bool:
@@ -131,8 +131,9 @@ class Listings:
         self._policies.forget(server_id)
 
     async def server(self, x: Exchange) -> Server:
-        """Return the server as it stands now."""
-        return await self._registry.get(x.server.name) or x.server
+        """Return the server as it stands now; one that is gone has no tools, so none of them is shown or called."""
+        name = x.server.name
+        return await self._registry.get(name) or Server(name, None, "is not registered any more", is_off=True)
 
     async def may_ask(self, x: Exchange) -> bool:
         """Say whether a call of the agent may have to wait for a person."""
@@ -162,16 +163,19 @@ class Listings:
         """
         lock = self._looking.setdefault(x.server.name, asyncio.Lock())
         async with lock:
-            x.server = await self._registry.get(x.server.name) or x.server
+            x.server = await self.server(x)
             known = x.server.tools.get(tool)
             recently = self._looked.get(x.server.name, 0.0) > time.monotonic() - LOOK_EVERY
             if (known is not None and not known.is_gone) or recently:
                 return
             try:
-                await self._look(x)
+                async with asyncio.timeout(OWN_WITHIN):  # others wait for the lock
+                    await self._look(x)
+            except TimeoutError:
+                log.warning("The tools of %s were not listed within %.0f seconds", x.server.name, OWN_WITHIN)
             except (UpstreamFailed, NoListing) as problem:
                 log.warning("The tools of %s cannot be listed: it %s", x.server.name, problem)
-            x.server = await self._registry.get(x.server.name) or x.server
+            x.server = await self.server(x)
             if tool not in x.server.tools:
                 self._looked[x.server.name] = time.monotonic()
 
@@ -226,10 +230,9 @@ class Listings:
             caller=x.agent_id,
         )
         try:
-            response, _ = await response_of(answer, number, None)
+            return listing.read(await own_response(answer, number))
         finally:
             answer.close()
-        return listing.read(response)
 
 
 def _is_known(server: Server, tool: Definition) -> bool:

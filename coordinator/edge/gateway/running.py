@@ -21,12 +21,13 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Upstreams, finish, response_of
+from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Upstreams, call_response, finish
 from coordinator.edge.http import Headers
 from coordinator.gateway import answers, deciding
 from coordinator.gateway.binding import Binding, policy_version
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import Message
+from coordinator.gateway.servers import Server
 from coordinator.gateway.states import GoOnState, packed
 from coordinator.lib import instants
 from coordinator.lib.threads import EdgeThreads
@@ -74,7 +75,7 @@ class Runner:
 
     def run_task(self, x: Exchange, record: CallRecord, binding: Binding) -> None:
         """Send the call of a task, for which nobody waits on a line."""
-        self._start(self._job(x, record, binding, x.message.raw, line=None))
+        self._start(self._job(x, record, binding, without_state(x.message, None), line=None))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -124,6 +125,7 @@ class Runner:
         session = link.upstream_session if link else None
         if (brake := await x.braked(self._gate)) is not None:
             raise NotSent(f"was not asked: {brake.words.rstrip('.')}")
+        x.server = await self._as_it_stands(x.server)
         try:
             answer = await self._upstreams.send(x, body, session=session)
         except UpstreamFailed as problem:
@@ -133,13 +135,17 @@ class Runner:
         try:
             if answer.status == 404 and session is not None:
                 raise NotSent("has begun anew and forgot this session")
-            async with asyncio.timeout(x.server.call_seconds):
-                return await response_of(answer, x.message.id, line)
-        except TimeoutError:
-            words = f"did not answer within {x.server.call_seconds} seconds"
-            raise UpstreamFailed(words, may_have_run=True) from None
+            return await call_response(answer, x, line)
         finally:
             answer.close()
+
+    async def _as_it_stands(self, server: Server) -> Server:
+        """Return the server as it is now: it may have been edited while the call waited. Raises NotSent."""
+        self._registry.forget(server.name)
+        found = await self._registry.get(server.name)
+        if found is None or found.target is None:
+            raise NotSent(found.fault if found else "is not registered any more")
+        return found
 
     async def _ended(self, call_id: str, response: bytes | None) -> None:
         try:
@@ -156,7 +162,8 @@ class Runner:
         else:
             await self._ended(record.call_id, None)
             words = answers.broke_off(binding.server_id, binding.tool, str(problem))
-        response = answers.tool_error(x.message, words)
+        about = {"decision": "allow", "sent": not isinstance(problem, NotSent)}
+        response = answers.tool_error(x.message, words, about)
         self._records.end(record, "failed", response, f"The server {problem}.")
         return response
 
@@ -186,14 +193,15 @@ def outcome_of(response: bytes) -> str:
 
 
 def without_state(message: Message, inner: str | None, *, keep_responses: bool = False) -> bytes:
-    """Return a call as its server shall get it: without what the client carried for us, with the server's own state."""
-    if "requestState" not in message.params:
+    """Return a call as its server shall get it: without what the client carried for us, with the server's own state.
+
+    Answers to questions that nobody asked yet go with no call: who approved it did not see them.
+    """
+    dropped = {"requestState"} if keep_responses else {"requestState", "inputResponses"}
+    if not dropped & message.params.keys():
         return message.raw
     fields = _fields(message.raw)
-    params = _fields(fields["params"])
-    params.pop("requestState")
-    if not keep_responses:
-        params.pop("inputResponses", None)
+    params = {name: value for name, value in _fields(fields["params"]).items() if name not in dropped}
     if inner is not None:
         params["requestState"] = msgspec.Raw(_encode(inner))
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})

@@ -6,6 +6,8 @@ is not heard.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from coordinator.gateway import sse
 from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed
 from coordinator.gateway.servers import Server
 from coordinator.lib import json_bounds
+from coordinator.mcp.stdio_host import ASKER, CALLER
 
 # Headers of a client that are meant for whoever answers its message. None says who the client is.
 PASSED = (
@@ -31,6 +34,7 @@ PASSED = (
 PASSED_LIKE = b"mcp-param-"
 MOST_ANSWER = 16 * 1024 * 1024
 LONGEST_STREAM = 3600.0  # seconds for which a stream of events is passed on
+OWN_WITHIN = 20.0  # seconds in which a question of ours must be answered once the answer's headers are there
 Transform = Callable[[bytes], Awaitable[bytes]]
 BOTH = ("Accept", "application/json, text/event-stream")
 
@@ -50,6 +54,8 @@ class _Head(msgspec.Struct):
 
 
 _head = msgspec.json.Decoder(_Head).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Upstreams:
@@ -88,7 +94,9 @@ class Upstreams:
         if session is not None:
             found.append(("Mcp-Session-Id", session))
         if server.is_stdio:
-            found.append(("X-Signalbox-Caller", caller if server.for_each_caller else "all"))
+            # A digest: names of agents may hold letters that no header has, and would be taken for one another.
+            found.append((CALLER, digest_of_agent(caller) if server.for_each_caller else "all"))
+            found.append((ASKER, digest_of_agent(caller)))
         answer = await self.http.request(server.target, method, found, body, within=server.call_seconds)
         if answer.status in {401, 403, 407}:
             answer.close()
@@ -102,9 +110,15 @@ class Upstreams:
         if 300 <= answer.status < 400:
             answer.close()
             raise UpstreamFailed(
-                "points to another address, which is not followed; an admin must correct its address"
+                "points to another address, which is not followed; an admin must correct its address",
+                may_have_run=True,  # 303 is what some answer once they have done what they were asked
             )
         return answer
+
+
+def digest_of_agent(agent_id: str) -> str:
+    """Return how an agent is told apart towards the host of stdio servers."""
+    return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
 async def _problem(answer: Answer) -> str:
@@ -145,9 +159,19 @@ def is_response(body: bytes) -> bool:
 
 
 async def events_of(answer: Answer) -> AsyncIterator[bytes]:
-    """Yield an answer's events. Raises UpstreamFailed."""
+    """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long."""
     splitter = sse.Splitter()
-    async for piece in answer.pieces():
+    pieces = answer.pieces()
+    ends = asyncio.get_running_loop().time() + LONGEST_STREAM
+    while True:
+        try:
+            async with asyncio.timeout_at(ends):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            words = f"streamed for more than {LONGEST_STREAM:.0f} seconds"
+            raise UpstreamFailed(words, may_have_run=True) from None
+        if piece is None:
+            return
         try:
             for event in splitter.feed(piece):
                 yield event
@@ -169,21 +193,48 @@ async def response_of(
         if not answers_to(body, number):
             words = "answered with what is no response to the request" if body else "gave no answer"
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
+        body = _numbered(body, number)
         return (await transform(body) if transform else body), None
     can_go_on = False
     async for event in events_of(answer):
         data = sse.data_of(event)
         can_go_on = can_go_on or event.startswith(b"id:") or b"\nid:" in event
         if data and answers_to(data, number):
-            if transform is None:
-                return data, event
-            changed = await transform(data)
+            named = _numbered(data, number)
+            changed = await transform(named) if transform else named
             return changed, event if changed is data else sse.with_data(event, changed)
         if line is not None and not (data and is_response(data)):
             await line.open()
             await line.event(event)
     words = "ended its answer without a response"
     raise LeftOpen(words, may_have_run=True) if can_go_on else UpstreamFailed(words, may_have_run=True)
+
+
+def _numbered(response: bytes, number: Any) -> bytes:
+    """Return a response that names no request, which its client could not place, as the answer to this one."""
+    if _head(response).id is not None:
+        return response
+    return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
+
+
+async def own_response(answer: Answer, number: str) -> bytes:
+    """Return the response to a request of ours. Raises UpstreamFailed where it does not come soon."""
+    try:
+        async with asyncio.timeout(OWN_WITHIN):
+            response, _ = await response_of(answer, number, None)
+    except TimeoutError:
+        raise UpstreamFailed(f"did not answer within {OWN_WITHIN:.0f} seconds", may_have_run=True) from None
+    return response
+
+
+async def call_response(answer: Answer, x: Exchange, line: Line | None) -> tuple[bytes, bytes | None]:
+    """Return the response to a call as `response_of` does, within the time that the server has for a call."""
+    try:
+        async with asyncio.timeout(x.server.call_seconds):
+            return await response_of(answer, x.message.id, line)
+    except TimeoutError:
+        words = f"did not answer within {x.server.call_seconds} seconds"
+        raise UpstreamFailed(words, may_have_run=True) from None
 
 
 async def finish(line: Line, body: bytes, event: bytes | None, status: int = 200) -> None:

@@ -1,0 +1,75 @@
+"""An upstream that sends headers and then nothing is left after a while; stdio servers tell agents apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from coordinator.edge.gateway import upstreams
+from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.upstreams import digest_of_agent, events_of, own_response
+from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed, target_of
+from coordinator.gateway.servers import Server
+from tests.gateway import rude_server
+
+
+async def lingering(url: str) -> Answer:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "linger"}}
+    return await HttpClient().request(
+        target_of(url, private=True), "POST", [], json.dumps(body).encode(), within=5
+    )
+
+
+@pytest.mark.parametrize("bound", ["OWN_WITHIN", "LONGEST_STREAM"])
+def test_a_body_that_does_not_come_is_not_waited_for(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstreams, bound, 0.05)
+
+    async def read() -> None:
+        answer = await lingering(server.url)
+        try:
+            if bound == "OWN_WITHIN":
+                await own_response(answer, "1")
+            else:
+                [_ async for _ in events_of(answer)]
+        finally:
+            answer.close()
+
+    with rude_server.running() as server, pytest.raises(UpstreamFailed) as failed:
+        asyncio.run(read())
+    assert failed.value.may_have_run
+
+
+class _Quiet(Listings):
+    """Listings of a server that does not list its tools."""
+
+    def __init__(self) -> None:
+        self._looked, self._looking = {}, {}
+
+    async def server(self, x: Any) -> Server:
+        return x.server  # type: ignore[no-any-return]
+
+    async def _look(self, x: Any) -> None:
+        await asyncio.Event().wait()
+
+
+def test_looking_for_a_tool_holds_the_server_s_lock_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.edge.gateway.listings.OWN_WITHIN", 0.05)
+
+    class X:
+        server = Server("s", None)
+
+    async def look() -> None:
+        listings = _Quiet()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(listings.look_for(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
+
+    asyncio.run(look())
+
+
+def test_agents_whose_names_no_header_holds_are_told_apart() -> None:
+    names = ("\u0430\u0431", "\u0432\u0433", "??", "\udcff")
+    assert len({digest_of_agent(name) for name in names}) == len(names)
+    assert all(digest_of_agent(name).isascii() for name in names)
