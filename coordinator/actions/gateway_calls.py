@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from coordinator.actions import approvals, audit
@@ -208,8 +208,9 @@ def _note_running(attempt: Attempt, request_id: str, server: Server, now: dateti
         "delivered_at": now if attempt.is_beside else None,
     }
     task = GatewayCall.objects.filter(pk=attempt.call_id)
-    if task.exists():
-        return bool(task.filter(state=CallState.WAITING).update(**running))
+    if task.exists():  # who calls beside the gateway names the id: no other caller's task is theirs
+        own = task.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
+        return not attempt.is_beside and bool(own.filter(state=CallState.WAITING).update(**running))
     _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
     return True
 
@@ -234,14 +235,19 @@ def _row(call_id: str, binding: Binding, place: Place, now: datetime, **more: ob
 
 
 def begin_beside(attempt: Attempt, *, now: datetime) -> None:
-    """Note that an allowed call is sent by its agent's own machine."""
+    """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict."""
     running = {
         "state": CallState.RUNNING,
         "started_at": now,
         "run_until": now + BESIDE_FOR,
         "delivered_at": now,
     }
-    _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
+    try:
+        with transaction.atomic():
+            _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
+    except IntegrityError:
+        if not is_begun_beside(attempt):
+            raise Conflict("This call has ended already, or its id is another call's.") from None
 
 
 def is_begun_beside(attempt: Attempt) -> bool:

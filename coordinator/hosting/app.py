@@ -16,7 +16,7 @@ from coordinator.hosting.envelopes import Envelope
 from coordinator.hosting.pool import Pool
 from coordinator.hosting.process import LONGEST_LINE
 from coordinator.hosting.streams import Stream, TooSlow
-from coordinator.mcp.stdio_host import CALLER
+from coordinator.mcp.stdio_host import ASKER, CALLER
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,7 +52,7 @@ class Host:
         session_id = headers.get(SESSION)
         session = backend.session(session_id) if session_id else None
         if scope["method"] == "POST":
-            await _Post(backend, session, receive, send).answer()
+            await _Post(backend, session, headers.get(ASKER, ""), receive, send).answer()
         elif scope["method"] == "GET" and session is not None:
             await _listen(session, receive, send)
         elif scope["method"] == "DELETE" and session is not None:
@@ -65,8 +65,10 @@ class Host:
 class _Post:
     """One message of a client, and what comes of it."""
 
-    def __init__(self, backend: Backend, session: Session | None, receive: Receive, send: Send) -> None:
-        self._backend, self._session = backend, session
+    def __init__(
+        self, backend: Backend, session: Session | None, asker: str, receive: Receive, send: Send
+    ) -> None:
+        self._backend, self._session, self._asker = backend, session, asker
         self._receive, self._send = receive, send
 
     async def answer(self) -> None:
@@ -97,7 +99,7 @@ class _Post:
 
     async def _begin(self, message: Envelope) -> None:
         params = bytes(message.fields.get("params", b"{}"))
-        session, greeting = await self._backend.begin(params)
+        session, greeting = await self._backend.begin(params, self._asker)
         answer = envelopes.result(message.id or b"null", greeting)
         await _send_body(self._send, 200, answer, [(SESSION.encode(), session.id.encode())])
 

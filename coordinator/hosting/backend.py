@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -27,6 +28,9 @@ LONGEST_PAUSE = 60.0
 SESSION_KEPT = 24 * 3600.0
 MOST_SESSIONS = 1_000
 MOST_UNDER_WAY = 1_000
+MOST_QUESTIONS = 1_000  # of the server's own that nobody has answered
+LONGEST_NUMBER = 1_000  # bytes of a question's id
+MOST_TOLD = 1_000  # words to the server, or about it, that are under way
 SERVER_ENDED, REFUSED = -32000, -32601
 INITIALIZE, INITIALIZED, CANCELLED = "initialize", "notifications/initialized", "notifications/cancelled"
 # What concerns every session, whoever has a request under way.
@@ -39,6 +43,7 @@ class Session:
 
     id: str
     params: bytes
+    asker: str = ""
     news: Stream | None = None
     used_at: float = field(default_factory=time.monotonic)
 
@@ -95,16 +100,19 @@ class Backend:
 
     # --- sessions ---------------------------------------------------------------------------------------
 
-    async def begin(self, params: bytes) -> tuple[Session, bytes]:
-        """Begin a session with the params of its `initialize`; return it and the server's answer."""
+    async def begin(self, params: bytes, asker: str = "") -> tuple[Session, bytes]:
+        """Begin a session with the params of its `initialize`; return it and the server's answer.
+
+        `asker` tells callers apart. Raises NotOffered.
+        """
         self._forget_old_sessions()
         if len(self._sessions) >= MOST_SESSIONS:
-            raise NotOffered("Too many clients speak to this server.")
+            self._end_one_unused()
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
             await self.stop()  # nobody is there who was told another answer
             self._greeted_with = None
         greeting = await self._greeted(params)
-        session = Session(secrets.token_urlsafe(24), params)
+        session = Session(secrets.token_urlsafe(24), params, asker)
         self._sessions[session.id] = session
         return session, greeting
 
@@ -125,6 +133,15 @@ class Backend:
         old = time.monotonic() - SESSION_KEPT
         for session in [one for one in self._sessions.values() if one.used_at < old]:
             self.end(session)
+
+    def _end_one_unused(self) -> None:
+        """End a session with nothing under way: the oldest of whoever has most. Raises NotOffered for none."""
+        in_use = {one.session.id for one in self._under_way.values() if one.session is not None}
+        unused = [one for one in self._sessions.values() if one.news is None and one.id not in in_use]
+        if not unused:
+            raise NotOffered("Too many clients speak to this server.")
+        shares = Counter(one.asker for one in self._sessions.values())
+        self.end(max(unused, key=lambda one: (shares[one.asker], -one.used_at)))
 
     # --- what callers say -------------------------------------------------------------------------------
 
@@ -177,7 +194,13 @@ class Backend:
         if self._under_way.pop(number, None) is None or self._process is None:
             return
         words = {"requestId": number, "reason": "The client has gone away."}
-        self._later(self._say_quietly(envelopes.notification(CANCELLED, words)))
+        self._say_later(envelopes.notification(CANCELLED, words))
+
+    def _say_later(self, line: bytes) -> None:
+        if len(self._telling) >= MOST_TOLD:
+            self._break_off("It does not read what it is told.")
+        else:
+            self._later(self._say_quietly(line))
 
     async def _say_quietly(self, line: bytes) -> None:
         if self._process is not None:
@@ -221,6 +244,13 @@ class Backend:
         askers = {one.session.id: one for one in self._under_way.values() if one.session is not None}
         number = message.id
         assert number is not None
+        if len(number) > LONGEST_NUMBER:
+            return  # nobody could be told what it was about
+        if len(self._questions) >= MOST_QUESTIONS:
+            self._questions = {key: one for key, one in self._questions.items() if one.id in askers}
+        if len(self._questions) >= MOST_QUESTIONS:
+            self._break_off("It asked more than anybody answers.")
+            return
         if len(askers) == 1:
             (asker,) = askers.values()
             assert asker.session is not None
@@ -232,7 +262,11 @@ class Backend:
             if askers
             else "Nobody waits."
         )
-        self._later(self._say_quietly(envelopes.error(number, REFUSED, words)))
+        self._say_later(envelopes.error(number, REFUSED, words))
+
+    def _break_off(self, words: str) -> None:
+        if self._process is not None:
+            self._process.kill(words)
 
     def _pass_on(self, message: Envelope) -> None:
         token = message.progress_token

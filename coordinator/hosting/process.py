@@ -69,6 +69,12 @@ class ServerProcess:
                 break
         self._signal(signal.SIGKILL)  # children that outlived it
 
+    def kill(self, words: str) -> None:
+        """End it at once, and say why where its end is told."""
+        if not self._fault:
+            self._fault = words
+            self._signal(signal.SIGKILL)
+
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
@@ -80,8 +86,7 @@ class ServerProcess:
             try:
                 line = await stdout.readline()
             except ValueError:
-                self._fault = f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB."
-                self._signal(signal.SIGKILL)
+                self.kill(f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB.")
                 return
             if not line:
                 return

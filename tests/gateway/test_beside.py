@@ -45,6 +45,13 @@ def test_an_allowed_call_is_told_of_twice(served: Served, agent: httpx.Client) -
     assert agent.post(end, json=told).status_code == 409
 
 
+def test_an_allowed_call_that_is_asked_about_again_is_the_same_call(agent: httpx.Client) -> None:
+    call = CALL | {"call_id": "sbx-told-twice"}
+    assert asked(agent, **call) == asked(agent, **call)
+    other = agent.post("/api/mcp/calls", json=call | {"arguments": '{"path": "/b"}'})
+    assert other.status_code == 409
+
+
 def test_rules_deny_and_hide(served: Served, agent: httpx.Client) -> None:
     rule(served, "mcp__local__write", "deny")
     assert asked(agent)["decision"] == "deny"

@@ -51,6 +51,9 @@ def call(number: Any, params: dict[str, Any]) -> None:
             answered.wait_for(lambda: f"q{number}" in answers, 20)
         send(id=number, result=text(json.dumps(answers[f"q{number}"])))
         return
+    if name == "ask_on":
+        for count in range(50_000):
+            send(id=f"q{count}", method="elicitation/create", params={"message": "Who?"})
     if name == "log":
         send(method="notifications/message", params={"level": "info", "data": "noted"})
     if name == "environment":

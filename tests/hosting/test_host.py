@@ -229,3 +229,31 @@ def _is_gone(pid: int) -> bool:
             return file.read().split()[2] == "Z"
     except FileNotFoundError:
         return True
+
+
+@pytest.mark.parametrize("askers", [1, 2])
+def test_one_that_asks_without_end_is_stopped_and_told_why(
+    client: Begun, askers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "MOST_QUESTIONS" if askers == 1 else "MOST_TOLD", 20)
+    one, other = client(), client()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.call, "wait") if askers == 2 else None
+        until(lambda: waiting is None or waiting.running())
+        answer = one.call("ask_on")[-1]
+        assert waiting is None or "error" in waiting.result()[-1]
+    words = "asked more than anybody answers" if askers == 1 else "does not read what it is told"
+    assert words in answer["error"]["message"]
+
+
+def test_a_caller_with_many_sessions_loses_its_own_oldest(
+    hosted: Hosted, client: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "MOST_SESSIONS", 4)
+    first = client()
+    greedy = [Client(hosted) for _ in range(5)]
+    for one in greedy:
+        one.http.headers["x-signalbox-asker"] = "greedy"
+        one.begin()
+    statuses = [one.post(message("ping", 1)).status_code for one in (first, *greedy)]
+    assert statuses == [200, 404, 404, 200, 200, 200]
