@@ -17,6 +17,7 @@ from coordinator.secrets.sealing import seal, unseal
 
 SEALED_AS = "mcp-gateway-session"
 NOTE_EVERY = timedelta(hours=1)  # how exactly it is known when a session was used last
+USED_WITHIN = timedelta(days=1)  # for which a session that is not used counts as going on
 LONGEST_SAID = 20_000  # characters of what a client says of itself, as JSON
 
 
@@ -81,6 +82,12 @@ def standing(*, key_id: int, agent_id: str, version: str, now: datetime) -> Know
         },
     )
     return find(name, door="", key_id=key_id, agent_id=agent_id, now=now)
+
+
+def is_there(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
+    """Say whether a caller has a session now: one of this key, or of this agent where the key is not known."""
+    whose = {"agent_id": agent_id or ""} if key_id is None else {"key_id": key_id}
+    return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **whose).exists()
 
 
 def find(session_id: str, *, door: str, key_id: int, agent_id: str, now: datetime) -> KnownClient:

@@ -18,6 +18,10 @@ class BrakeGate:
         self._waits = waits
         self._threads = threads
 
+    async def on_agent(self, agent_id: str, programs: Sequence[str]) -> Braked | None:
+        """Return the brake that may hold a call of which neither program nor host is known for certain; or None."""
+        return await self._threads.run(brakes.holding_agent, agent_id, programs)
+
     async def pass_through(
         self,
         agents: Sequence[str | None],

@@ -144,7 +144,7 @@ class HookDoor:
             await self._recorder.observe(hook, asks.where, asks.size)
             return None
         ruling = await self._rulings.on(
-            hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name
+            hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name, asks.caller.id
         )
         if asks.has_no_prompt and (ruling.decision == ASK or _is_silent(ruling, hook, self.dialect)):
             # Whoever asks has nobody else to ask, and takes no answer for no.

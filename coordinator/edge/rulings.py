@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
+from coordinator.actions import gateway_sessions
 from coordinator.edge.policies import Policies
 from coordinator.feed.reader import Change
 from coordinator.lib.threads import EdgeThreads
@@ -68,11 +69,14 @@ class Rulings:
     def _is_certain(self) -> bool:
         return self._snapshot is not None and self._edits == self._edits_read
 
-    async def on(self, tool: str, about: str, agent_id: str | None, program: str) -> Ruling:
+    async def on(
+        self, tool: str, about: str, agent_id: str | None, program: str, key_id: int | None = None
+    ) -> Ruling:
         """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call.
 
         A call through the gateway is judged as what it means. Where it is to be asked for the gateway asks, so this
-        says nothing: a person shall not be asked twice.
+        says nothing: a person shall not be asked twice. But only where that key (or agent, where no key is told) has
+        a session at the gateway: any server can call itself `signalbox`.
         """
         await self.refresh()
         snapshot = self._snapshot
@@ -85,7 +89,9 @@ class Rulings:
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
         ruling = tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
-        return NO_OPINION if through_gateway and ruling.decision == ASK else ruling
+        if through_gateway and ruling.decision == ASK and await self._is_at_gateway(agent_id, key_id):
+            return NO_OPINION
+        return ruling
 
     async def rules(self) -> tuple[Rule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""
@@ -119,6 +125,14 @@ class Rulings:
             return [(certain.HOLD, "*")]
         denies = self._snapshot.managed.strict
         return certain.held_tools(self._snapshot.rules, caller, grants_deny=denies)
+
+    async def _is_at_gateway(self, agent_id: str | None, key_id: int | None) -> bool:
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._threads.run(gateway_sessions.is_there, agent_id, key_id, timezone.now())
+        except Exception as problem:
+            log.warning("The gateway's sessions cannot be read, so a call is asked: %s", str(problem).strip())
+            return False
 
     async def _by_grants(self, tool: str, agent_id: str) -> Ruling:
         if not tool.startswith(PREFIX):

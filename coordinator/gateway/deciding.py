@@ -16,14 +16,17 @@ from coordinator.gateway.binding import about, name_of
 from coordinator.gateway.servers import KnownTool, Server
 from coordinator.policy import access, tool_rules
 from coordinator.policy.access import Verdict
-from coordinator.policy.tool_rules import DENY, Rule, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, Rule, Ruling
 
 NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the change yet."
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know)."""
+    """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know).
+
+    Nothing proves the program. So what it says lets nothing happen that any program's rules deny or ask.
+    """
 
     agent_id: str
     program: str = ""
@@ -37,11 +40,26 @@ def on_call(
     if known is None or known.is_gone:
         return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
     name = name_of(server.name, tool)
-    by_rules = tool_rules.by_rules(rules, name, about(arguments), caller.agent_id, caller.program)
-    ruling = tool_rules.stricter(by_rules, tool_rules.by_access(verdict))
+    ruling = tool_rules.stricter(
+        _by_rules(rules, name, about(arguments), caller), tool_rules.by_access(verdict)
+    )
     if is_held_back(server, verdict, known):
         return tool_rules.stricter(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
+
+
+def _by_rules(rules: Sequence[Rule], name: str, text: str, caller: Caller) -> Ruling:
+    ruling = tool_rules.by_rules(rules, name, text, caller.agent_id, caller.program)
+    for program in _programs(rules, caller):
+        other = tool_rules.by_rules(rules, name, text, caller.agent_id, program)
+        if other.decision in {DENY, ASK}:
+            ruling = tool_rules.stricter(ruling, other)
+    return ruling
+
+
+def _programs(rules: Sequence[Rule], caller: Caller) -> list[str]:
+    """Return the programs that the client may be: what it says first, then none we know, and each of the rules'."""
+    return [caller.program, *sorted({"", *(rule.program for rule in rules)} - {caller.program})]
 
 
 def is_held_back(server: Server, verdict: Verdict, tool: KnownTool) -> bool:
@@ -61,10 +79,14 @@ def may_see(rules: Sequence[Rule], verdict: Verdict, caller: Caller, name: str) 
     """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
     if tool_rules.by_access(verdict).decision == DENY:
         return False
+    return all(_may_see(rules, caller.agent_id, program, name) for program in _programs(rules, caller))
+
+
+def _may_see(rules: Sequence[Rule], agent_id: str, program: str, name: str) -> bool:
     for rule in rules:
-        if rule.agents is not None and caller.agent_id not in rule.agents:
+        if rule.agents is not None and agent_id not in rule.agents:
             continue
-        if (rule.program and rule.program != caller.program) or not rule.names(name):
+        if (rule.program and rule.program != program) or not rule.names(name):
             continue
         if rule.verdict != DENY:
             return True

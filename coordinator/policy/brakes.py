@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordinator.models import Brake
+from coordinator.models import Brake, Session
 from coordinator.models.brakes import BrakeReach, reaches
+from coordinator.models.sessions import SessionStatus
+from coordinator.policy.tool_calls import GATEWAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,28 @@ def holding(agents: Iterable[str | None], host: str | None) -> Braked | None:
     """Return the oldest brake that holds a call or run of an agent, known by any of `agents`, on `host`; or None."""
     names = list(agents)
     return next((one for one in in_force() if one.holds(names, host)), None)
+
+
+def holding_agent(agent_id: str, programs: Iterable[str]) -> Braked | None:
+    """Return the oldest brake that may hold a call of an agent of which nobody knows from where it comes; or None.
+
+    `programs` are the agent programs that may make it. It may come from every host on which the agent has a session
+    that runs, and from anywhere where it has none, or one of an unknown host.
+    """
+    on, names = in_force(), [agent_id, *programs]
+    hosts = _hosts_of(agent_id) if any(one.reach == BrakeReach.HOST for one in on) else set()
+    for one in on:
+        if one.reach == BrakeReach.HOST:
+            if not hosts or None in hosts or one.name in hosts:
+                return one
+        elif one.holds(names, None):
+            return one
+    return None
+
+
+def _hosts_of(agent_id: str) -> set[str | None]:
+    running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
+    # The gateway's own sessions say nothing of where their clients are.
+    return {
+        host or None for host in running.exclude(executor_profile=GATEWAY).values_list("hostname", flat=True)
+    }

@@ -131,6 +131,16 @@ class TestInTheDatabase:
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         assert approvals.decide(asked[0], by=self.anna, verdict="approved").status == "approved"
 
+    def test_a_host_s_brake_holds_agents_at_work_there_and_those_of_whom_nobody_knows_where(self) -> None:
+        for number, (agent, host) in enumerate([("here", "h"), ("there", "other"), ("hidden", None)]):
+            name = f"ses_{number:012x}"
+            Session.objects.create(
+                session_id=name, status="running", created_at=timezone.now(), agent_name=agent, hostname=host
+            )
+        self.put_on("host", "h")
+        held = {one: policy.holding_agent(one, ()) is not None for one in ("here", "there", "hidden", "idle")}
+        assert held == {"here": True, "there": False, "hidden": True, "idle": True}
+
     def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
         fleet = Fleet()
         runner = fleet.runner("h")

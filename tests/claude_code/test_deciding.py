@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from django.utils import timezone
 
+from coordinator.actions.keys import hash_of
 from coordinator.actions.tool_calls import GONE, rule_digest
+from coordinator.lib import instants
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
 from tests.claude_code.test_recording import events
@@ -142,13 +147,30 @@ def test_a_grant_allows_and_its_absence_denies_in_words(served: Served, claude: 
     assert through_plugin["permissionDecision"] == "deny"
 
 
+@contextlib.contextmanager
+def at_gateway(served: Served) -> Iterator[None]:
+    """The agent's key has a session at the gateway, used just now."""
+    served.sql(
+        "INSERT INTO mcp_gateway_sessions (session_id, door, key_id, agent_id, protocol_version, created_at, used_at)"
+        " SELECT 'gws-t', '', id, coalesce(agent_id, 'a'), '2025-11-25', ?, ? FROM api_keys WHERE key_hash = ?",
+        (*[instants.canonical(timezone.now())] * 2, hash_of(AGENT_KEY)),
+    )
+    yield
+    served.sql("DELETE FROM mcp_gateway_sessions WHERE session_id = 'gws-t'")
+
+
 def test_a_call_through_the_gateway_is_judged_as_what_it_means_and_asked_there(
     served: Served, claude: Claude
 ) -> None:
     denied = claude.before(claude.new_call("mcp__signalbox__shopdb__drop_orders", {}))
     assert denied["permissionDecision"] == "deny"
     rules(served, {"tool": "mcp__shopdb__*", "verdict": "ask"})
-    assert claude.before(claude.new_call("mcp__signalbox__shopdb__read_orders", {"day": 2})) == {}
+    at_once = Claude(
+        served, key=AGENT_KEY, wait="1"
+    )  # another server may call itself so: nobody is at the gateway
+    assert at_once.before(at_once.new_call("mcp__signalbox__shopdb__read_orders", {"day": 2})) != {}
+    with at_gateway(served):
+        assert claude.before(claude.new_call("mcp__signalbox__shopdb__read_orders", {"day": 2})) == {}
     rules(served, {"tool": "mcp__shopdb__*", "verdict": "deny", "reason": "Stocktaking."})
     denied = claude.before(claude.new_call("mcp__signalbox__shopdb__read_orders", {"day": 3}))
     assert "Stocktaking." in denied["permissionDecisionReason"]

@@ -39,12 +39,12 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
     )
 
 
-def rule(box: Served, tool: str, verdict: str, pattern: str = "") -> None:
+def rule(box: Served, tool: str, verdict: str, pattern: str = "", program: str = "") -> None:
     """Add a rule at the end of the list."""
     box.sql(
         "INSERT INTO tool_rules (position, tool, pattern, verdict, reason, deny_at_deadline, program, changed_by,"
-        " changed_at) VALUES ((SELECT coalesce(max(position), 0) + 1 FROM tool_rules), ?, ?, ?, '', ?, '', 'test', ?)",
-        (tool, pattern, verdict, False, LONG_AGO),
+        " changed_at) VALUES ((SELECT coalesce(max(position), 0) + 1 FROM tool_rules), ?, ?, ?, '', ?, ?, 'test', ?)",
+        (tool, pattern, verdict, False, program, LONG_AGO),
     )
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.gateway.agents import OTHER_KEY, Refused, Wire, rule, text_of
+from tests.gateway.agents import LONG_AGO, OTHER_KEY, Refused, Wire, rule, text_of
 from tests.gateway.example_server import PIXEL, Example
 from tests.served import Served
 
@@ -91,6 +91,26 @@ def test_a_denied_tool_is_not_listed_and_does_not_run(box: Served, example: Exam
     assert result["isError"]
     assert "Denied" in text_of(result)
     assert not example.calls
+
+
+def test_a_client_that_calls_itself_otherwise_escapes_no_rule_and_no_brake(
+    box: Served, example: Example
+) -> None:
+    wire = Wire(box, name="claude-code")
+    wire.initialize()
+    rule(box, "mcp__example__zap", "allow", program="claude-code")
+    rule(box, "mcp__example__zap", "deny", program="codex")
+    assert "zap" not in [tool["name"] for tool in wire.ask("tools/list")["tools"]]
+    assert "Denied" in text_of(wire.call("zap"))
+    for reach, name in (("agent", "codex"), ("host", "anywhere.example")):
+        put = "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES (?, ?, '', ?, 'user:ann')"
+        box.sql(put, (reach, name, LONG_AGO))
+        try:
+            assert "put the brake on" in text_of(wire.call("echo", text="x"))
+        finally:
+            box.sql("DELETE FROM brakes")
+    assert not example.calls
+    assert text_of(wire.call("echo", text="x")) == "echo: x"
 
 
 def test_a_tool_or_server_that_nobody_knows_is_denied(box: Served, example: Example) -> None:

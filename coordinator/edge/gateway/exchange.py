@@ -23,6 +23,7 @@ from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked
+from coordinator.sessions.agent_programs import AGENTS
 
 NO_AGENT = (
     "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
@@ -79,19 +80,13 @@ class Exchange:
         return self.client.capabilities if self.client else self.message.capabilities
 
     @property
-    def known_as(self) -> list[str | None]:
-        """Return the names by which a brake may mean the agent."""
-        return [self.agent_id, self.program or None]
+    def known_as(self) -> list[str]:
+        """Return the names by which a brake may mean the agent, its id first: nothing proves which program it is."""
+        return [self.agent_id, *AGENTS]
 
     async def braked(self, gate: BrakeGate) -> Braked | None:
         """Return the brake that is on for this agent; None where the call may go on."""
-        return await gate.pass_through(
-            self.known_as,
-            None,
-            wait=0,
-            asker=self.key.name,
-            still_allowed=self.admission.still_allowed,
-        )
+        return await gate.on_agent(self.agent_id, self.known_as[1:])
 
     @property
     def takes_events(self) -> bool:

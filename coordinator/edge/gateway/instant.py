@@ -25,16 +25,19 @@ class Instant:
         self._hub = hub
         self._threads = threads
 
-    async def look(self, agents: Sequence[str | None]) -> tuple[bool, Braked | None]:
-        """Return whether this process knows of every edit of the policy, and the brake that is on for the agent."""
+    async def look(self, agents: Sequence[str]) -> tuple[bool, Braked | None]:
+        """Return whether this process knows of every edit of the policy, and the brake that is on for the agent.
+
+        `agents` are its id and then the programs that it may be.
+        """
         return await self._threads.run(_look, self._hub.position, list(agents))
 
 
-def _look(position: int, agents: list[str | None]) -> tuple[bool, Braked | None]:
+def _look(position: int, agents: list[str]) -> tuple[bool, Braked | None]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT 1 FROM changes WHERE id > %s AND topic IN (%s, %s, %s, %s, %s) LIMIT 1",
             [position, *TOPICS],
         )
         is_told = cursor.fetchone() is None
-    return is_told, brakes.holding(agents, None)
+    return is_told, brakes.holding_agent(agents[0], agents[1:])
