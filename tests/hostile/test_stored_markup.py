@@ -64,7 +64,8 @@ PAGES = (
 FOUND = """() => ({
     ran: window.pwned ?? null,
     made: [...document.querySelectorAll(
-        '[data-xss], main script:not([src]), main iframe, main object, main embed, main base')]
+        '[data-xss], main script:not([src]):not([type="application/json"]), main iframe, main object, '
+        + 'main embed, main base')]
         .map(one => one.outerHTML.slice(0, 120)),
     handlers: [...document.querySelectorAll('*')].flatMap(one => [...one.attributes].filter(at => /^on/i.test(at.name)))
         .map(at => at.name + '=' + at.value.slice(0, 60)),
