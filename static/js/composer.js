@@ -1,5 +1,7 @@
 // The composer: Enter sends, files are dropped or pasted, drafts are kept, what failed can be tried again.
 // A message stands in the thread as said only when the server has answered that it is committed.
+import { REFUSED, carriesFiles, detailOf, keep, say, shelve } from "./writing.js";
+
 const chat = document.querySelector("[data-chat]");
 const form = chat.querySelector(".composer");
 const text = form.querySelector("textarea");
@@ -15,20 +17,10 @@ const touch = matchMedia("(pointer: coarse)").matches;
 let files = [];
 const underWay = new Set();
 
-function say(level, words) {
-  document.body.dispatchEvent(new CustomEvent("toast", { detail: { level, text: words } }));
-}
-
 function keepDraft() {
   // What is not committed yet is still a draft: it comes back if the page goes away.
   const unsent = [...underWay].map((one) => one.text).filter(Boolean);
-  const draft = [...unsent, text.value].join("\n").trim();
-  try {
-    if (draft) localStorage.setItem(draftKey, draft);
-    else localStorage.removeItem(draftKey);
-  } catch {
-    // private windows may refuse; the draft then lives as long as the page
-  }
+  keep(draftKey, [...unsent, text.value].join("\n").trim());
 }
 
 function size(bytes) {
@@ -49,40 +41,19 @@ function take(added) {
   showFiles();
 }
 
-function showFiles() {
-  for (const picture of shelf.querySelectorAll("img")) URL.revokeObjectURL(picture.src);
-  shelf.replaceChildren(...files.map(shelved));
-  shelf.hidden = files.length === 0;
-}
+const labelOf = (file) => `${file.name} (${size(file.size)})`;
 
-function shelved(file) {
-  const item = document.createElement("li");
-  if (/^image\/(png|jpeg|gif|webp|avif)$/.test(file.type)) {
-    const picture = document.createElement("img");
-    picture.src = URL.createObjectURL(file);
-    picture.alt = "";
-    item.append(picture);
-  }
-  const name = document.createElement("span");
-  name.className = "clip";
-  name.textContent = `${file.name} (${size(file.size)})`;
-  const remove = document.createElement("button");
-  remove.type = "button";
-  remove.className = "button ghost small";
-  remove.textContent = "Remove";
-  remove.setAttribute("aria-label", `Remove ${file.name}`);
-  remove.addEventListener("click", () => {
-    files = files.filter((one) => one !== file);
+function showFiles() {
+  shelve(shelf, files, labelOf, (gone) => {
+    files = files.filter((one) => one !== gone);
     showFiles();
     text.focus();
   });
-  item.append(name, remove);
-  return item;
 }
 
 function pending(message) {
   const item = blank.content.firstElementChild.cloneNode(true);
-  const names = message.files.map((file) => `${file.name} (${size(file.size)})`).join(", ");
+  const names = message.files.map(labelOf).join(", ");
   item.querySelector("[data-text]").textContent = [message.text, names].filter(Boolean).join("\n");
   item.querySelector("[data-retry]").addEventListener("click", () => send(message));
   item.querySelector("[data-discard]").addEventListener("click", () => forget(message));
@@ -146,14 +117,10 @@ function answered(message, request) {
 }
 
 function reasonOf(request) {
-  try {
-    const { detail } = JSON.parse(request.responseText);
-    if (typeof detail === "string") return detail;
-  } catch {
-    // a page instead of our JSON
-  }
+  const detail = detailOf(request.responseText);
+  if (detail) return detail;
   if (request.status === 413) return "The files are too large.";
-  return request.status === 403 ? "You are not allowed to do this, or you are signed out. Reload the page." : `Signalbox refused the message (${request.status}).`;
+  return request.status === 403 ? REFUSED : `Signalbox refused the message (${request.status}).`;
 }
 
 function failed(message, why) {
@@ -206,7 +173,6 @@ document.addEventListener("paste", (event) => {
 });
 
 let depth = 0;
-const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
 document.addEventListener("dragenter", (event) => {
   if (!carriesFiles(event)) return;
   depth += 1;

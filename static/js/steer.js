@@ -1,9 +1,11 @@
 // Steering a session: Enter sends, images are dropped or pasted, the agent's commands are offered, drafts are kept.
+import { REFUSED, carriesFiles, detailOf, keep, say, shelve } from "./writing.js";
+
 const steer = document.querySelector("#steer");
 const form = steer.querySelector(".steer-form");
 const text = form.querySelector("textarea");
 const picker = form.querySelector("input[type=file]");
-const shelf = form.querySelector(".steer-files");
+const shelf = form.querySelector(".composer-files");
 const offered = form.querySelector(".steer-commands");
 const send = form.querySelector("button[type=submit]");
 const draftKey = `signalbox-prompt:${form.dataset.person}:${form.dataset.steer}`;
@@ -12,10 +14,6 @@ const MOST_BYTES = 8 * 1024 * 1024;
 const MOST_OFFERED = 12;
 
 let files = [];
-
-function say(level, words) {
-  document.body.dispatchEvent(new CustomEvent("toast", { detail: { level, text: words } }));
-}
 
 // What stands above the field: the server draws it, here after a prompt and in the stream's summary.
 function showNow(fresh) {
@@ -35,14 +33,7 @@ function fit() {
   text.style.blockSize = `${text.scrollHeight + 2}px`;
 }
 
-function keepDraft() {
-  try {
-    if (text.value.trim()) localStorage.setItem(draftKey, text.value);
-    else localStorage.removeItem(draftKey);
-  } catch {
-    // private windows may refuse; the draft then lives as long as the page
-  }
-}
+const keepDraft = () => keep(draftKey, text.value);
 
 // Images.
 
@@ -59,31 +50,11 @@ function take(added) {
 }
 
 function showFiles() {
-  for (const picture of shelf.querySelectorAll("img")) URL.revokeObjectURL(picture.src);
-  shelf.replaceChildren(...files.map(shelved));
-  shelf.hidden = files.length === 0;
-}
-
-function shelved(file) {
-  const item = document.createElement("li");
-  const picture = document.createElement("img");
-  picture.src = URL.createObjectURL(file);
-  picture.alt = "";
-  const name = document.createElement("span");
-  name.className = "clip";
-  name.textContent = file.name;
-  const remove = document.createElement("button");
-  remove.type = "button";
-  remove.className = "button ghost small";
-  remove.textContent = "Remove";
-  remove.setAttribute("aria-label", `Remove ${file.name}`);
-  remove.addEventListener("click", () => {
-    files = files.filter((one) => one !== file);
+  shelve(shelf, files, (file) => file.name, (gone) => {
+    files = files.filter((one) => one !== gone);
     showFiles();
     text.focus();
   });
-  item.append(picture, name, remove);
-  return item;
 }
 
 picker?.addEventListener("change", () => {
@@ -98,7 +69,6 @@ document.addEventListener("paste", (event) => {
   take(pasted);
 });
 
-const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
 document.addEventListener("dragover", (event) => {
   if (!carriesFiles(event)) return;
   event.preventDefault(); // a file that missed the field must not replace the page
@@ -191,15 +161,9 @@ async function post(body) {
 }
 
 function reasonOf(answer, words) {
-  try {
-    const { detail } = JSON.parse(words);
-    if (typeof detail === "string") return detail;
-  } catch {
-    // a page instead of our JSON
-  }
-  return answer.status === 403
-    ? "You are not allowed to do this, or you are signed out. Reload the page."
-    : `Signalbox refused the prompt (${answer.status}).`;
+  const detail = detailOf(words);
+  if (detail) return detail;
+  return answer.status === 403 ? REFUSED : `Signalbox refused the prompt (${answer.status}).`;
 }
 
 form.addEventListener("submit", async (event) => {
