@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.policy import access, brakes
 from coordinator.policy.access import Verdict
 from coordinator.policy.brakes import Braked
+from coordinator.sessions.agent_programs import AGENTS
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +89,14 @@ class AccessDoor:
         if body.checks is not None:
             questions = [_question(check, caller) for check in body.checks]
             verdicts = await self._verdicts(questions, caller)
-            braked = await self._threads.run(brakes.in_force)
+            braked = await self._braked(agent for agent, _, _ in questions)
             results = [
-                {"agent_id": agent, "server_id": server, "tool_name": tool, **_answer(verdict, agent, braked)}
+                {
+                    "agent_id": agent,
+                    "server_id": server,
+                    "tool_name": tool,
+                    **_answer(verdict, braked.get(agent)),
+                }
                 for (agent, server, tool), verdict in zip(questions, verdicts, strict=True)
             ]
             await send_json(send, 200, {"results": results})
@@ -99,15 +105,19 @@ class AccessDoor:
             AccessQuestion(body.server_id or "", body.tool_name or "", body.agent_id), caller
         )
         (verdict,) = await self._verdicts([question], caller)
-        braked = await self._threads.run(brakes.in_force)
-        if body.wait and (verdict.denied or _brake_on(question[0], braked) is not None):
+        braked = await self._braked([question[0]])
+        if body.wait and (verdict.denied or braked):
             with Disconnect(receive) as gone:
                 verdict = await self._until_not_denied(question, body.wait, admission, gone)
             if gone.happened:
                 return
             await admission.still_allowed()
-            braked = await self._threads.run(brakes.in_force)
-        await send_json(send, 200, _answer(verdict, question[0], braked))
+            braked = await self._braked([question[0]])
+        await send_json(send, 200, _answer(verdict, braked.get(question[0])))
+
+    async def _braked(self, agents: Iterable[str]) -> dict[str, Braked]:
+        """Return, for those agents that a brake may hold, which does."""
+        return await self._threads.run(brakes.holding_agents, set(agents), AGENTS)
 
     async def _verdicts(
         self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity
@@ -146,16 +156,11 @@ def _resolve(agent_id: str, server_id: str, tool_name: str) -> Verdict:
 
 def _unless_denied(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
     verdict = _resolve(agent_id, server_id, tool_name)
-    return None if verdict.denied or brakes.holding((agent_id,), None) is not None else verdict
+    return None if verdict.denied or brakes.holding_agent(agent_id, AGENTS) is not None else verdict
 
 
-def _brake_on(agent_id: str, held: Sequence[Braked]) -> Braked | None:
-    return next((brake for brake in held if brake.holds((agent_id,), None)), None)
-
-
-def _answer(verdict: Verdict, agent_id: str, held: Sequence[Braked]) -> dict[str, Any]:
+def _answer(verdict: Verdict, brake: Braked | None) -> dict[str, Any]:
     """Return the verdict as it is answered; while a brake is on, nothing is allowed or asked."""
-    brake = _brake_on(agent_id, held)
     told = verdict.as_answer()
     if brake is None or verdict.denied:
         return told

@@ -71,6 +71,15 @@ def holding_agent(agent_id: str, programs: Iterable[str]) -> Braked | None:
     return None
 
 
+def holding_agents(agent_ids: Iterable[str], programs: Iterable[str]) -> dict[str, Braked]:
+    """Return what holding_agent says of several agents, for those that are held: one query where no brake is on."""
+    if not in_force():
+        return {}
+    names = list(programs)
+    held = {agent_id: holding_agent(agent_id, names) for agent_id in agent_ids}
+    return {agent_id: brake for agent_id, brake in held.items() if brake is not None}
+
+
 def _hosts_of(agent_id: str) -> set[str | None]:
     running = Session.objects.filter(agent_name=agent_id, status=SessionStatus.RUNNING)
     # The gateway's own sessions say nothing of where their clients are.

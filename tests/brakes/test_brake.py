@@ -107,6 +107,20 @@ def test_an_agent_that_asks_for_access_is_told_of_the_brake(served: Served, appr
     assert (told["verdict"], told["source"]) == ("deny", "brake")
 
 
+@pytest.mark.served
+def test_access_is_denied_to_an_agent_that_may_be_on_a_braked_host(
+    served: Served, approver: httpx.Client
+) -> None:
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, default_policy, created_at) VALUES ('open', 'x', 'opt-out', 1)"
+    )
+    question = {"server_id": "open", "tool_name": "look", "agent_id": "agent.y"}
+    put_on(approver, "host", "build-7")
+    with served.client("operator") as client:
+        told = client.post("/api/access/check", json={"checks": [question]}).json()["results"]
+    assert [one["source"] for one in told] == ["brake"]
+
+
 @pytest.mark.django_db
 class TestInTheDatabase:
     def put_on(self, reach: str = "everything", name: str = "") -> brakes.PutOn:
