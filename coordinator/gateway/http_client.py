@@ -215,12 +215,7 @@ class Answer:
                 while piece := await reader.read(CHUNK):
                     yield piece
             else:
-                left = self._length
-                while left:
-                    piece = await reader.read(min(CHUNK, left))
-                    if not piece:
-                        raise EOFError
-                    left -= len(piece)
+                async for piece in _exactly(reader, self._length):
                     yield piece
         except (OSError, EOFError, asyncio.LimitOverrunError) as problem:
             words = in_words(problem) if isinstance(problem, OSError) else "closed the connection"
@@ -314,16 +309,22 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         size_text = line.partition(b";")[0].strip()
         if not size_text or len(size_text) > 15 or size_text.strip(b"0123456789abcdefABCDEF"):
             raise EOFError
-        left = int(size_text, 16)
-        if left == 0:
+        size = int(size_text, 16)
+        if size == 0:
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
             return
-        while left:
-            piece = await reader.read(min(CHUNK, left))
-            if not piece:
-                raise EOFError
-            left -= len(piece)
+        async for piece in _exactly(reader, size):
             yield piece
         if await reader.readexactly(2) != b"\r\n":
             raise EOFError
+
+
+async def _exactly(reader: asyncio.StreamReader, left: int) -> AsyncIterator[bytes]:
+    """Yield so many bytes, in pieces as they come. Raises EOFError where there are fewer."""
+    while left:
+        piece = await reader.read(min(CHUNK, left))
+        if not piece:
+            raise EOFError
+        left -= len(piece)
+        yield piece
