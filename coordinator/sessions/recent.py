@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection
@@ -19,9 +20,10 @@ READ_UP_TO = 4_000  # characters of a stored text
 SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
 _BEFORE = f"""
-SELECT e.event_type, e.role, {text_of("e.tool_name")}, substr({text_of("e.content")}, 1, {READ_UP_TO}),
+SELECT * FROM (SELECT %s AS place, e.id, e.event_type, e.role,
+    {text_of("e.tool_name")}, substr({text_of("e.content")}, 1, {READ_UP_TO}),
     substr({text_of("e.tool_input")}, 1, {READ_UP_TO})
-FROM events e WHERE e.session_id = %s AND e.id < %s AND e.id > %s ORDER BY e.id DESC LIMIT {LOOKED_BACK}
+FROM events e WHERE e.session_id = %s AND e.id < %s AND e.id > %s ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r
 """  # noqa: S608 # constants
 
 
@@ -41,11 +43,32 @@ class Recent:
     steps: tuple[Step, ...] = ()
 
 
-def before(session_id: str, event_id: int) -> Recent:
-    """Return what was told and called last before an event. Secrets are masked; texts are cut at LONGEST."""
+Row = tuple[str, str | None, str | None, object, object]  # type, role, tool, content, input
+
+
+def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
+    """Return, for each session and event, what was told and called last before it: one query for all.
+
+    Secrets are masked; texts are cut at LONGEST.
+    """
+    if not places:
+        return []
+    parameters = [
+        value
+        for number, (session_id, event_id) in enumerate(places)
+        for value in (number, session_id, event_id, event_id - REACH)
+    ]
     with connection.cursor() as cursor:
-        cursor.execute(_BEFORE, [session_id, event_id, event_id - REACH])
+        cursor.execute(f"{' UNION ALL '.join([_BEFORE] * len(places))} ORDER BY place, id DESC", parameters)
         rows = cursor.fetchall()
+    found: list[list[Row]] = [[] for _ in places]
+    for number, _, *row in rows:
+        found[number].append(tuple(row))
+    return [_recent(one) for one in found]
+
+
+def _recent(rows: Sequence[Row]) -> Recent:
+    """Return what rows of one session say, newest first."""
     said = (
         text_of_message(content) for kind, role, _, content, _ in rows if (kind, role) == ("message", "user")
     )

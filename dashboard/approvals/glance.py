@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.db.models import Count, Max
@@ -31,29 +31,30 @@ def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
     shown = {row.request_id for group in groups for row in group}
     answered = _answered({approvals.call_of(row) for row in firsts}, shown)
     kept = marks.saved()
-    newest = _newest(firsts)
     return [
-        Glance(_recent(row, newest), answered.get(approvals.call_of(row), ""), tuple(_reasons(row, kept)))
-        for row in firsts
+        Glance(found, answered.get(approvals.call_of(row), ""), tuple(_reasons(row, kept)))
+        for row, found in zip(firsts, _recent(firsts), strict=True)
     ]
 
 
-def _newest(rows: Iterable[PermissionRequest]) -> int:
-    """Return an id above all events, if one of the requests does not say which event it is about."""
+def _recent(rows: Sequence[PermissionRequest]) -> list[Recent]:
+    """Return what each request's session did before; nothing where it names none."""
     contexts = [approvals.context_of(row) for row in rows]
-    if all(context is None or context.event_id for context in contexts):
-        return 0
+    known = [one for one in contexts if one is not None and one.session_id]
+    newest = 0 if all(one.event_id for one in known) else _newest()
+    told = recent.before([(str(one.session_id), one.event_id or newest) for one in known])
+    found = {one.pk: _without_asked(one, said) for one, said in zip(known, told, strict=True)}
+    return [found.get(one.pk, Recent()) if one is not None else Recent() for one in contexts]
+
+
+def _newest() -> int:
+    """Return an id above all events."""
     return (Event.objects.aggregate(last=Max("id"))["last"] or 0) + 1
 
 
-def _recent(row: PermissionRequest, newest: int) -> Recent:
-    context = approvals.context_of(row)
-    if context is None or not context.session_id:
-        return Recent()
-    if context.event_id:
-        return recent.before(context.session_id, context.event_id)
-    found = recent.before(context.session_id, newest)
-    asked_last = found.steps and found.steps[-1].tool == context.tool_name  # the call that is asked for
+def _without_asked(context: PermissionContext, found: Recent) -> Recent:
+    """Leave out the call that is asked for, where the request does not say which event it is."""
+    asked_last = not context.event_id and found.steps and found.steps[-1].tool == context.tool_name
     return replace(found, steps=found.steps[:-1]) if asked_last else found
 
 

@@ -9,7 +9,7 @@ from coordinator.actions import approvals, marks
 from coordinator.actions.approvals import NewRequest
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import key, person
-from coordinator.models import AuditLog, DangerMark, Event, Session
+from coordinator.models import AuditLog, DangerMark, Event, PermissionRequest, Session
 from coordinator.policy.approvals import Subject
 from coordinator.policy.marks import OUTSIDE, Mark, reasons, saved
 from dashboard.approvals.glance import glances
@@ -43,6 +43,20 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
     assert "Was told" in page
     assert "Deletes files" in page
+
+
+def test_thirty_cards_ask_for_their_sessions_in_one_query(django_assert_max_num_queries):
+    groups = []
+    for number in range(30):
+        session = Session.objects.create(
+            session_id=f"ses_{number}", status="running", created_at=timezone.now()
+        )
+        told(session, "message", role="user", content=[{"type": "text", "text": f"task {number}"}])
+        groups.append([ask(f"make {number}", session.pk)])
+    groups = [[PermissionRequest.objects.with_context().get(pk=row.pk)] for (row,) in groups]
+    with django_assert_max_num_queries(5):
+        found = glances(groups)
+    assert [one.recent.task for one in found] == [f"task {number}" for number in range(30)]
 
 
 def test_what_other_programs_wrote_is_told_as_it_stands():
