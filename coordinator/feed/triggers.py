@@ -44,6 +44,8 @@ FEED_TABLES = (
     FeedTable("mcp_gateway_calls", "call_id", "gateway_calls"),
     FeedTable("tool_rules", "id", "tool_rules"),
     FeedTable("brakes", "id", "brakes"),
+    # Counted up with every change to who may decide what, groups and roles among them.
+    FeedTable("rights_version", "id", "deciders"),
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
     FeedTable("agents", "id", "agents"),
     FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),

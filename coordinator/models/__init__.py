@@ -7,6 +7,7 @@ from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
+from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
 from coordinator.models.feed import Change
 from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
@@ -79,6 +80,8 @@ __all__ = [
     "ChatMessage",
     "ConnectCode",
     "DangerMark",
+    "DecidingRule",
+    "Delegation",
     "Draft",
     "DrivenCall",
     "DrivenCommand",
@@ -112,6 +115,7 @@ __all__ = [
     "PluginSetting",
     "ReadMark",
     "RevokedKey",
+    "RightsVersion",
     "Run",
     "RunParameters",
     "Runner",

@@ -142,6 +142,8 @@ class PermissionContext(models.Model):
     used_by = models.TextField(null=True, blank=True)
     seen_at = IsoTextField(null=True, blank=True)
     seen_by = models.TextField(null=True, blank=True)
+    # Who decided with another's right, in words: "bob for anna" (models.deciders.Delegation).
+    decided_for = models.TextField(null=True, blank=True)
 
     class Meta:
         db_table = "permission_context"
@@ -170,6 +172,8 @@ class PermissionVote(models.Model):
     reason = models.TextField(null=True, blank=True)
     wants_grant = models.BooleanField(default=False, db_default=False)
     at = IsoTextField()
+    # Whose right it was given with, where that is not the voter's own (models.deciders.Delegation).
+    right_of = models.TextField(null=True, blank=True)
 
     class Meta:
         db_table = "permission_votes"

@@ -258,7 +258,10 @@ def _approved(request: PermissionRequest, until: datetime | None, now: datetime)
 
 
 def needed(request: PermissionRequest) -> int:
-    """Return how many different people must approve; a rule made since it was asked counts too."""
+    """Return how many different people must approve; a setting made since it was asked counts too.
+
+    A request keeps what held when it was asked; where stricter rows come, they are written to it (policy.deciders).
+    """
     context = context_of(request)
     two = request.permission_type in settings.TWO_PERSON_TYPES
     return max(context.needed if context else 1, 2 if two else 1)
@@ -298,6 +301,8 @@ def story(request: PermissionRequest, now: datetime) -> str:
     sentence = f"{request.approved_by or 'somebody'} {state.status} it {_ago(request.approved_at, now)}"
     if edited_input(request) is not None:
         sentence += ", with an edited input"
+    if context is not None and context.decided_for:
+        sentence += f" ({context.decided_for})"
     if context is not None and context.revoked_at is not None:
         sentence += f", and {context.revoked_by} revoked that {_ago(context.revoked_at, now)}"
     return f"{sentence}."

@@ -67,6 +67,7 @@ _TO_LOOK_AT = """
     coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
     coordinator_chatattachment coordinator_chatbranch
     coordinator_chatmessage coordinator_connectcode
+    coordinator_decidingrule coordinator_delegation
     coordinator_draft coordinator_drivencall coordinator_drivencommand coordinator_drivensession
     coordinator_event coordinator_eventcontext coordinator_eventorigin
     coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
@@ -76,7 +77,8 @@ _TO_LOOK_AT = """
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
-    coordinator_readmark coordinator_revokedkey coordinator_run coordinator_runner coordinator_runneroffers
+    coordinator_readmark coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
+    coordinator_runneroffers
     coordinator_runparameters
     coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessiontitle
     coordinator_sessionwriter

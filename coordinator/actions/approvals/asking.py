@@ -18,7 +18,7 @@ from coordinator.errors import Conflict, Invalid, TooLarge, TooMany
 from coordinator.identity.actors import Actor, system
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
-from coordinator.policy import coverage
+from coordinator.policy import coverage, deciders
 from coordinator.policy.approvals import Scope, Subject, Validity, call_digest, old_digest
 from coordinator.policy.coverage import Requester
 from coordinator.secrets.digests import keyed_digest
@@ -235,7 +235,7 @@ def _create(question: _Question, now: datetime) -> PermissionRequest:
         expires_at=now if auto else ask.deadline,
         metadata=ask.metadata,
     )
-    row.context = PermissionContext.objects.create(
+    row.context = PermissionContext(
         request=row,
         requested_by=str(by),
         owner=_owner(by),
@@ -253,11 +253,12 @@ def _create(question: _Question, now: datetime) -> PermissionRequest:
         repeat_key=None if auto else question.repeat_key,
         waits_until=ask.waits_until,
         deadline=ask.deadline,
-        needed=2 if subject.permission_type in settings.TWO_PERSON_TYPES else 1,
         validity=Validity.ONCE if auto else None,
         closed_at=now if auto else None,
         closed_by=str(system("auto-approve")) if auto else None,
     )
+    row.context.needed = deciders.load(now).needed(row)
+    row.context.save(force_insert=True)
     rows.record("PERMISSION_REQUEST_CREATED", row, by, "success", now, reason=ask.justification)
     if auto:
         rows.record("PERMISSION_REQUEST_AUTO_APPROVED", row, system("auto-approve"), "allowed", now)

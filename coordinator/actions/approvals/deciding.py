@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from django.conf import settings
+from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import access_requests, plugin_permissions
+from coordinator.actions import access_requests, deciders, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, SignalboxError
-from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals as rules
 from coordinator.policy import brakes, coverage, in_force
+from coordinator.policy import deciders as rights
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.deciders import Book
 from coordinator.secrets.masking import masks_in
 
 
@@ -44,7 +45,7 @@ def decide(
     asker is told beside an approval, such as an edited input, from the row as it is held.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
-    anyone but an approver (and, where so set, for the one who asked), NotFound, and Conflict for a request
+    anyone who may not decide it at that instant (policy.deciders), NotFound, and Conflict for a request
     that is decided, withdrawn or past its deadline, saying by whom. A refused attempt is audited. Leave `now`
     out but where a clock of its own is wanted: the time that counts is when the row is ours.
     """
@@ -67,36 +68,62 @@ class _Vote:
     reason: str | None
     grant: bool
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None
+    right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
+
+    @property
+    def lent_by(self) -> str | None:
+        """Whose right it was, where it is not the voter's own."""
+        return None if self.right_of == self.voter else self.right_of
 
 
 def _decide(
     request_id: str, by: Person, vote: _Vote, at: datetime | None
 ) -> PermissionRequest | SignalboxError:
+    deciders.hold()  # whoever loses the right from here on has decided first
     row = rows.locked(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
+    book, by = rights.load(now), deciders.as_now(by)
     if wanted_access_of(row) is not None:  # a grant is for a time, and for all that its agent does
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
-        _may_not_decide(row, by)
+        _may_not_decide(row, by, book)
         or rows.cannot_be_decided(row, now)
         or _not_as_judged(row, vote)
         or (_held_by_brake(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
         return rows.refused(row, by, vote.verdict, refusal, now)
+    _require_as_many_as_now(row, book)
     if vote.verdict == "approved" and rules.needed(row) > 1:
-        return _vote_to_approve(row, by, vote, now)
-    return _close(row, by, vote, (vote.voter,), now)
+        return _vote_to_approve(row, by, vote, book)
+    vote = replace(vote, right_of=_right(row, by, book, used=()))
+    return _close(row, by, vote, [vote], now)
 
 
-def _may_not_decide(row: PermissionRequest, by: Person) -> SignalboxError | None:
-    if not has_role(by, APPROVER):
-        return Forbidden("You need the role approver to decide requests.")
-    context = rules.context_of(row)
-    if not settings.DECIDE_OWN_REQUESTS and context is not None and context.owner == by.get_username():
-        return Forbidden("You, or a key that you made, asked for this. Somebody else must decide.")
-    return None
+def _may_not_decide(row: PermissionRequest, by: Person, book: Book) -> SignalboxError | None:
+    why_not = book.why_not(by, row)
+    return Forbidden(why_not) if why_not else None
+
+
+def _require_as_many_as_now(row: PermissionRequest, book: Book) -> None:
+    """Write down where rows want more people by now than when it was asked; that they want fewer changes nothing."""
+    needed = book.needed(row)
+    if needed > rules.needed(row):
+        context = rules.context_of(row) or rows.late_context(row)
+        context.needed = needed
+        context.save(update_fields=["needed"])
+        row.context = context
+
+
+def _right(row: PermissionRequest, by: Person, book: Book, used: Collection[str]) -> str | None:
+    """Return by whose right the person decides: their own where they have it, else one that was handed to them.
+
+    None where each that they have is used for this request already. Without a row every approver has their own.
+    """
+    own = by.get_username()
+    found = book.rights(by, row) if isinstance(by, User) and book.rule_for(row) is not None else [own]
+    return next((one for one in found if one not in used), None)
 
 
 def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
@@ -129,21 +156,22 @@ def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None
 
 
 def _vote_to_approve(
-    row: PermissionRequest, by: Person, vote: _Vote, now: datetime
+    row: PermissionRequest, by: Person, vote: _Vote, book: Book
 ) -> PermissionRequest | SignalboxError:
-    """Count one of several approvals; the last one needed closes the request with all names."""
-    earlier = list(PermissionVote.objects.filter(request=row).order_by("id"))
-    if any(other.voter == vote.voter for other in earlier):
-        refusal = Conflict("You have already approved this. A second person must approve it too.")
+    """Count one of several approvals; the last one needed closes the request with all names.
+
+    Approvals by people who have lost the right since do not count, and nobody's right counts twice.
+    """
+    now = book.now
+    earlier = book.counting(row, PermissionVote.objects.filter(request=row).order_by("id"))
+    vote = replace(vote, right_of=_right(row, by, book, [one.right_of or one.voter for one in earlier]))
+    judged = rules.judged_digest(row)
+    refusal = _cannot_join(vote, earlier, judged)
+    if refusal is not None:
         return rows.refused(row, by, vote.verdict, refusal, now)
     if vote.added is not None:
         vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
-    judged = rules.judged_digest(row)
-    if any(other.judged not in (None, judged) for other in earlier):
-        refusal = Conflict(
-            "The request has changed since it was first approved. Deny it; the agent can ask again."
-        )
-        return rows.refused(row, by, vote.verdict, refusal, now)
+    PermissionVote.objects.filter(request=row, voter=vote.voter).delete()  # one that does not count any more
     PermissionVote.objects.create(
         request=row,
         voter=vote.voter,
@@ -152,6 +180,7 @@ def _vote_to_approve(
         judged=judged,
         reason=vote.reason,
         wants_grant=vote.grant,
+        right_of=vote.lent_by,
         at=now,
     )
     if len(earlier) + 1 < rules.needed(row):
@@ -164,10 +193,26 @@ def _vote_to_approve(
             "allowed",
             now,
             reason=vote.reason,
-            metadata=_evidence(row, now),
+            metadata=_evidence(row, now) | _for_whom([vote]),
         )
         return row
-    return _close(row, by, _joint(vote, earlier), (*(other.voter for other in earlier), vote.voter), now)
+    return _close(row, by, _joint(vote, earlier), [*earlier, vote], now)
+
+
+def _cannot_join(vote: _Vote, earlier: list[PermissionVote], judged: str) -> SignalboxError | None:
+    """Return why the vote does not count beside the earlier ones."""
+    if any(other.voter == vote.voter for other in earlier):
+        return Conflict("You have already approved this. A second person must approve it too.")
+    if vote.right_of is None:
+        used = next(
+            f"{other.voter} has approved this for {other.right_of or other.voter}" for other in earlier
+        )
+        return Conflict(f"{used} already, and a right counts once. Another person must approve it too.")
+    if any(other.judged not in (None, judged) for other in earlier):
+        return Conflict(
+            "The request has changed since it was first approved. Deny it; the agent can ask again."
+        )
+    return None
 
 
 def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
@@ -194,9 +239,9 @@ def _joint(vote: _Vote, earlier: list[PermissionVote]) -> _Vote:
 
 
 def _close(
-    row: PermissionRequest, by: Person, vote: _Vote, names: tuple[str, ...], now: datetime
+    row: PermissionRequest, by: Person, vote: _Vote, votes: Sequence[_Vote | PermissionVote], now: datetime
 ) -> PermissionRequest | SignalboxError:
-    approved = vote.verdict == "approved"
+    approved, names = vote.verdict == "approved", [one.voter for one in votes]
     added = dict(vote.added(row) or {}) if approved and vote.added is not None else {}
     cover_key = _cover_key(row, vote.scope, added) if approved else None
     before = rows.snapshot(row)
@@ -221,6 +266,7 @@ def _close(
         cover_key=cover_key,
         granted=vote.grant,
         answer=added or None,
+        decided_for=_for_whom(votes).get("decided_for"),
     )
     if approved:
         access_requests.create_grant(row, by=rows.actor_of(by), now=now, reason=vote.reason)
@@ -235,12 +281,20 @@ def _close(
         "allowed" if approved else "denied",
         now,
         reason=vote.reason,
-        metadata={"before": before, "after": rows.snapshot(row), "decided_by": list(names)}
+        metadata={"before": before, "after": rows.snapshot(row), "decided_by": names}
+        | _for_whom(votes)
         | _evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
         | ({"answer": added} if added else {}),
     )
     return row
+
+
+def _for_whom(votes: Sequence[_Vote | PermissionVote]) -> dict[str, str]:
+    """Return who decided with another's right, in words: {"decided_for": "bob for anna"}; nothing where nobody did."""
+    lent = [(one.voter, one.lent_by if isinstance(one, _Vote) else one.right_of) for one in votes]
+    words = ", ".join(f"{voter} for {giver}" for voter, giver in lent if giver)
+    return {"decided_for": words} if words else {}
 
 
 def _evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""The rights as they stand: held while somebody decides by them, counted up where somebody changes them.
+
+Whoever takes both takes this row before any request's, so that none waits for the other in a circle.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import F
+
+from coordinator.models import RightsVersion
+
+ONLY = 1
+
+
+def hold() -> None:
+    """Keep every right as it is until the transaction ends. Call it before a request's row is held."""
+    if RightsVersion.objects.select_for_update().filter(pk=ONLY).first() is None:
+        RightsVersion.objects.get_or_create(pk=ONLY)
+
+
+def changed() -> None:
+    """Wait for those who decide just now, and have decisions wait for this change. Call it first of all."""
+    if not RightsVersion.objects.filter(pk=ONLY).update(number=F("number") + 1):
+        RightsVersion.objects.get_or_create(pk=ONLY)
+
+
+def as_now(user: User | AnonymousUser) -> User | AnonymousUser:
+    """Return the person as the database has them now, with their role; whoever was deleted has none."""
+    if not isinstance(user, User) or user.pk is None:  # nobody who could sign in: the demo's past
+        return user
+    return User.objects.filter(pk=user.pk).first() or User(username=user.get_username(), is_active=False)

@@ -1,0 +1,272 @@
+"""Who may decide which request: the rows of "Who decides", the groups they name, and rights handed over for a while.
+
+The first row that fits a request names who may decide it; where none fits, every approver may. Load a `Book` once for
+as many requests and people as there are: it asks the database a few times, whatever their number. Only reads; a
+decision asks here in its own transaction (actions.approvals.deciding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db.models import Q
+from django.utils import timezone
+
+from coordinator.identity.roles import ADMIN, APPROVER, ROLES, has_role
+from coordinator.models import (
+    DecidingRule,
+    Delegation,
+    McpServer,
+    PermissionRequest,
+    PermissionVote,
+)
+from coordinator.policy import approvals
+from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
+from coordinator.policy.deciding_rules import Rule, Terms, rule_of, terms_of
+
+NO_ROLE = "You need the role approver to decide requests."
+OWN = "You, or a key that you made, asked for this. Somebody else must decide."
+NOBODY = "Nobody may decide this."
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A right to decide that its giver has handed to the receiver, for now; ids of people."""
+
+    giver: int
+    receiver: int
+
+
+@dataclass(frozen=True)
+class Book:
+    """Who may decide what at one instant. `rules` in their order; what else it takes is read when first needed."""
+
+    now: datetime
+    rules: tuple[Rule, ...]
+    servers: tuple[str, ...] = ()
+    _found: dict[Terms, Rule | None] = field(default_factory=dict, compare=False, repr=False)
+    _holders: dict[int, frozenset[int]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def people(self) -> Mapping[int, User]:
+        """Everybody active with the role approver, by id."""
+        able = Q(is_superuser=True) | Q(groups__name__in=[APPROVER, ADMIN])
+        return {
+            user.pk: user
+            for user in User.objects.filter(able, is_active=True).order_by("username").distinct()
+        }
+
+    @cached_property
+    def by_name(self) -> Mapping[str, User]:
+        return {user.get_username(): user for user in self.people.values()}
+
+    @cached_property
+    def groups(self) -> Mapping[int, str]:
+        """The names of the groups that rows can name, by id."""
+        return dict(Group.objects.exclude(name__in=ROLES).values_list("pk", "name"))
+
+    @cached_property
+    def members(self) -> Mapping[int, frozenset[int]]:
+        """Who is in which group, by id; only those who may decide at all."""
+        found: dict[int, set[int]] = {}
+        named = {group for rule in self.rules for group in rule.groups}
+        rows = User.groups.through.objects.filter(group_id__in=named).values_list("group_id", "user_id")
+        for group_id, user_id in rows:
+            found.setdefault(group_id, set()).add(user_id)
+        return {group_id: frozenset(ids & self.people.keys()) for group_id, ids in found.items()}
+
+    @cached_property
+    def lent(self) -> Sequence[Lent]:
+        """The rights that are handed over at this instant."""
+        rows = Delegation.objects.standing(self.now).filter(starts_at__lte=self.now).order_by("id")
+        return [Lent(*ids) for ids in rows.values_list("giver_id", "receiver_id")]
+
+    def rule_for(self, request: PermissionRequest) -> Rule | None:
+        """Return the row that says who decides the request; None leaves it to every approver."""
+        return self.rule_of_terms(terms_of(request, self.servers)) if self.rules else None
+
+    def rule_of_terms(self, terms: Terms) -> Rule | None:
+        if terms not in self._found:
+            self._found[terms] = next((rule for rule in self.rules if rule.fits(terms)), None)
+        return self._found[terms]
+
+    def needed(self, request: PermissionRequest) -> int:
+        """Return how many people must approve: what held when it was asked, or more where rows say so since."""
+        rule = self.rule_for(request)
+        return max(approvals.needed(request), rule.needed if rule else 1)
+
+    def holders(self, rule: Rule | None) -> frozenset[int]:
+        """Return who has a right of their own by the row, by id."""
+        if rule is None or rule.is_open:
+            return frozenset(self.people)
+        if rule.number not in self._holders:
+            of_groups = (self.members.get(group, frozenset()) for group in rule.groups)
+            self._holders[rule.number] = frozenset(set(rule.people) & self.people.keys()).union(*of_groups)
+        return self._holders[rule.number]
+
+    def trouble(self, rule: Rule) -> str:
+        """Say why requests that the row fits cannot be approved as things stand; nothing where they can."""
+        holders = self.holders(rule)
+        if not holders:
+            return f"Row {rule.number} of Who decides names nobody who is active and an approver."
+        if len(holders) < rule.needed:
+            [only] = (self.people[one].get_username() for one in holders)
+            return f"Row {rule.number} of Who decides wants two people, but only {only} may decide."
+        return ""
+
+    def troubles(self) -> list[str]:
+        return [words for rule in self.rules if (words := self.trouble(rule))]
+
+    def rights(self, user: User, request: PermissionRequest) -> list[str]:
+        """Return by whose rights the person may decide, by name: their own first, then those handed to them.
+
+        Nobody's right counts for what they themselves asked for, where that is forbidden.
+        """
+        rule, owner = self.rule_for(request), _barred_owner(request)
+        if user.pk not in self.people or user.get_username() == owner:
+            return []
+        return self._rights_by(user, rule, owner)
+
+    def _rights_by(self, user: User, rule: Rule | None, owner: str | None) -> list[str]:
+        holders = self.holders(rule)
+        ids = [user.pk, *(one.giver for one in self.lent if one.receiver == user.pk)]
+        names = [self.people[one].get_username() for one in dict.fromkeys(ids) if one in holders]
+        return [name for name in names if name != owner]
+
+    def why_not(self, user: User | AnonymousUser, request: PermissionRequest) -> str:
+        """Say, to the person, why they may not decide the request; nothing where they may."""
+        if not isinstance(user, User) or not has_role(user, APPROVER):
+            return NO_ROLE
+        if user.get_username() == _barred_owner(request):
+            return OWN
+        rule = self.rule_for(request)
+        if rule is None or self.rights(user, request):
+            return ""
+        words = self.words(rule)
+        return f"{words} You are not among them." if self.holders(rule) else words
+
+    def may(self, user: User | AnonymousUser, request: PermissionRequest) -> bool:
+        return not self.why_not(user, request)
+
+    def people_for(self, request: PermissionRequest) -> list[User]:
+        """Return everybody who may decide the request, by name."""
+        rule, owner = self.rule_for(request), _barred_owner(request)
+        others = [user for user in self.people.values() if user.get_username() != owner]
+        return others if rule is None else [user for user in others if self._rights_by(user, rule, owner)]
+
+    def waits_for(self, request: PermissionRequest) -> str:
+        """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
+        rule = self.rule_for(request)
+        return self.words(rule) if rule is not None and not rule.is_everybodys else ""
+
+    def words(self, rule: Rule) -> str:
+        """Return whom requests that the row fits wait for, as a sentence."""
+        if not self.holders(rule):
+            return f"{NOBODY} {self.trouble(rule)}"
+        if rule.is_open:
+            return "Waits for: two approvers." if rule.needed > 1 else "Waits for: any approver."
+        people, groups = self._people_in_words(rule), self._groups_in_words(rule)
+        if rule.needed > 1:
+            return f"Waits for two of: {', '.join([*people, *(f'the group {one}' for one in groups)])}."
+        return f"Waits for: {_or([*people, *(f'one of {one}' for one in groups)])}."
+
+    def _people_in_words(self, rule: Rule) -> list[str]:
+        """Return the people that the row names, each followed by those who decide for them now."""
+        of_groups = self.holders(rule) - set(rule.people)
+        named = [
+            words
+            for one in rule.people
+            if one in self.people
+            for words in (self.people[one].get_username(), *self._for(one))
+        ]
+        return [*named, *(words for one in sorted(of_groups) for words in self._for(one))]
+
+    def _groups_in_words(self, rule: Rule) -> list[str]:
+        return [self.groups.get(one, "a group") for one in rule.groups if self.members.get(one)]
+
+    def _for(self, giver: int) -> list[str]:
+        name = self.people[giver].get_username()
+        receivers = (self.people.get(one.receiver) for one in self.lent if one.giver == giver)
+        return [f"{one.get_username()} for {name}" for one in receivers if one is not None]
+
+    def counting(self, request: PermissionRequest, votes: Iterable[PermissionVote]) -> list[PermissionVote]:
+        """Return those of the votes whose voter still has the right that they voted with; each right counts once."""
+        votes = list(votes)
+        if self.rule_for(request) is None:
+            return votes
+        used: set[str] = set()
+        counted = []
+        for vote in votes:
+            voter, right = self.by_name.get(vote.voter), vote.right_of or vote.voter
+            if voter is not None and right not in used and right in self.rights(voter, request):
+                used.add(right)
+                counted.append(vote)
+        return counted
+
+
+def _or(words: Sequence[str]) -> str:
+    return ", or ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
+
+
+def _barred_owner(request: PermissionRequest) -> str | None:
+    """Return who may not decide the request because they asked for it, themselves or by a key of theirs."""
+    context = approvals.context_of(request)
+    return None if settings.DECIDE_OWN_REQUESTS or context is None else context.owner
+
+
+def load(now: datetime) -> Book:
+    """Return who may decide what at `now`: one query where there are no rows."""
+    rows = DecidingRule.objects.order_by("position", "id")
+    rules = tuple(rule_of(row, number) for number, row in enumerate(rows, 1))
+    return Book(now, rules, known_servers(rules))
+
+
+def known_servers(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """Return the MCP servers by whose names tools are told apart; none where no row asks."""
+    if not any(rule.server or rule.tool for rule in rules):
+        return ()
+    registered = McpServer.objects.exclude(name=None).values_list("name", flat=True)
+    return tuple(dict.fromkeys([*registered, *(rule.server for rule in rules if rule.server)]))
+
+
+def people_for(
+    request: PermissionRequest, *, now: datetime | None = None, book: Book | None = None
+) -> list[User]:
+    """Return the active people who may decide the request now: nobody else is asked."""
+    return (book or load(now or timezone.now())).people_for(request)
+
+
+def may_decide(
+    user: User | AnonymousUser, request: PermissionRequest, now: datetime, *, book: Book | None = None
+) -> bool:
+    """Say whether the person may decide the request. Give a `book` for several."""
+    return (book or load(now)).may(user, request)
+
+
+def waits_for(request: PermissionRequest, now: datetime, *, book: Book | None = None) -> str:
+    """Return whom the request waits for, as a sentence; nothing where every approver may decide."""
+    return (book or load(now)).waits_for(request)
+
+
+def decidable(user: User | AnonymousUser, book: Book) -> list[int] | None:
+    """Return which waiting requests the person may decide, by id; None where there are no rows: as their role says."""
+    if not book.rules:
+        return None
+    waiting = PermissionRequest.objects.waiting(book.now).order_by("id")
+    return [row.pk for row in light(waiting) if book.may(user, row)]
+
+
+def light(requests: Any) -> Iterable[PermissionRequest]:
+    """Return requests with what a right depends on alone: inputs may be megabytes."""
+    columns = ("request_id", "plugin_id", "permission_type", "target_resource", "status", "expires_at")
+    about = ("requested_by", "owner", "agent_id", "tool_name", "host", "scope", "needed")
+    wanted = (*columns, *(f"context__{name}" for name in about))
+    slim = requests.exclude(permission_type=ACCESS).with_context().only(*wanted)
+    yield from slim
+    yield from requests.filter(permission_type=ACCESS).with_context()

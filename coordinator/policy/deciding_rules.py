@@ -1,0 +1,169 @@
+"""The rows of "Who decides" as they fit requests: what a row names, and what of a request it is compared with.
+
+A row compares what its fields name with all the names that a request has: a tool of an MCP server is known by the
+name in the call and by its server's own. A field that is empty fits everything; one that is not fits no request that
+does not say it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.errors import Invalid
+from coordinator.mcp.names import PREFIX, behind_gateway, name_in_calls, places
+from coordinator.models import DecidingRule, PermissionRequest
+from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
+from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.approvals import context_of
+from coordinator.policy.tool_rules import names_tool
+
+MOST_RULES = 200
+LONGEST_NAME = 500
+TERMS = ("permission_type", "tool", "server", "agent", "host")
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What of a request rows are compared with. `whole` are servers of which every tool is asked for at once."""
+
+    permission_type: str = ""
+    tools: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    host: str = ""
+    whole: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A row as it decides: saved, or about to be. `number` is its place in the list, from 1.
+
+    `groups` and `people` are ids of those who may decide; where both are empty, every approver may.
+    """
+
+    number: int
+    permission_type: str = ""
+    tool: str = ""
+    server: str = ""
+    agent: str = ""
+    host: str = ""
+    groups: tuple[int, ...] = ()
+    people: tuple[int, ...] = ()
+    needed: int = 1
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether the row leaves it to every approver."""
+        return not self.groups and not self.people
+
+    @property
+    def is_everybodys(self) -> bool:
+        """Say whether one approver, whoever it is, decides."""
+        return self.is_open and self.needed == 1
+
+    def fits(self, terms: Terms) -> bool:
+        return (
+            _names(self.permission_type, {terms.permission_type})
+            and _names(self.server, terms.servers)
+            and _names(self.agent, terms.agents)
+            and _names(self.host, {terms.host} - {""})
+            and (_names(self.tool, terms.tools) or self._may_name_a_tool_of(terms.whole))
+        )
+
+    def _may_name_a_tool_of(self, servers: Iterable[str]) -> bool:
+        """Say whether the row names one of a server's tools: who grants all of them grants that one, too."""
+        beginnings = [_WILD.split(one.strip(), maxsplit=1)[0] for one in re.split(r"[|,]", self.tool)]
+        return any(
+            begun.startswith(of_server) or (of_server.startswith(begun) and _WILD.search(self.tool))
+            for of_server in (f"{PREFIX}{name_in_calls(server)}__" for server in servers)
+            for begun in beginnings
+        )
+
+
+def _names(wanted: str, found: Iterable[str]) -> bool:
+    return not wanted or any(wanted == one or names_tool(wanted, one) for one in found)
+
+
+def terms_of(request: PermissionRequest, servers: Iterable[str]) -> Terms:
+    """Return what rows compare with a request. `servers` are the known MCP servers, as agents may rename them."""
+    context = context_of(request)
+    wish = wanted_access_of(request) if request.permission_type == ACCESS else None  # else no input is loaded
+    return terms(
+        request.permission_type,
+        tool=(wish.tool_name if wish else context.tool_name if context else None) or "",
+        server=wish.server_id if wish else "",
+        agents={request.plugin_id, context.agent_id if context else None, wish.agent_id if wish else None},
+        host=(context.host if context else None) or "",
+        known=servers,
+    )
+
+
+def terms(
+    permission_type: str,
+    *,
+    tool: str,
+    server: str,
+    agents: Iterable[str | None],
+    host: str,
+    known: Iterable[str],
+) -> Terms:
+    """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
+    meant = {(server, tool)} if server else set(_meant(tool, known))
+    calls = {f"{PREFIX}{name_in_calls(one)}__{name_in_calls(name)}" for one, name in meant if name}
+    return Terms(
+        permission_type,
+        frozenset({tool, *calls} - {""}),
+        frozenset(one for one, _ in meant),
+        frozenset(one for one in agents if one),
+        host,
+        frozenset(one for one, name in meant if not name),
+    )
+
+
+def _meant(call: str, known: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Return the servers and tools that a call means: known ones, and as its own name has it."""
+    if not call.startswith(PREFIX):
+        return []
+    server, separator, tool = (behind_gateway(call) or call)[len(PREFIX) :].partition("__")
+    own = [(server, tool)] if separator and server and tool else []
+    return [*places(call, known), *own]
+
+
+def rule_of(row: DecidingRule, number: int) -> Rule:
+    """Return one saved row as it decides. People that cannot be read are nobody, not everybody."""
+    words = {name: str(getattr(row, name) or "") for name in TERMS}
+    who = {"groups": _ids(row.groups), "people": _ids(row.people)}
+    return Rule(number, **words, **who, needed=1 if row.needed == 1 else 2)  # type: ignore[arg-type]
+
+
+UNREADABLE = -1  # nobody has this id
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return (UNREADABLE,)
+    return tuple(one if isinstance(one, int) else UNREADABLE for one in value)
+
+
+def check(rule: Rule) -> None:
+    """Raise Invalid, in words for the person who wrote it, for a row that could not be followed."""
+    for name in TERMS:
+        value = getattr(rule, name)
+        if len(value) > LONGEST_NAME or "\x00" in value:
+            raise Invalid(
+                f"Row {rule.number}: a field may have at most {LONGEST_NAME} characters, without NUL."
+            )
+    if rule.needed not in (1, 2):
+        raise Invalid(f"Row {rule.number}: one or two people must approve.")
+
+
+def version(rules: Sequence[Rule]) -> str:
+    """Return a short text that two lists of rows share exactly when they are the same."""
+    packed = json.dumps([[getattr(rule, name) for name in Rule.__slots__] for rule in rules])
+    return hashlib.sha256(packed.encode()).hexdigest()[:16]

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+
+from coordinator.actions import approvals
+from coordinator.errors import Conflict, Forbidden
+from coordinator.identity.actors import person as actor
+from coordinator.mcp.names import PREFIX
+from coordinator.models import AuditLog, McpServer, PermissionRequest
+from coordinator.policy import deciders
+from coordinator.policy.access_requests import WantedAccess
+from tests.approvals.factories import MINUTE, NOW, ask, asked, fresh, person
+from tests.deciders.factories import group, handed, row
+
+pytestmark = pytest.mark.django_db
+HOUR = timedelta(hours=1)
+
+
+def names(request: PermissionRequest, now=NOW) -> list[str]:
+    return [user.get_username() for user in deciders.people_for(request, now=now)]
+
+
+def decide(request: PermissionRequest, by: User, verdict: str = "approved", now=NOW) -> PermissionRequest:
+    return approvals.decide(request.request_id, by=by, verdict=verdict, now=now)
+
+
+def test_without_rows_every_active_approver_decides() -> None:
+    person("anna")
+    person("boss", "admin")
+    person("reader", "viewer")
+    User.objects.filter(pk=person("gone").pk).update(is_active=False)
+    request = asked()
+    assert names(request) == ["anna", "boss"]
+    assert deciders.waits_for(request, NOW) == ""
+    assert decide(request, User.objects.get(username="anna")).status == "approved"
+
+
+def test_the_first_row_that_fits_says_who_decides() -> None:
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    row(anna, permission_type="ProcessExecution", tool="Bash|Shell")
+    row(group("Operators", bob, carol))
+    shell, other = asked(), asked(tool_name="Read", target_resource="/etc")
+    assert (names(shell), names(other)) == (["anna"], ["bob", "carol"])
+    assert deciders.waits_for(shell, NOW) == "Waits for: anna."
+    assert deciders.waits_for(other, NOW) == "Waits for: one of Operators."
+    with pytest.raises(Forbidden, match=r"Waits for: anna\. You are not among them"):
+        decide(shell, bob)
+    for verdict in ("approved", "denied"):
+        with pytest.raises(Forbidden):
+            decide(other, anna, verdict)
+    assert fresh(other).status == "pending"
+    refused = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_REFUSED", actor_id="user:anna")
+    assert refused.count() == 2
+    assert decide(other, carol, "denied").status == "denied"
+
+
+@pytest.mark.parametrize(
+    ("terms", "fits"),
+    [
+        ({"permission_type": "ProcessExecution"}, True),
+        ({"permission_type": "Process*|Network*"}, True),
+        ({"permission_type": "NetworkAccess"}, False),
+        ({"tool": "mcp__git.hub__*"}, False),
+        ({"tool": "mcp__git_hub__push*"}, True),
+        ({"server": "git.hub"}, True),
+        ({"server": "jira"}, False),
+        ({"agent": "coder"}, True),
+        ({"agent": "mind.x"}, True),  # the program that asks
+        ({"agent": "tester"}, False),
+        ({"host": "web-*"}, True),
+        ({"host": "db-1"}, False),
+        ({"server": "git.hub", "host": "db-1"}, False),
+    ],
+)
+def test_a_row_names_requests_by_type_tool_server_agent_and_host(terms: dict[str, str], fits: bool) -> None:
+    McpServer.objects.create(name="git.hub", command="git", created_at=NOW)
+    row(person("anna"), **terms)
+    person("bob")
+    request = asked(tool_name=f"{PREFIX}git_hub__push_files", agent_id="coder", host="web-1")
+    assert names(request) == (["anna"] if fits else ["anna", "bob"])
+
+
+@pytest.mark.parametrize(
+    "tool_name",
+    ["mcp__signalbox__git_hub__push", "mcp__plugin_tools_git_hub__push", "mcp__git_hub__push"],
+)
+def test_no_spelling_of_a_tool_escapes_the_row_of_its_server(tool_name: str) -> None:
+    McpServer.objects.create(name="git.hub", command="git", created_at=NOW)
+    row(person("anna"), tool="mcp__git_hub__p*", server="git.hub")
+    person("bob")
+    assert names(asked(tool_name=tool_name)) == ["anna"]
+
+
+@pytest.mark.parametrize("tool", ["delete", None])
+def test_asking_for_access_is_decided_by_whoever_decides_the_tool(tool: str | None) -> None:
+    row(person("anna"), tool="mcp__files__delete*")
+    person("bob")
+    wish = WantedAccess("coder", "files", tool)
+    assert names(asked(**_of(wish))) == ["anna"]
+    assert names(asked(**_of(WantedAccess("coder", "files", "read")))) == ["anna", "bob"]
+    assert names(asked(**_of(WantedAccess("coder", "mail", None)))) == ["anna", "bob"]
+
+
+def _of(wish: WantedAccess) -> dict[str, object]:
+    subject = wish.subject
+    named = ("plugin_id", "permission_type", "target_resource", "tool_name", "tool_input")
+    return {name: getattr(subject, name) for name in named}
+
+
+def test_an_unreadable_row_of_another_program_is_nobodys_and_never_everybodys() -> None:
+    made = row()
+    anna = person("anna")
+    for odd in ("everyone", {"a": 1}, ["anna"], [[anna.pk]]):
+        type(made).objects.filter(pk=made.pk).update(people=odd, groups=[])
+        assert names(asked(target_resource=repr(odd))) == []
+
+
+def test_a_right_lost_since_the_page_was_opened_does_not_count() -> None:
+    anna, bob = person("anna"), person("bob")
+    row(ops := group("Operators", anna))
+    request = asked()
+    assert deciders.may_decide(anna, request, NOW)
+    ops.user_set.set([bob])
+    with pytest.raises(Forbidden):
+        decide(request, anna)
+    bob.groups.remove(
+        bob.groups.get(name="approver")
+    )  # what the object in hand has cached counts for nothing
+    with pytest.raises(Forbidden, match="role approver"):
+        decide(request, bob)
+
+
+def test_an_empty_group_leaves_it_to_nobody_not_even_to_admins() -> None:
+    ops = group("Operators")
+    row(ops)
+    admin, request = person("boss", "admin"), asked()
+    assert names(request) == []
+    assert deciders.waits_for(request, NOW).startswith("Nobody may decide this. Row 1")
+    with pytest.raises(Forbidden, match="Nobody may decide"):
+        decide(request, admin)
+    ops.delete()
+    assert names(request) == []
+    assert deciders.load(NOW).troubles() != []
+
+
+def test_two_people_by_a_row_and_a_laxer_row_later_does_not_lower_it() -> None:
+    anna, bob = person("anna"), person("bob")
+    made = row(anna, group("Operators", bob), needed=2)
+    request = asked()
+    assert deciders.waits_for(request, NOW) == "Waits for two of: anna, the group Operators."
+    made.delete()
+    assert decide(request, anna).status == "pending"
+    with pytest.raises(Conflict, match="second person"):
+        decide(request, anna)
+    assert decide(request, bob).approved_by == "anna, bob"
+
+
+def test_a_stricter_row_counts_for_what_waits_already() -> None:
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    request = asked()
+    row(anna, bob, needed=2)
+    assert decide(request, anna).status == "pending"
+    with pytest.raises(Forbidden):
+        decide(request, carol)
+    assert decide(request, bob).status == "approved"
+
+
+def test_an_approval_by_somebody_who_lost_the_right_since_does_not_count() -> None:
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    made = row(anna, bob, carol, needed=2)
+    request = asked()
+    decide(request, anna)
+    type(made).objects.update(people=[bob.pk, carol.pk])
+    assert decide(request, bob).status == "pending"
+    assert decide(request, carol).approved_by == "bob, carol"
+
+
+def test_a_delegate_decides_as_themself_for_the_giver_until_the_instant_it_ends() -> None:
+    anna, bob = person("anna"), person("bob")
+    row(anna)
+    handed(anna, bob, hours=1, after=1)
+    request, other = asked(), asked(target_resource="other")
+    for early_or_late in (NOW + HOUR - MINUTE, NOW + 2 * HOUR):
+        assert names(request, early_or_late) == ["anna"]
+        with pytest.raises(Forbidden):
+            decide(request, bob, now=early_or_late)
+    then = NOW + 2 * HOUR - timedelta(microseconds=1)
+    assert names(request, then) == ["anna", "bob"]
+    assert deciders.waits_for(request, then) == "Waits for: anna, or bob for anna."
+    decided = decide(request, bob, now=then)
+    assert (decided.approved_by, decided.context.decided_for) == ("bob", "bob for anna")
+    entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
+    assert (entry.actor_id, entry.metadata["decided_for"]) == ("user:bob", "bob for anna")
+    assert decide(other, anna, now=then).context.decided_for is None
+
+
+def test_a_delegate_has_no_more_than_the_giver_has_now() -> None:
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    row(ops := group("Operators", anna))
+    handed(anna, bob)
+    handed(bob, carol)
+    request = asked()
+    assert names(request) == ["anna", "bob"]  # it is not handed on
+    ops.user_set.clear()
+    assert names(request) == []
+    ops.user_set.add(anna)
+    User.objects.filter(pk=anna.pk).update(is_active=False)
+    assert names(request) == []
+
+
+def test_in_a_two_person_row_nobodys_right_counts_twice() -> None:
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    row(anna, carol, needed=2)
+    handed(anna, bob)
+    first, second = asked(), asked(target_resource="other")
+    decide(first, bob)
+    with pytest.raises(Conflict, match="bob has approved this for anna already"):
+        decide(first, anna)
+    decide(second, anna)
+    with pytest.raises(Conflict, match="anna has approved this"):
+        decide(second, bob)
+    assert (fresh(first).status, fresh(second).status) == ("pending", "pending")
+    done = decide(first, carol)
+    assert (done.approved_by, done.context.decided_for) == ("bob, carol", "bob for anna")
+
+
+def test_a_delegate_with_a_right_of_their_own_uses_that_once_and_not_both() -> None:
+    anna, bob = person("anna"), person("bob")
+    row(anna, bob, needed=2)
+    handed(anna, bob)
+    request = asked()
+    decide(request, bob)
+    with pytest.raises(Conflict, match="second person"):
+        decide(request, bob)
+    assert decide(request, anna).approved_by == "bob, anna"
+
+
+def test_nobody_decides_what_they_asked_for_nor_does_their_delegate_for_them(settings) -> None:
+    settings.DECIDE_OWN_REQUESTS = False
+    anna, bob, carol = person("anna"), person("bob"), person("carol")
+    row(anna, carol)
+    handed(anna, bob)
+    own = approvals.request(ask(), by=actor(anna), now=NOW).request
+    assert names(own) == ["carol"]
+    with pytest.raises(Forbidden, match="Somebody else must decide"):
+        decide(own, anna)
+    with pytest.raises(Forbidden):
+        decide(own, bob)
+
+
+def test_many_requests_and_people_take_no_more_queries_than_few(django_assert_max_num_queries) -> None:
+    people = [person(f"p{number}") for number in range(10)]
+    row(group("Operators", *people[:5]), tool="Bash", needed=2)
+    row(*people[5:])
+    handed(people[0], people[9])
+    for number in range(30):
+        asked(target_resource=f"r{number}", tool_name="Bash" if number % 2 else "Read")
+    with django_assert_max_num_queries(9):
+        book = deciders.load(NOW)
+        for user in User.objects.filter(username__startswith="p"):
+            user._signalbox_role = "approver"  # as a page's person has it
+            found = deciders.decidable(user, book)
+            assert len(found) == (30 if user == people[9] else 15)
+            break
+        rows = list(PermissionRequest.objects.with_context())
+        assert sum(len(book.people_for(one)) for one in rows) == 15 * 6 + 15 * 5
