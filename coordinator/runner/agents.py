@@ -19,6 +19,7 @@ class Known:
     `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
     first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
     `asks` are the modes in which a person is asked, the preferred one first; empty: its settings say, not its modes.
+    `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Known:
     names: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    opens_once_a_minute: bool = False
 
 
 KNOWN = (
@@ -57,6 +59,7 @@ KNOWN = (
         ("--acp",),
         passes=("GEMINI_*", "GOOGLE_*"),
         asks=("default", "plan"),
+        opens_once_a_minute=True,  # 0.61 names a conversation's file by the minute, and empties one that is there
     ),
     Known(
         "opencode",
@@ -98,6 +101,7 @@ class Agent:
     passes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     mode: str = ""
+    opens_once_a_minute: bool = False
 
     def offer(self) -> dict[str, str]:
         """Return what the server is told of it."""
@@ -143,6 +147,7 @@ def _named(name: str, said: AgentOptions, path: str | None) -> tuple[Agent | Non
         (*(known.passes if known else ()), *said.passes),
         known.asks if known else (),
         said.mode,
+        known.opens_once_a_minute if known else False,
     ), ""
 
 
@@ -163,6 +168,7 @@ def _known(known: Known, said: AgentOptions, path: str | None) -> tuple[Agent | 
         (*known.passes, *said.passes),
         known.asks,
         said.mode,
+        known.opens_once_a_minute,
     ), ""
 
 

@@ -212,16 +212,21 @@ class DrivenSession:
         agent = around.agent(order.agent or str(known.get("agent") or ""))
         directory = await self._directory(order)
         earlier = await self._earlier_id(order)
+        if earlier and agent.opens_once_a_minute:
+            await self._minute_passes()
         self._early = Early(around.room)
         self._calls.forget()
         talk = self._talk = await self._started(agent, directory)
         self._changes = Changes(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.turn_starts())
+        self._remember(opened_at=time.time())
         await talk.open(order, earlier, fork=bool(order.fork_of) and not order.is_resume)
         mode = order.mode or str(self._known.get("mode") or "")
         model = order.model or str(self._known.get("model") or "")
         await talk.settle(mode=mode, model=model, config=order.config)
-        self._remember(agent=agent.name, agent_session_id=talk.id, mode=mode, model=model)
+        self._remember(
+            agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
+        )
         with contextlib.suppress(ServerRefused):
             await around.server.bind(
                 self.id,
@@ -272,6 +277,14 @@ class DrivenSession:
             garbage=self._heard_unknown,
         )
         return Conversation(agent, process, directory)
+
+    async def _minute_passes(self) -> None:
+        """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
+        opened_at = self._known.get("opened_at")
+        while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
+            if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
+                raise AgentFailed("The run was stopped before the conversation was opened.")
+            await asyncio.sleep(0.1)
 
     async def _directory(self, order: Order) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""

@@ -30,11 +30,14 @@ KEY = "sbx_the-runners-own-key"
 
 @contextmanager
 def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Runner]:
-    """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options."""
+    """Run a runner in a thread of this process. `how`: see scripted_agent; `more`: options, `opens_once_a_minute`."""
+    once = bool(more.pop("opens_once_a_minute", False))
     options = Options(
         url=url, key=KEY, directories=(str(work),), state=str(work.parent / "state"), hostname="here", **more
     )
-    agent = Agent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how})
+    agent = Agent(
+        "scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, opens_once_a_minute=once
+    )
     ready = threading.Event()
     found: list[Any] = []
     guard = guarding.Guard()

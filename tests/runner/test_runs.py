@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,6 +139,25 @@ def test_a_turn_is_stopped_and_its_agent_kept_then_the_session_is_ended(
         coordinator.tell({"stop_runs": ["r2"], "stop_sessions": ["s"]})
         assert coordinator.report("r2")[1] == "stopped"
         assert not lives(int(coordinator.said("s").split()[1]))
+
+
+def test_a_conversation_that_may_open_once_a_minute_waits_for_the_next_one(
+    coordinator: SmallCoordinator, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gemini CLI empties a conversation that it opens a second time in the minute of the first."""
+    clock = [1_795_387_157.0]  # 17 s past the minute
+    monkeypatch.setattr(session, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
+    with runner_here(coordinator.url, work, opens_once_a_minute=True):
+        coordinator.order("s", "r", "do: die 3")
+        assert coordinator.report("r")[1] == "failed"
+        coordinator.order("s", "r2", "hello", kind="resume_session")
+        coordinator.tell({"cancel_runs": ["r2"]})
+        assert coordinator.report("r2")[1] == "stopped", "who waits can be stopped"
+        coordinator.order("s", "r3", "hello", kind="resume_session")
+        clock[0] += 43
+        assert coordinator.report("r3")[1] == "completed"
+    turns = coordinator.kinds("s", "signalbox/turn_started")
+    assert [one["runId"] for one in turns] == ["r", "r3"]
 
 
 def test_an_agent_that_hears_no_cancel_is_ended(
