@@ -9,10 +9,9 @@ what others leave free, so that the next one always finds room.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -132,20 +131,6 @@ class BodyShare:
         """Count `more` bytes. Raises Busy where that is too much."""
         self._bodies.take(self, more)
 
-    @contextlib.asynccontextmanager
-    async def arriving(self, seconds: float) -> AsyncIterator[None]:
-        """Let the body arrive within `seconds`. Raises TooSlow when they are over, or when it has to give way."""
-        self.began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(seconds) as self.clock:
-                self._bodies.begin(self)
-                try:
-                    yield
-                finally:
-                    self._bodies.end(self)
-        except TimeoutError:
-            raise TooSlow(TOO_SLOW) from None
-
     async def read(
         self, receive: Receive, headers: Headers, limit: BodyLimit, weigh: Weigh = json_bounds.weight
     ) -> bytes:
@@ -171,19 +156,33 @@ class BodyShare:
         return body
 
     async def arrive(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
-        """Give each piece of the body to `keep` as it arrives. Raises TooLarge, TooSlow, Busy and Gone."""
-        async with self.arriving(limit.seconds):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Gone
-                piece = message.get("body", b"")
-                self.grow(len(piece))
-                if self.size > limit.sent:
-                    raise TooLarge(f"The body is larger than {limit.sent} bytes.")
-                keep(piece)
-                more = message.get("more_body", False)
+        """Give each piece of the body to `keep` as it arrives.
+
+        Raises TooLarge; TooSlow when its time is over or it has to give way; Busy and Gone.
+        """
+        self.began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(limit.seconds) as self.clock:
+                self._bodies.begin(self)
+                try:
+                    await self._pieces(receive, limit, keep)
+                finally:
+                    self._bodies.end(self)
+        except TimeoutError:
+            raise TooSlow(TOO_SLOW) from None
+
+    async def _pieces(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            piece = message.get("body", b"")
+            self.grow(len(piece))
+            if self.size > limit.sent:
+                raise TooLarge(f"The body is larger than {limit.sent} bytes.")
+            keep(piece)
+            more = message.get("more_body", False)
 
     async def decoded(self, work: Callable[[bytes], T], body: bytes) -> T:
         """Return what `work` makes of the body; a large one in a thread that answers no pages."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordinator.models import Brake, Session
+from django.db import connection
+
+from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach, reaches
 from coordinator.models.sessions import SessionStatus
 from coordinator.policy.tool_calls import GATEWAY
+
+IN_FORCE = "SELECT id, reach, name, reason, set_by FROM brakes WHERE released_at IS NULL ORDER BY id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,10 @@ class Braked:
 
 
 def in_force() -> tuple[Braked, ...]:
-    """Return every brake in force, oldest first."""
-    rows = Brake.objects.filter(released_at__isnull=True).order_by("id")
-    return tuple(Braked(*row) for row in rows.values_list("id", "reach", "name", "reason", "set_by"))
+    """Return every brake in force, oldest first. In plain SQL, since each call of an agent asks it."""
+    with connection.cursor() as cursor:
+        cursor.execute(IN_FORCE)
+        return tuple(Braked(*row) for row in cursor.fetchall())
 
 
 def holding(agents: Iterable[str | None], host: str | None) -> Braked | None:
