@@ -352,8 +352,8 @@ def database_from_url(url: str) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "connect_timeout": 5,
-            # A stuck statement would hold one of a worker's few threads.
-            "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000",
+            # A stuck statement would hold one of a worker's few threads. Ours are short: compiling one takes longer.
+            "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c jit=off",
             **parsed.get("OPTIONS", {}),
         },
     }

@@ -22,8 +22,9 @@ if DATABASES["default"]["ENGINE"] == "coordinator.engine.sqlite":
     # A file, as in production: an in-memory database has no second connection, and so no lock and no WAL.
     DATABASES["default"]["TEST"] = {"NAME": os.path.join(_folder, "test.sqlite3")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# The tests kill servers, never PostgreSQL: nothing that they look at needs a commit to wait for the disk.
-os.environ.setdefault("PGOPTIONS", "-c synchronous_commit=off")
+if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+    # The tests kill servers, never PostgreSQL: nothing that they look at needs a commit to wait for the disk.
+    DATABASES["default"]["OPTIONS"]["options"] += " -c synchronous_commit=off"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
