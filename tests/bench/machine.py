@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -32,14 +33,36 @@ def _holds(folder: Path, inodes: set[str]) -> bool:
         return False
 
 
+def tree(pid: int) -> list[int]:
+    """Return a process and all that stand below it."""
+    found = [pid]
+    for one in found:
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in Path(f"/proc/{one}/task/{one}/children").read_text().split()]
+    return found
+
+
+def processor_seconds(pids: list[int]) -> float:
+    """Return the processor time that the processes have had."""
+    return _ticks(pids) / TICKS
+
+
 def memory_kb(pids: list[int]) -> int:
     """Return the processes' memory in KB, pages that they share counted once (PSS)."""
     total = 0
     for pid in pids:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                total += int(line.split()[1])
+        total += _kept(pid, "Pss:")
     return total
+
+
+def own_memory_kb(pids: list[int]) -> int:
+    """Return the memory in KB that the processes share with nobody (USS)."""
+    return sum(_kept(pid, "Private_Clean:") + _kept(pid, "Private_Dirty:") for pid in pids)
+
+
+def _kept(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def cpu_share(pids: list[int], seconds: float) -> float:

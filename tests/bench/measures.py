@@ -82,9 +82,9 @@ def figures(result: Result) -> dict[str, Any]:
 def single_events(bench: Bench) -> None:
     """One event a request, at 1, 8 and 32 connections."""
     request = bench.event(bench.new_session())
-    load(bench.target, lambda: request, connections=4, seconds=1)  # warm
+    load(bench.target, lambda _: request, connections=4, seconds=1)  # warm
     for connections in (1, 8, 32):
-        result = load(bench.target, lambda: request, connections=connections, seconds=bench.seconds)
+        result = load(bench.target, lambda _: request, connections=connections, seconds=bench.seconds)
         bench.add(f"single events, {connections} connections", **figures(result))
 
 
@@ -92,7 +92,7 @@ def batches(bench: Bench) -> None:
     """500 events a request as NDJSON, on 2 connections; a server without batches gets no row."""
     body = b"\n".join([event_body(bench.new_session())] * BATCH)
     request = bench.target.request("POST", "/api/events", body, "Content-Type: application/x-ndjson")
-    result = load(bench.target, lambda: request, connections=2, seconds=bench.seconds)
+    result = load(bench.target, lambda _: request, connections=2, seconds=bench.seconds)
     if result.latencies:
         bench.add("batches of 500, 2 connections", **figures(result) | {"per_second": result.rate(BATCH)})
 
@@ -164,7 +164,7 @@ def busy_streams(bench: Bench) -> None:
 
 
 def _load(target: Target, request: bytes, connections: int, seconds: float) -> Result:
-    return load(target, lambda: request, connections=connections, seconds=seconds)
+    return load(target, lambda _: request, connections=connections, seconds=seconds)
 
 
 @contextlib.contextmanager
@@ -329,7 +329,9 @@ def lists(bench: Bench, paths: dict[str, str]) -> None:
     """How long one reader waits for lists and timelines."""
     for name, path in paths.items():
         request = bench.target.request("GET", path)
-        result = load(bench.target, lambda request=request: request, connections=1, seconds=bench.seconds / 2)  # type: ignore[misc]
+        result = load(
+            bench.target, lambda _, request=request: request, connections=1, seconds=bench.seconds / 2
+        )  # type: ignore[misc]
         bench.add(name, **figures(result))
 
 

@@ -90,7 +90,7 @@ def soak(bench: Bench, *, streams: int, minutes: int) -> None:
 
 
 def _flat_out(target: Target, request: bytes) -> Result:
-    return load(target, lambda: request, connections=CONNECTIONS, seconds=FINDING_OUT)
+    return load(target, lambda _: request, connections=CONNECTIONS, seconds=FINDING_OUT)
 
 
 def _minute(bench: Bench, result: Result, lags: list[float]) -> dict[str, Any]:

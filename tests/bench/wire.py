@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+Good = Callable[[bytes], bool] | None
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,17 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
-def load(target: Target, make: Callable[[], bytes], *, connections: int, seconds: float) -> Result:
-    """Keep `connections` busy with requests from `make` for `seconds`: each sends its next when answered."""
+def load(
+    target: Target, make: Callable[[int], bytes], *, connections: int, seconds: float, good: Good = None
+) -> Result:
+    """Keep `connections` busy for `seconds`: each sends its next request when answered.
+
+    `make(number)` is a request of the connection `number`. An answer of which `good` says no counts as status 0.
+    """
     selector = selectors.DefaultSelector()
-    for _ in range(connections):
+    for number in range(connections):
         sock = target.connect()
-        selector.register(sock, selectors.EVENT_READ, _Slot())
+        selector.register(sock, selectors.EVENT_READ, _Slot(number))
     result, clock = Result(), time.perf_counter
     began = clock()
     until = began + seconds
@@ -128,10 +134,10 @@ def load(target: Target, make: Callable[[], bytes], *, connections: int, seconds
     while busy:
         for key, _ in selector.select(timeout=30) or _stalled():
             slot: _Slot = key.data
-            slot.data += key.fileobj.recv(65_536)  # type: ignore[union-attr]
+            slot.data += _received(key.fileobj)
             if whole(slot.data) is None:
                 continue
-            status = int(slot.data[9:12])
+            status = _status(slot.data, good)
             result.statuses[status] = result.statuses.get(status, 0) + 1
             if 200 <= status < 300:
                 result.latencies.append((clock() - slot.sent) * 1000)
@@ -147,7 +153,13 @@ def load(target: Target, make: Callable[[], bytes], *, connections: int, seconds
 
 
 def paced(
-    target: Target, make: Callable[[int], bytes], *, connections: int, rate: float, seconds: float
+    target: Target,
+    make: Callable[[int], bytes],
+    *,
+    connections: int,
+    rate: float,
+    seconds: float,
+    good: Good = None,
 ) -> Result:
     """Send `rate` requests a second, whether or not the server keeps up, in turn on each of `connections`.
 
@@ -170,10 +182,10 @@ def paced(
         pause = max(0.0, began + number / rate - clock()) if number < total else 30.0
         for key, _ in selector.select(pause) or (_stalled() if number == total else ()):
             slot = key.data
-            slot.data += slot.sock.recv(65_536)
+            slot.data += _received(slot.sock)
             if whole(slot.data) is None:
                 continue
-            status = int(slot.data[9:12])
+            status = _status(slot.data, good)
             result.statuses[status] = result.statuses.get(status, 0) + 1
             if 200 <= status < 300:
                 result.latencies.append((clock() - slot.sent) * 1000)
@@ -189,9 +201,10 @@ def paced(
 class _Slot:
     """What one connection of a load is about. `waiting` holds when each of a paced load's requests was due."""
 
-    __slots__ = ("busy", "data", "sent", "sock", "waiting")
+    __slots__ = ("busy", "data", "number", "sent", "sock", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.data = b""
         self.sent = 0.0
         self.busy = False
@@ -206,8 +219,19 @@ class _Slot:
             self.sock.sendall(make(number))
 
 
-def _send(sock: Any, slot: _Slot, make: Callable[[], bytes], clock: Callable[[], float]) -> None:
-    request = make()
+def _received(sock: Any) -> bytes:
+    piece: bytes = sock.recv(65_536)
+    if not piece:
+        raise ConnectionError("the server closed a connection before it answered")
+    return piece
+
+
+def _status(answer: bytes, good: Good) -> int:
+    return int(answer[9:12]) if good is None or good(answer) else 0
+
+
+def _send(sock: Any, slot: _Slot, make: Callable[[int], bytes], clock: Callable[[], float]) -> None:
+    request = make(slot.number)
     slot.sent = clock()
     sock.sendall(request)
 
