@@ -30,19 +30,29 @@ class Disconnect:
     """Whether the client of a held request has gone away. One a request, for all of it: `with Disconnect(receive)`.
 
     Only one may listen, and only once: gunicorn's `receive` says `http.disconnect` for ever after a listener was
-    called off, though the client is still there.
+    called off, though the client is still there. What is over within `after` seconds is not listened to at all.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    __slots__ = ("_receive", "_then", "_watch", "happened")
+
+    def __init__(self, receive: Receive, *, after: float = 0.0) -> None:
         self.happened = False
-        self._watch = asyncio.ensure_future(self._until_gone(receive))
         self._then: set[Callable[[], object]] = set()
+        self._receive = receive
+        self._watch: asyncio.Task[None] | asyncio.TimerHandle
+        if after:
+            self._watch = asyncio.get_running_loop().call_later(after, self._listen)
+        else:
+            self._listen()
 
     def __enter__(self) -> Disconnect:
         return self
 
     def __exit__(self, *_problem: object) -> None:
         self._watch.cancel()
+
+    def _listen(self) -> None:
+        self._watch = asyncio.ensure_future(self._until_gone(self._receive))
 
     async def _until_gone(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -146,17 +146,21 @@ class Calls:
             record.decided_by = f"brake {brake.id}"
             await self._say(x, record, "denied", brake.words)
             return
-        task = asyncio.ensure_future(self._passed(x, record))
+        if x.gone.happened:
+            raise self._left(record)
+        task = asyncio.current_task()
+        assert task is not None
         with x.gone.then(task.cancel):
-            if x.gone.happened:
-                task.cancel()
             try:
-                await task
+                await self._passed(x, record)
             except asyncio.CancelledError:
-                if not x.gone.happened:
+                if not x.gone.happened or task.uncancel():
                     raise
-                self._records.end(record, "failed", None, "The client went away.")
-                raise Gone from None
+                raise self._left(record) from None
+
+    def _left(self, record: CallRecord) -> Gone:
+        self._records.end(record, "failed", None, "The client went away.")
+        return Gone()
 
     async def _passed(self, x: Exchange, record: CallRecord) -> None:
         link = x.client.links.get(x.server.name) if x.client else None

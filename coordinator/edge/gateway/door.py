@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 SCOPES = ("agent",)
 LIMIT = LIMITS["message"][KEY]
 MOST_STREAMS = 4_000
+UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
 ALL = Server("", None)  # what the door of all servers stands for
 UNREACHABLE = -32010  # of the codes that are left to implementations
 
@@ -159,7 +160,7 @@ class GatewayDoor:
             raise
         if found is None:
             return
-        with Disconnect(receive) as gone:
+        with Disconnect(receive, after=UNHEARD) as gone:
             await self._guarded(found(gone))
 
     async def _taken_in(

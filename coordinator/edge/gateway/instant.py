@@ -1,21 +1,25 @@
-"""What may have changed since this process last heard of anything: asked of the database before each call.
+"""What may have changed since this process last heard of anything: asked of the database for each call.
 
 Rules and grants are kept in memory and follow the feed, which takes a moment. Whether it has told everything so far is
-one small question, and so is whether a brake is on.
+one small question, and so is whether a brake is on. Calls that come while it is being asked are answered by the next
+answer: each by one that was asked for after it came, and never by one from before.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from django.db import connection
 
 from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 
 TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams")
+Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 
 class Instant:
@@ -24,20 +28,49 @@ class Instant:
     def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
         self._hub = hub
         self._threads = threads
+        self._next: asyncio.Future[Look] | None = None  # the look that has not begun
+        self._looking: asyncio.Task[None] | None = None
 
     async def look(self, agents: Sequence[str]) -> tuple[bool, Braked | None]:
         """Return whether this process knows of every edit of the policy, and the brake that is on for the agent.
 
         `agents` are its id and then the programs that it may be.
         """
-        return await self._threads.run(_look, self._hub.position, list(agents))
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._next.add_done_callback(_failure)  # read here: who asked may be gone by then
+        answer = self._next
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        is_told, is_braked = await asyncio.shield(answer)
+        if not is_braked:
+            return is_told, None
+        return is_told, await self._threads.run(brakes.holding_agent, agents[0], agents[1:])
+
+    async def _look(self) -> None:
+        for_all()
+        while (answer := self._next) is not None:
+            self._next = None  # whoever asks from here on is answered by another look
+            try:
+                answer.set_result(await self._threads.run(_look, self._hub.position))
+            except Exception as problem:
+                answer.set_exception(problem)
+            except BaseException:
+                answer.cancel()
+                raise
 
 
-def _look(position: int, agents: list[str]) -> tuple[bool, Braked | None]:
+def _failure(answer: asyncio.Future[Look]) -> None:
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _look(position: int) -> Look:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT 1 FROM changes WHERE id > %s AND topic IN (%s, %s, %s, %s, %s) LIMIT 1",
             [position, *TOPICS],
         )
         is_told = cursor.fetchone() is None
-    return is_told, brakes.holding_agent(agents[0], agents[1:])
+        cursor.execute("SELECT 1 FROM brakes WHERE released_at IS NULL LIMIT 1")
+        return is_told, cursor.fetchone() is not None

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,9 +17,10 @@ from coordinator.actions import gateway_timelines
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import SignalboxError
+from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of
 from coordinator.lib import instants, meters
+from coordinator.lib.turns import CALLER
 from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,14 @@ WRITE_WITHIN = 30.0
 KNOWN_FOR = 60.0  # seconds for which a session is taken for the one that it was
 MOST_KNOWN = 20_000
 BEGUN_AFTER = 0.25  # seconds after which a call that still runs is written as begun
+GATHER_FOR = (
+    0.03  # seconds for which ended calls wait to be written together: a transaction costs more than a call
+)
+MOST_GATHERED, MOST_GATHERED_BYTES = (
+    200,
+    256 * 1024,
+)  # calls of one caller that wait, and bytes of their answers
+CLOSE_WITHIN = 2.0  # seconds in which a server that stops writes what has ended
 LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 CALLS = meters.Counter("signalbox_mcp_calls", "Calls through the MCP gateway", ("server", "tool", "outcome"))
 UPSTREAM = meters.Histogram(
@@ -67,6 +76,15 @@ class CallRecord:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
+@dataclass(slots=True)
+class Gathered:
+    """The events of one caller's calls that have ended, each call's together. `size` in bytes of answers."""
+
+    timer: asyncio.TimerHandle
+    calls: list[list[NewEvent]] = field(default_factory=list)
+    size: int = 0
+
+
 class Records:
     """Writes calls into timelines. One a process."""
 
@@ -75,6 +93,7 @@ class Records:
         self._tallies = Tallies(writer)
         self._known: dict[tuple[str, str, str], tuple[str, float]] = {}
         self._writing: set[asyncio.Task[Any]] = set()
+        self._gathered: dict[str, Gathered] = {}
 
     async def session_of(self, x: Exchange) -> str:
         """Return the session in whose timeline the caller's calls stand. Raises Busy."""
@@ -141,7 +160,11 @@ class Records:
         )
 
     async def close(self) -> None:
-        """Write what was counted and not written yet."""
+        """Write what was counted or has ended, and is not written yet."""
+        for caller in list(self._gathered):
+            self._write_gathered(caller)
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=CLOSE_WITHIN)
         await self._tallies.write()
 
     async def perform(self, work: Callable[[], T]) -> T:
@@ -170,7 +193,7 @@ class Records:
         events: list[NewEvent] = [] if record.is_begun else [self._beginning(record)]
         record.is_begun = True
         events.append(self._ending(record, own, response, error))
-        self._soon(self._submit(events))
+        self._gather(events, len(response or b""))
 
     def _ending(self, record: CallRecord, own: float, response: bytes | None, error: str | None) -> NewEvent:
         output, failed = _output(response)
@@ -198,20 +221,48 @@ class Records:
             },
         )
 
-    def _soon(self, work: Any) -> None:
+    def _gather(self, events: list[NewEvent], size: int) -> None:
+        """Have a call's events written with those of the caller's other calls that end about now."""
+        caller = CALLER.get()
+        gathered = self._gathered.get(caller)
+        if gathered is None:
+            timer = asyncio.get_running_loop().call_later(GATHER_FOR, self._write_gathered, caller)
+            gathered = self._gathered[caller] = Gathered(timer)
+        gathered.calls.append(events)
+        gathered.size += size
+        if len(gathered.calls) >= MOST_GATHERED or gathered.size > MOST_GATHERED_BYTES:
+            self._write_gathered(caller)
+
+    def _write_gathered(self, caller: str) -> None:
+        gathered = self._gathered.pop(caller, None)
+        if gathered is not None:
+            gathered.timer.cancel()
+            self._soon(self._written(gathered.calls, gathered.size))
+
+    def _soon(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(self._kept(work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def _kept(self, work: Any) -> None:
+    async def _kept(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             await work
         except SignalboxError as problem:
             log.error("A call through the gateway is missing from its timeline: %s", problem.detail)
 
-    async def _submit(self, events: list[NewEvent]) -> list[Any]:
+    async def _written(self, calls: list[list[NewEvent]], size: int) -> None:
+        """Write several calls' events; where the database cannot hold those of one, the others without them."""
+        try:
+            await self._submit([event for events in calls for event in events], size)
+        except Invalid:
+            if len(calls) == 1:
+                raise
+            for events in calls:
+                await self._kept(self._written([events], size // len(calls)))
+
+    async def _submit(self, events: list[NewEvent], size: int = 0) -> list[Any]:
         deadline = time.monotonic() + WRITE_WITHIN
-        found = await self._writer.submit(events, deadline=deadline, size=1_000)
+        found = await self._writer.submit(events, deadline=deadline, size=size + 500 * len(events))
         return found if isinstance(found, list) else []
 
 
