@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -74,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         boxes, ways, skipped = set_up(stack, folder, given.only)
-        rows = measured(ways, given)
+        rows = measured(ways, skipped, given)
         held = []
         for engine, database, box in boxes if given.held else []:
             with on_engine(database):
@@ -161,12 +162,19 @@ def on_engine(database: str) -> Iterator[None]:
             os.environ["DATABASE_URL"] = before
 
 
-def measured(ways: list[Way], given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Let the ways take turns; return the middle figures of all rounds, and the times over the direct call."""
+def measured(ways: list[Way], skipped: dict[str, str], given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Let the ways take turns; return the middle figures of all rounds, and the times over the direct call.
+
+    One that lets no caller in is moved to `skipped`.
+    """
+    for way in list(ways):
+        try:
+            way.begin(given.callers)
+            one_round(way, given, seconds=1.0)  # warm
+        except OSError as problem:
+            ways.remove(way)
+            skipped[way.name] = str(problem)
     rounds: dict[str, list[dict[str, float]]] = {way.name: [] for way in ways}
-    for way in ways:
-        way.begin(given.callers)
-        one_round(way, given, seconds=1.0)  # warm
     for number in range(given.rounds):
         direct: dict[str, float] = {}
         for way in ways:
@@ -192,18 +200,21 @@ def one_round(way: Way, given: argparse.Namespace, seconds: float) -> dict[str, 
     fast = load(way.target, lambda number: way.requests[number], **options)
     spent = machine.processor_seconds(pids) - before
     time.sleep(1.0)  # what was put off is done
-    slow = paced(way.target, lambda n: way.requests[n % given.callers], rate=given.rate, **options)
-    return {
+    found = {
         "calls_per_second": fast.rate(),
         "p50": fast.percentile(0.5),
         "p99": fast.percentile(0.99),
-        "paced_p50": slow.percentile(0.5),
-        "paced_p99": slow.percentile(0.99),
-        "paced_per_second": slow.rate(),
         "cpu_ms_per_call": spent * 1000 / max(answers(fast), 1),
-        "errors": float(fast.errors + slow.errors),
+        "errors": float(fast.errors),
         "memory_mb": machine.memory_kb(pids) / 1024,
     }
+    for name in ("paced_p50", "paced_p99"):
+        found[name] = math.inf  # the pace is more than it can take: whoever waits waits ever longer
+    if fast.rate() > given.rate:
+        slow = paced(way.target, lambda n: way.requests[n % given.callers], rate=given.rate, **options)
+        found["paced_p50"], found["paced_p99"] = slow.percentile(0.5), slow.percentile(0.99)
+        found["errors"] += slow.errors
+    return found
 
 
 def answers(result: Result) -> int:
@@ -231,10 +242,16 @@ def about_machine() -> dict[str, Any]:
 
 def rounded(figures: dict[str, Any]) -> dict[str, Any]:
     """Return figures as people read them."""
-    return {
-        name: (round(value) if abs(value) >= 100 else round(value, 2)) if isinstance(value, float) else value
-        for name, value in figures.items()
-    }
+    return {name: short(value) for name, value in figures.items()}
+
+
+def short(value: Any) -> Any:
+    """Return a figure as people read it."""
+    if not isinstance(value, float):
+        return value
+    if math.isinf(value):
+        return "too fast for it"
+    return round(value) if abs(value) >= 100 else round(value, 2)
 
 
 def show(told: dict[str, Any], given: argparse.Namespace) -> None:

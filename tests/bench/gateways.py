@@ -54,7 +54,7 @@ def contextforge(folder: Path, upstream: str) -> Iterator[Way]:
     with started(folder, words, env) as (pid, port):
         url = f"http://127.0.0.1:{port}"
         script = ["-m", "mcpgateway.utils.create_jwt_token", "--username", "admin@example.com"]
-        key = run(folder, *script, "--exp", "600", "--secret", secret).split()[-1]
+        key = run(folder, *script, "--exp", "600", "--secret", secret, env=env).split()[-1]
         asked(url + "/health", None, READY_WITHIN)
         about: Any = {"name": "echo", "url": upstream, "transport": "STREAMABLEHTTP"}
         asked(url + "/gateways", key, 30, about)
@@ -62,7 +62,7 @@ def contextforge(folder: Path, upstream: str) -> Iterator[Way]:
         about = {"server": {"name": "bench", "associated_tools": [tool["id"]]}}
         server = asked(url + "/servers", key, 30, about)["id"]
         yield Way(
-            f"{name} {version}", Target(url, key), f"/v1/servers/{server}/mcp", tool=tool["name"], root=pid
+            f"{name} {version}", Target(url, key), f"/servers/{server}/mcp", tool=tool["name"], root=pid
         )
 
 
@@ -92,14 +92,25 @@ def installed(folder: Path, package: str) -> tuple[str, str]:
     return package, run(folder, "-c", script).strip()
 
 
-def run(folder: Path, *words: str) -> str:
+def run(folder: Path, *words: str, env: dict[str, str] | None = None) -> str:
     """Run the virtual environment's Python. Raises Unusable."""
     done = subprocess.run(
-        [folder / "bin/python", *words], check=False, capture_output=True, text=True, timeout=120, cwd=folder
+        [folder / "bin/python", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env=plain_env(folder) | (env or {}),
     )
     if done.returncode:
-        raise Unusable(done.stderr.strip().splitlines()[-1])
+        raise Unusable("\n".join(done.stderr.strip().splitlines()[-3:]))
     return done.stdout
+
+
+def plain_env(folder: Path) -> dict[str, str]:
+    """Return an environment in which nothing of ours is said."""
+    return {"PATH": os.environ["PATH"], "HOME": str(folder)}
 
 
 @contextlib.contextmanager
@@ -110,7 +121,7 @@ def started(folder: Path, words: list[str], env: dict[str, str]) -> Iterator[tup
         process = subprocess.Popen(
             [*words, "--port", str(port)],
             cwd=folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder)} | env,
+            env=plain_env(folder) | env,
             stdout=log,
             stderr=log,
         )
