@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import httpx
@@ -135,7 +136,10 @@ def test_a_private_address_is_refused_unless_an_admin_allowed_it(wire: Wire) -> 
 
     def until_the_change_is_heard_of() -> None:
         for _ in range(200):
-            other.initialize()
+            with contextlib.suppress(
+                AssertionError
+            ):  # it is heard of between the two messages of a beginning
+                other.initialize()
 
     with pytest.raises(Refused) as refused:
         until_the_change_is_heard_of()
