@@ -91,7 +91,7 @@ DECIDING = Histogram(
     (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400),
     ("verdict",),
 )
-MESSAGES = Counter("signalbox_notifications", "Webhooks and mails, by outcome", ("kind", "state"))
+MESSAGES = Counter("signalbox_notifications", "Messages to people, by channel and outcome", ("kind", "state"))
 
 
 def snapshot() -> dict[str, Any]:

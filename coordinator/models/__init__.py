@@ -24,7 +24,13 @@ from coordinator.models.mcp import (
     McpServer,
     McpTool,
 )
-from coordinator.models.notifications import Notification, NotificationTarget
+from coordinator.models.notifications import (
+    Escalation,
+    EscalationStep,
+    Notification,
+    NotificationTarget,
+    QuietHours,
+)
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
 from coordinator.models.prices import ModelPrice
@@ -86,6 +92,8 @@ __all__ = [
     "DrivenCall",
     "DrivenCommand",
     "DrivenSession",
+    "Escalation",
+    "EscalationStep",
     "Event",
     "EventContext",
     "EventOrigin",
@@ -113,6 +121,7 @@ __all__ = [
     "PluginConfig",
     "PluginData",
     "PluginSetting",
+    "QuietHours",
     "ReadMark",
     "RevokedKey",
     "RightsVersion",

@@ -1,20 +1,36 @@
-"""Where a person is notified of waiting requests, and the outcome of each message."""
+"""Where a person is told of waiting requests, when not, who is told next, and the outcome of each message."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from django.contrib.auth.models import Group
 from django.db import models
 
 from coordinator.models.fields import IsoTextField
+from coordinator.models.permissions import PermissionRequest
 
 
 class NotificationTarget(models.Model):
-    """One address of one person. A webhook's secret signs what is sent there; it is shown once, to its owner."""
+    """One address of one person.
+
+    `webhook`: `address` is its URL; `secret` signs what is sent there and is shown once, to its owner.
+    `apprise`: `secret` is the sealed address, `address` a keyed digest of it, and `shown` what people see of it.
+    `about` and `patterns` say of which requests it hears (coordinator.notifications.kinds).
+    """
 
     class Kind(models.TextChoices):
         WEBHOOK = "webhook"
         EMAIL = "email"
+        APPRISE = "apprise", "Service"
+
+    class About(models.TextChoices):
+        """Of which requests an address hears."""
+
+        EVERYTHING = "everything", "Every request"
+        MARKED = "marked", "Only calls marked as dangerous"
+        TYPES = "types", "Only these permission types"
+        TOOLS = "tools", "Only these tools"
 
     id = models.BigAutoField(primary_key=True)
     person = models.TextField()
@@ -22,6 +38,10 @@ class NotificationTarget(models.Model):
     address = models.TextField()
     secret = models.TextField(null=True, blank=True)
     created_at = IsoTextField()
+    name = models.TextField(blank=True, default="", db_default="")
+    shown = models.TextField(null=True, blank=True)
+    about = models.TextField(default="everything", db_default="everything")
+    patterns = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         db_table = "notification_targets"
@@ -43,12 +63,19 @@ class Notification(models.Model):
     """One message to one address: the log that its owner sees. An empty `request_id` is a test message."""
 
     class State(models.TextChoices):
-        """What became of it; `dropped`: the request was decided before the message got through."""
+        """What became of it; `dropped`: there was no point in sending it any more."""
 
         WAITING = "waiting"
         SENT = "sent"
         FAILED = "failed"
         DROPPED = "dropped"
+
+    class Event(models.TextChoices):
+        """What it tells: a request waits, still waits after so long, or was closed."""
+
+        ASKED = "asked"
+        ESCALATED = "escalated"
+        SETTLED = "settled"
 
     id = models.BigAutoField(primary_key=True)
     target = models.ForeignKey(
@@ -64,11 +91,91 @@ class Notification(models.Model):
     next_at = IsoTextField(null=True, blank=True)
     sent_at = IsoTextField(null=True, blank=True)
     outcome = models.TextField(null=True, blank=True)
+    event = models.TextField(default="asked", db_default="asked")
 
     objects = NotificationQuerySet.as_manager()
 
     class Meta:
         db_table = "notification_log"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["target", "request_id"],
+                condition=models.Q(event="settled"),
+                name="notification_log_settled_once",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"notification {self.pk} ({self.state})"
+
+
+class QuietHours(models.Model):
+    """When a person is told nothing: each day from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`."""
+
+    person = models.TextField(primary_key=True)
+    zone = models.TextField()
+    begins = models.TextField()
+    ends = models.TextField()
+
+    class Meta:
+        db_table = "quiet_hours"
+
+    def __str__(self) -> str:
+        return f"quiet hours of {self.person}"
+
+
+class EscalationStep(models.Model):
+    """Whom to tell of a request that nobody has closed `after_minutes` after it was asked: a group or one person.
+
+    A step after 0 minutes says who is told at once.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    after_minutes = models.IntegerField()
+    group = models.ForeignKey(
+        Group,
+        models.DO_NOTHING,  # the database cascades
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="+",
+    )
+    person = models.TextField(null=True, blank=True)
+    created_at = IsoTextField()
+    created_by = models.TextField()
+
+    class Meta:
+        db_table = "escalation_steps"
+        ordering = ["after_minutes", "id"]
+
+    def __str__(self) -> str:
+        return f"escalation after {self.after_minutes} minutes"
+
+
+class Escalation(models.Model):
+    """A step that was taken for a request: whoever writes the row sends its messages, so each is taken once."""
+
+    id = models.BigAutoField(primary_key=True)
+    request = models.ForeignKey(
+        PermissionRequest,
+        models.DO_NOTHING,  # the database cascades
+        to_field="request_id",
+        db_column="request_id",
+        db_index=False,
+        related_name="escalations",
+    )
+    step = models.ForeignKey(
+        EscalationStep,
+        models.DO_NOTHING,  # likewise
+        db_index=False,
+        related_name="taken",
+    )
+    at = IsoTextField()
+    messages = models.IntegerField()
+
+    class Meta:
+        db_table = "escalations"
+        constraints = [models.UniqueConstraint(fields=["request", "step"], name="escalations_once")]
+
+    def __str__(self) -> str:
+        return f"escalation of {self.request_id}"

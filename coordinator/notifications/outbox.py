@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications import emails, webhook_messages
+from coordinator.notifications import apprise_channel, emails, webhook_messages
+from coordinator.notifications.messages import NotSent
+
+Kind = NotificationTarget.Kind
+Channel = Callable[[Notification, PermissionRequest | None, datetime], str]
+
+CHANNELS: Mapping[str, Channel] = {
+    Kind.WEBHOOK: webhook_messages.send,
+    Kind.EMAIL: emails.send,
+    Kind.APPRISE: apprise_channel.send,
+}
 
 
 def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
     """Send `message` about `request` (None: a test); return what the receiver said. Raises messages.NotSent."""
-    if message.target.kind == NotificationTarget.Kind.EMAIL:
-        return emails.send(message.target.address, request)
-    return webhook_messages.send(message, request, now)
+    channel = CHANNELS.get(message.target.kind)
+    if channel is None:
+        raise NotSent("this version of Signalbox knows no such channel")
+    return channel(message, request, now)

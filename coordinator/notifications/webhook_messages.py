@@ -15,7 +15,9 @@ from typing import Any
 from coordinator.models import Notification, PermissionRequest
 from coordinator.notifications import webhooks
 from coordinator.notifications.messages import NotSent, link, session_of, title_of
-from coordinator.policy.approvals import moment
+from coordinator.policy.approvals import moment, standing
+
+EVENTS: dict[str, str] = {Notification.Event.ASKED: "waiting"}  # as receivers have always been told
 
 
 def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
@@ -40,7 +42,7 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
 def payload(message: Notification, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
     body: dict[str, Any] = {
-        "event": "permission_request.waiting" if request else "test",
+        "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,
         "sent_at": moment(now),
         "url": link(request),
@@ -55,6 +57,8 @@ def payload(message: Notification, request: PermissionRequest | None, now: datet
             "session_id": session_of(request),
             "session_title": title_of(request),
         }
+    if request is not None and message.event == Notification.Event.SETTLED:
+        body |= {"status": standing(request, now).status, "decided_by": request.approved_by}
     return body
 
 

@@ -18,13 +18,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from coordinator.lib.internal_addresses import Address, why_refused
 from coordinator.lib.network_words import in_words
 
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
-# IPv6 addresses that stand for an IPv4 one, which is the one to be checked: translated by a gateway.
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AddressRefused(Exception):
@@ -92,24 +89,8 @@ def _addresses(host: str, port: int) -> list[tuple[str, int]]:
 
 
 def _check(address: Address) -> None:
-    for one in _meant(address):
-        if any(one in ipaddress.ip_network(network, strict=False) for network in settings.WEBHOOK_NETWORKS):
-            continue
-        is_old_local = isinstance(one, ipaddress.IPv6Address) and one.is_site_local
-        if not one.is_global or one.is_multicast or one.is_reserved or is_old_local:
-            raise AddressRefused(
-                f"{one} is an internal address. An operator can allow it in SIGNALBOX_WEBHOOK_NETWORKS."
-            )
-
-
-def _meant(address: Address) -> list[Address]:
-    """Return the addresses that a packet to `address` may end at: itself, or the IPv4 address within it."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address in NAT64:
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-    return [inner] if address.ipv4_mapped and inner else [address, *([inner] if inner else [])]
+    if why := why_refused(address, settings.WEBHOOK_NETWORKS):
+        raise AddressRefused(why)
 
 
 class _Connection(http.client.HTTPConnection):

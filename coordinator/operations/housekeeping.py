@@ -65,6 +65,7 @@ class Job:
 JOBS: list[Job] = [
     Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
     Job("prune", timedelta(minutes=10), pruning.prune_some),
     Job("gateway", timedelta(minutes=1), gateway_upkeep.keep_in_order),

@@ -10,7 +10,8 @@ from typing import Any
 
 import re2
 
-from coordinator.models import DangerMark
+from coordinator.models import DangerMark, PermissionRequest
+from coordinator.policy.approvals import context_of, subject_of
 from coordinator.policy.tool_rules import compiled, names_tool
 
 READ_UP_TO = 200_000  # characters of a call
@@ -50,6 +51,14 @@ def reasons(marks: Sequence[Mark], tool: str, tool_input: Any, target: str, fold
     if tool in WRITING and folder and _is_outside(tool_input, folder):
         found.append(OUTSIDE)
     return list(dict.fromkeys(found))
+
+
+def reasons_of(request: PermissionRequest, marks: Sequence[Mark]) -> list[str]:
+    """Return the reasons to look twice at what `request` asks for."""
+    subject, context = subject_of(request), context_of(request)
+    folder = context.folder if context else None
+    tool, target = subject.tool_name or "", subject.target_resource or ""
+    return reasons(marks, tool, subject.tool_input, target, folder)
 
 
 def _text(tool_input: Any, target: str) -> str:

@@ -42,6 +42,8 @@ COLUMNS: dict[str, dict[str, str]] = {
                       NAMES: "runner_id run_id agent agent_session_id agent_info capabilities mode mode_choices "
                              "model model_choices config_options commands usage worktree"},
     "DangerMark": {NAMES: "tool changed_by", PEOPLE: "pattern reason"},
+    "Escalation": {NAMES: "request"},
+    "EscalationStep": {NAMES: "person created_by"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},
@@ -64,8 +66,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url"},
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
     "ModelPrice": {NAMES: "model changed_by"},
-    "Notification": {NAMES: "request_id state", OURS: "outcome"},
-    "NotificationTarget": {NAMES: "person kind", CREDENTIAL: "address secret"},
+    "Notification": {NAMES: "request_id state event", OURS: "outcome"},
+    "NotificationTarget": {NAMES: "person kind name about", PEOPLE: "patterns", OURS: "shown",
+                           CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
     "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
                           NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by "
                                  "used_by",
@@ -77,6 +80,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "PluginConfig": {NAMES: "plugin_id config_key", CREDENTIAL: "config_value"},
     "PluginData": {NAMES: "plugin_id key", CREDENTIAL: "value"},
     "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
+    "QuietHours": {NAMES: "person zone begins ends"},
     "ReadMark": {NAMES: "person agent_id message_id"},
     "RevokedKey": {OURS: "key_hash"},
     "Run": {SHOWN_MASKED: "prompt", MASKED: "error",  # the prompt of a run that has ended is masked, too

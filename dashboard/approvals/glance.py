@@ -32,7 +32,7 @@ def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
     answered = _answered({approvals.call_of(row) for row in firsts}, shown)
     kept = marks.saved()
     return [
-        Glance(found, answered.get(approvals.call_of(row), ""), tuple(_reasons(row, kept)))
+        Glance(found, answered.get(approvals.call_of(row), ""), tuple(marks.reasons_of(row, kept)))
         for row, found in zip(firsts, _recent(firsts), strict=True)
     ]
 
@@ -74,11 +74,3 @@ def _in_words(counts: Counter[str]) -> str:
     told = ", ".join(f"{counts[status]} {word}" for status, word in ANSWERS if counts[status])
     total = counts.total()
     return f"Asked {'once' if total == 1 else f'{total} times'} before: {told}."
-
-
-def _reasons(row: PermissionRequest, kept: Sequence[marks.Mark]) -> list[str]:
-    subject, context = approvals.subject_of(row), approvals.context_of(row)
-    folder = context.folder if context else None
-    return marks.reasons(
-        kept, subject.tool_name or "", subject.tool_input, subject.target_resource or "", folder
-    )

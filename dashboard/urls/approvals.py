@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.views import approval_history, approvals, notifications
+from dashboard.views import approval_history, approvals, escalation, notifications
 
 app_name = "approvals"
 
@@ -19,6 +19,11 @@ urlpatterns = [
     path("notifications/add/", notifications.add, name="notification-add"),
     path("notifications/<int:target_id>/remove/", notifications.remove, name="notification-remove"),
     path("notifications/<int:target_id>/test/", notifications.test, name="notification-test"),
+    path("notifications/<int:target_id>/about/", notifications.about, name="notification-about"),
+    path("notifications/quiet/", notifications.quiet, name="quiet-hours"),
+    path("notifications/escalation/", escalation.page, name="escalation"),
+    path("notifications/escalation/add/", escalation.add, name="escalation-add"),
+    path("notifications/escalation/<int:step_id>/remove/", escalation.remove, name="escalation-remove"),
     path("<text:request_id>/revoke/", approvals.revoke, name="revoke"),
     path("<text:request_id>/", approvals.detail, name="detail"),
 ]

@@ -1,4 +1,4 @@
-"""How a person is notified of waiting requests: addresses, sent messages, and this browser's own signals."""
+"""How a person is told of waiting requests: addresses, of which requests each hears, quiet hours, sent messages."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
-from coordinator.models import Notification, NotificationTarget
+from coordinator.models import NotificationTarget
+from coordinator.notifications import services
+from dashboard.approvals import telling
 from dashboard.frame import refusals
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
-
-SHOWN = 30  # messages of the log
 
 
 @require_GET
 @approver
 def page(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the person's own addresses and what was sent to them last."""
+    """Show the person's own addresses and quiet hours, and what was sent to them last."""
     return _page(request, None)
 
 
 def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
-    targets = NotificationTarget.objects.filter(person=request.user.get_username())
-    sent = Notification.objects.select_related("target").filter(target__in=targets).order_by("-id")
-    context = {"targets": targets.order_by("id"), "sent": sent[:SHOWN], "made": made}
+    name = request.user.get_username()
+    sent = telling.sent_to(name)
+    context = {
+        "addresses": telling.addresses(name, sent),
+        "sent": sent,
+        "made": made,
+        "services": services.COMMON,
+        "abouts": NotificationTarget.About.choices,
+        "quiet": telling.quiet_of(name, timezone.now()),
+        "zones": telling.zones(),
+        "steps": telling.steps(),
+    }
     return render(request, "approvals/notifications.html", context)
 
 
@@ -36,10 +46,13 @@ def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResp
 @approver
 def add(request: HtmxHttpRequest) -> HttpResponse:
     """Add an address; a webhook's secret is on this one answer and never shown again."""
-    user = _user(request)
+    posted = request.POST
     try:
         made = notifications.add(
-            by=user, kind=request.POST.get("kind", ""), address=request.POST.get("address", "")[:2000]
+            by=_user(request),
+            kind=posted.get("kind", ""),
+            address=posted.get("address", "")[:4000],
+            name=posted.get("name", "")[:200],
         )
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
@@ -65,6 +78,43 @@ def test(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.as_message(request):
         notifications.send_test(target_id, by=_user(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
+    return redirect("approvals:notifications")
+
+
+@require_POST
+@approver
+def about(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
+    """Choose of which requests an address hears."""
+    posted = request.POST
+    with refusals.as_message(request):
+        notifications.set_about(
+            target_id,
+            by=_user(request),
+            about=posted.get("about", ""),
+            patterns=posted.get("patterns", "")[:2000],
+        )
+        messages.success(request, "Saved. It counts for requests that come from now on.")
+    return redirect("approvals:notifications")
+
+
+@require_POST
+@approver
+def quiet(request: HtmxHttpRequest) -> HttpResponse:
+    """Set or end the person's quiet hours."""
+    posted, now = request.POST, timezone.now()
+    with refusals.as_message(request):
+        if "clear" in posted:
+            notifications.clear_quiet(by=_user(request), now=now)
+            messages.success(request, "You have no quiet hours any more. What was kept back is sent now.")
+        else:
+            hours = notifications.set_quiet(
+                by=_user(request),
+                begins=posted.get("begins", "")[:20],
+                ends=posted.get("ends", "")[:20],
+                zone=posted.get("zone", "")[:100],
+                now=now,
+            )
+            messages.success(request, f"Quiet from {hours.begins} to {hours.ends}, {hours.zone}.")
     return redirect("approvals:notifications")
 
 

@@ -3,10 +3,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,38 +13,13 @@ from django.core import mail
 from coordinator.actions import approvals, notifications, users
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
-from coordinator.models import AuditLog, Notification, NotificationTarget
-from tests.approvals.factories import MINUTE, NOW, asked, person
+from coordinator.models import AuditLog, Notification, NotificationTarget, PermissionRequest
+from coordinator.notifications import messages
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, person
+from tests.notifications.receivers import Receiver
 from tests.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
-
-
-class Receiver:
-    """A webhook's receiver on this machine: keeps what came and answers `status`."""
-
-    def __init__(self) -> None:
-        self.status, self.came = 200, []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.came.append((dict(self.headers), body))
-                self.send_response(receiver.status)
-                self.send_header("Location", f"{receiver.url}elsewhere")
-                self.end_headers()
-
-            def do_GET(self) -> None:
-                receiver.came.append((dict(self.headers), b"followed"))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_args: Any) -> None: ...
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
@@ -259,3 +232,72 @@ def test_a_viewer_is_not_told_and_cannot_be(signed_in) -> None:
         browser.post("/ui/approvals/notifications/add/", {"kind": "email", "address": "e@x.org"}).status_code
         == 403
     )
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Who was sent what: the person and the message's title."""
+    sent: list[tuple[str, str]] = []
+
+    def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+        sent.append((message.target.person, messages.words(message, request, now).title))
+        return "answered 200"
+
+    monkeypatch.setattr(notifications.outbox, "send", send)
+    return sent
+
+
+def deliver_all(now: datetime) -> None:
+    for pk in Notification.objects.due(now).order_by("id").values_list("pk", flat=True):
+        notifications.deliver(pk, now)
+
+
+def test_who_was_told_of_a_request_is_told_by_whom_it_was_decided(alice: User, told) -> None:
+    bob = person("bob")
+    hook(alice, "https://a.example/")
+    hook(bob, "https://b.example/")
+    row = asked()
+    deliver_all(NOW)
+    approvals.decide(row.request_id, by=bob, verdict="denied", now=NOW)
+    deliver_all(NOW)
+    asks = "Signalbox: mind.x asks for ProcessExecution"
+    assert told == [
+        ("alice", asks),
+        ("bob", asks),
+        ("alice", "Signalbox: Denied by bob. mind.x asked for ProcessExecution"),
+    ]
+
+
+@pytest.mark.parametrize("ending", ["expired", "withdrawn"])
+def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str) -> None:
+    hook(alice, "https://a.example/")
+    row = asked(deadline=NOW + MINUTE)
+    deliver_all(NOW)
+    if ending == "expired":
+        approvals.expire_due(NOW + MINUTE)
+    else:
+        approvals.withdraw(row.request_id, by=AGENT, now=NOW)
+    deliver_all(NOW + MINUTE)
+    words = {"expired": "Expired, nobody decided.", "withdrawn": "Withdrawn by its requester."}[ending]
+    assert [title for _, title in told][1:] == [f"Signalbox: {words} mind.x asked for ProcessExecution"]
+
+
+def test_who_was_not_told_in_time_is_not_told_of_the_end(alice: User, told) -> None:
+    hook(alice, "https://a.example/")
+    row = asked()
+    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    deliver_all(NOW)
+    assert told == []
+    assert [one.state for one in Notification.objects.all()] == ["dropped"]
+
+
+def test_the_end_waits_for_a_message_that_is_just_being_sent(alice: User, told) -> None:
+    hook(alice, "https://a.example/")
+    row = asked()
+    Notification.objects.update(next_at=NOW + notifications.TURN)  # another worker is at it
+    approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    deliver_all(NOW)
+    assert told == []
+    Notification.objects.filter(event="asked").update(state="sent", next_at=None)
+    deliver_all(NOW + MINUTE)
+    assert len(told) == 1

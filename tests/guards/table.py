@@ -37,18 +37,20 @@ _PAGES: dict[tuple[str, str], str] = {
     ("approver", BOTH): "runs:new sessions:resume sessions:rename",
     ("approver", POST): """
         agents:power brakes:put-on brakes:release approvals:decide approvals:seen approvals:notification-add
-        approvals:notification-remove
+        approvals:notification-remove approvals:notification-about approvals:quiet-hours
         approvals:notification-test approvals:revoke rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
         sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
         rules:accept-suggestion""",
     ("admin", SAFE): "style",
+    ("admin", GET): "approvals:escalation",
     ("admin", BOTH): """
         agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
-        agents:assign agents:withdraw costs:save-prices connections:code connections:key
+        agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
+        costs:save-prices connections:code connections:key
         connections:test mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
@@ -69,6 +71,7 @@ _TO_LOOK_AT = """
     coordinator_chatmessage coordinator_connectcode
     coordinator_decidingrule coordinator_delegation
     coordinator_draft coordinator_drivencall coordinator_drivencommand coordinator_drivensession
+    coordinator_escalation coordinator_escalationstep
     coordinator_event coordinator_eventcontext coordinator_eventorigin
     coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
     coordinator_grant coordinator_heldrun
@@ -77,6 +80,7 @@ _TO_LOOK_AT = """
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
+    coordinator_quiethours
     coordinator_readmark coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
     coordinator_runneroffers
     coordinator_runparameters

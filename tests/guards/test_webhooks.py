@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.actions import notifications
+from coordinator.actions.notifications import delivering
 from coordinator.models import Notification
 from coordinator.notifications import webhooks
 from tests.approvals.factories import NOW, person
@@ -193,7 +194,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
     notifications.deliver_due()
     assert [sent.acquire(timeout=5), sent.acquire(timeout=5)] == [True, True]
     notifications.deliver_due()  # the slow one is at it: it gets no second thread
-    assert slow.pk in notifications._busy
+    assert slow.pk in delivering.busy
     release.set()
     for thread in [one for one in threading.enumerate() if one.name.startswith("notifications-")]:
         thread.join(60)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from coordinator.actions import access_requests, deciders, plugin_permissions
+from coordinator.actions import access_requests, deciders, notifications, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, SignalboxError
@@ -268,6 +268,7 @@ def _close(
         answer=added or None,
         decided_for=_for_whom(votes).get("decided_for"),
     )
+    notifications.settled(row, now=now)
     if approved:
         access_requests.create_grant(row, by=rows.actor_of(by), now=now, reason=vote.reason)
     if vote.grant:

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from coordinator.actions import access_requests, plugin_permissions
+from coordinator.actions import access_requests, notifications, plugin_permissions
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
@@ -77,6 +77,7 @@ def _withdraw(
     if not rows.swap(row, status="withdrawn"):
         return Conflict(f"Nothing was changed: {rules.story(row, now)}")
     rows.close_context(row, closed_at=now, closed_by=str(by), reason=reason)
+    notifications.settled(row, now=now)
     changes = {"before": before, "after": rows.snapshot(row)}
     rows.record("PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes)
     return row
@@ -103,6 +104,7 @@ def expire(row: PermissionRequest, now: datetime) -> bool:
     if not rows.swap(row, status="expired"):
         return False
     rows.close_context(row, closed_at=row.expires_at, closed_by=str(system("housekeeping")))
+    notifications.settled(row, now=now)
     changes = {"before": before, "after": rows.snapshot(row)}
     rows.record("PERMISSION_REQUEST_EXPIRED", row, system("housekeeping"), "expired", now, metadata=changes)
     return True

@@ -1,0 +1,36 @@
+"""Telling people that a request waits, still waits, or was closed. Never with a way to decide.
+
+A message is a row, written in the transaction that asks or closes; whoever holds the row's next turn sends it. So none
+is lost by a restart, none holds up the asker, and its owner can see what became of it.
+"""
+
+from __future__ import annotations
+
+from coordinator.actions.notifications.addresses import add, forget, remove, rename, reseal, set_about
+from coordinator.actions.notifications.delivering import BACKOFF, TURN, deliver, deliver_due
+from coordinator.actions.notifications.escalating import add_step, escalate_due, remove_step
+from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
+from coordinator.actions.notifications.telling import announce, send_test, settled
+from coordinator.notifications import outbox
+
+__all__ = [
+    "BACKOFF",
+    "TURN",
+    "add",
+    "add_step",
+    "announce",
+    "clear_quiet",
+    "deliver",
+    "deliver_due",
+    "escalate_due",
+    "forget",
+    "outbox",
+    "remove",
+    "remove_step",
+    "rename",
+    "reseal",
+    "send_test",
+    "set_about",
+    "set_quiet",
+    "settled",
+]

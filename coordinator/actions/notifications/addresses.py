@@ -1,0 +1,174 @@
+"""The addresses at which people want to be told: added and removed by their owners."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from coordinator.actions import audit
+from coordinator.errors import Conflict, Invalid, NotFound
+from coordinator.identity.actors import person as person_actor
+from coordinator.models import EscalationStep, NotificationTarget, QuietHours
+from coordinator.notifications import apprise_channel, kinds, webhooks
+from coordinator.notifications.messages import NotSent
+from coordinator.secrets import keyring
+
+About = NotificationTarget.About
+Kind = NotificationTarget.Kind
+
+MOST_TARGETS = 10
+LONGEST_NAME = 60
+LONGEST_PATTERNS = 500
+
+
+def add(
+    *, by: User, kind: str, address: str, name: str = "", now: datetime | None = None
+) -> NotificationTarget:
+    """Add an address of this person's and return it, a webhook's secret in it. `name` is what they call it.
+
+    Raises Invalid for what is no address, Conflict for one that is there already.
+    """
+    now, address, name = now or timezone.now(), address.strip(), name.strip()
+    if len(name) > LONGEST_NAME or any(ord(sign) < 32 for sign in name):
+        raise Invalid(f"A name has at most {LONGEST_NAME} characters on one line.")
+    _require_room(by)
+    columns = _columns_of(kind, address)
+    try:
+        with transaction.atomic():
+            target = NotificationTarget.objects.create(
+                person=by.get_username(), kind=kind, name=name, created_at=now, **columns
+            )
+            _audit("NOTIFICATION_TARGET_ADDED", target, by, now)
+    except IntegrityError:
+        raise Conflict("This address is already on your list.") from None
+    return target
+
+
+def _require_room(by: User) -> None:
+    if NotificationTarget.objects.filter(person=by.get_username()).count() >= MOST_TARGETS:
+        raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
+
+
+def _columns_of(kind: str, address: str) -> dict[str, str]:
+    """Return what is stored of an address of this kind. Raises Invalid for what is none."""
+    if kind == Kind.WEBHOOK:
+        _check_url(address)
+        return {"address": address, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
+    if kind == Kind.EMAIL:
+        _check_mail(address)
+        return {"address": address}
+    if kind == Kind.APPRISE:
+        return _sealed(address)
+    raise Invalid("Choose a service, an e-mail address or a webhook.")
+
+
+def _sealed(address: str) -> dict[str, str]:
+    try:
+        place = apprise_channel.place_of(address)
+        sealed = apprise_channel.sealed(address)
+    except apprise_channel.NoAddress as problem:
+        raise Invalid(str(problem)) from None
+    except NotSent as problem:
+        raise Invalid(f"The address could not be checked: {problem}. Try again.") from None
+    except keyring.KeyringUnusable as problem:
+        raise Invalid(str(problem)) from None
+    return {"address": apprise_channel.digest(address), "secret": sealed, "shown": str(place)}
+
+
+def set_about(
+    target_id: int, *, by: User, about: str, patterns: str = "", now: datetime | None = None
+) -> NotificationTarget:
+    """Choose of which requests one of this person's addresses hears. Raises NotFound, Invalid."""
+    if about not in About.values:
+        raise Invalid("Choose of which requests this address hears.")
+    listed = kinds.patterns_of(patterns) if about in (About.TYPES, About.TOOLS) else []
+    if about in (About.TYPES, About.TOOLS) and not listed:
+        raise Invalid("Name at least one, such as ProcessExecution or Bash.")
+    text = ", ".join(listed)
+    if len(text) > LONGEST_PATTERNS or any(ord(sign) < 32 for sign in text):
+        raise Invalid(f"The list has at most {LONGEST_PATTERNS} characters.")
+    with transaction.atomic():
+        target = own(target_id, by)
+        before = {"about": target.about, "patterns": target.patterns}
+        NotificationTarget.objects.filter(pk=target.pk).update(about=about, patterns=text)
+        after = {"about": about, "patterns": text}
+        _audit("NOTIFICATION_TARGET_CHANGED", target, by, now or timezone.now(), before=before, after=after)
+    return target
+
+
+def remove(target_id: int, *, by: User, now: datetime | None = None) -> None:
+    """Remove an address of this person's, and its log. Raises NotFound for one that is not theirs."""
+    with transaction.atomic():
+        target = own(target_id, by)
+        _audit("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
+        NotificationTarget.objects.filter(pk=target.pk).delete()
+
+
+def forget(name: str) -> None:
+    """Remove what is kept for a name that nobody has any more: its addresses, its quiet hours, and the steps of
+    escalation that tell it. Call it in the transaction that frees the name.
+    """
+    NotificationTarget.objects.filter(person=name).delete()
+    QuietHours.objects.filter(pk=name).delete()
+    EscalationStep.objects.filter(person=name).delete()
+
+
+def rename(before: str, after: str) -> None:
+    """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
+    forget(after)  # left by another who had it
+    NotificationTarget.objects.filter(person=before).update(person=after)
+    QuietHours.objects.filter(pk=before).update(person=after)
+    EscalationStep.objects.filter(person=before).update(person=after)
+
+
+def reseal() -> int:
+    """Seal addresses with the newest key that are not; return how many. Raises keyring.KeyringUnusable."""
+    newest, count = keyring.newest_key(), 0
+    for target in NotificationTarget.objects.select_for_update().filter(kind=Kind.APPRISE):
+        if keyring.key_id_of(target.secret or "") != newest:
+            secret = apprise_channel.sealed(apprise_channel.unsealed(target))
+            count += NotificationTarget.objects.filter(pk=target.pk).update(secret=secret)
+    return count
+
+
+def own(target_id: int, by: User) -> NotificationTarget:
+    """Return this person's address. Raises NotFound for one that is not theirs."""
+    target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()
+    if target is None:
+        raise NotFound("You have no such address.")
+    return target
+
+
+def _check_mail(address: str) -> None:
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise Invalid("This is not an e-mail address.") from None  # it may be a secret in the wrong field
+
+
+def _check_url(address: str) -> None:
+    """Accept http(s) URLs that carry no password; what a name leads to is checked whenever something is sent."""
+    try:
+        webhooks.check_literal(address)
+    except webhooks.AddressRefused as refusal:
+        raise Invalid(str(refusal)) from None
+
+
+def _audit(event: str, target: NotificationTarget, by: User, now: datetime, **more: object) -> None:
+    """Write the change down, without the address: it often is a secret itself."""
+    place = target.shown or urlsplit(target.address).hostname or "mail"
+    audit.record(
+        event,
+        actor=person_actor(by),
+        target=f"notification:{target.pk}",
+        result="success",
+        metadata={"kind": target.kind, "host": place, **more},
+        now=now,
+    )

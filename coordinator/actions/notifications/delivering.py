@@ -1,0 +1,154 @@
+"""Sending what is due, retried, each target by itself; and writing down what became of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import connections, transaction
+from django.db.models import Min
+from django.utils import timezone
+
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.lib import meters
+from coordinator.models import Notification, PermissionRequest
+from coordinator.notifications import outbox, quiet
+from coordinator.notifications.messages import NotSent
+from coordinator.policy import approvals, deciders
+
+log = logging.getLogger(__name__)
+
+Event = Notification.Event
+State = Notification.State
+
+# How long after each failed attempt the next is made; after the last the message is given up.
+BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800, 7200))
+# A worker that dies while it sends leaves its message to another after this time.
+TURN = timedelta(seconds=60)
+QUIET = "kept back until your quiet hours end"
+AT_ONCE = 20  # messages of one target in a row
+SENDERS = 8  # targets that are sent to side by side, each by a thread of its own
+
+busy: set[int] = set()  # targets that a thread of this process is sending to
+_busy_lock = threading.Lock()
+
+
+def deliver_due(now: datetime | None = None) -> None:
+    """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
+    due = Notification.objects.due(now or timezone.now())
+    with _busy_lock:
+        idle = due.exclude(target_id__in=list(busy)).values_list("target_id", flat=True)
+        waits_longest = idle.annotate(since=Min("next_at")).order_by("since", "target_id")
+        chosen = list(waits_longest[: max(0, SENDERS - len(busy))])
+        busy.update(chosen)
+    for target_id in chosen:
+        threading.Thread(
+            target=_deliver_to, args=(target_id,), name=f"notifications-{target_id}", daemon=True
+        ).start()
+
+
+def _deliver_to(target_id: int) -> None:
+    """Send what is due to one target, in order; where one message does not get through, the others wait too."""
+    try:
+        due = Notification.objects.due(timezone.now()).filter(target_id=target_id).order_by("id")
+        for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
+            if not deliver(pk):
+                now = timezone.now()
+                rest = Notification.objects.due(now).filter(target_id=target_id)
+                rest.update(next_at=now + BACKOFF[0])
+                break
+    except Exception:
+        log.exception("Notifications could not be sent")
+    finally:
+        connections.close_all()
+        with _busy_lock:
+            busy.discard(target_id)
+
+
+def deliver(pk: int, now: datetime | None = None) -> bool:
+    """Try one message, if it is due and nobody else is at it, and write down what became of it.
+
+    False where its target did not take it.
+    """
+    now = now or timezone.now()
+    with transaction.atomic():
+        if not Notification.objects.due(now).filter(pk=pk).update(next_at=now + TURN):
+            return True
+        Notification.objects.filter(pk=pk, outcome=QUIET).update(outcome=None)
+    message = Notification.objects.select_related("target").get(pk=pk)
+    request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
+    if message.event == Event.SETTLED and not _was_told(message, now):
+        return True
+    why_not = _pointless(message, request, now)
+    if why_not:
+        _close(message, State.DROPPED, why_not)
+        return True
+    if _keep_back(message, now):
+        return True
+    try:
+        outcome = outbox.send(message, request, now)
+    except NotSent as problem:
+        _failed(message, str(problem), now)
+        return False
+    _close(message, State.SENT, outcome, sent_at=now)
+    return True
+
+
+def _was_told(message: Notification, now: datetime) -> bool:
+    """Say whether the end of a request is news here; forget it where the request was never told."""
+    before = Notification.objects.filter(target=message.target_id, request_id=message.request_id)
+    states = set(before.exclude(event=Event.SETTLED).values_list("state", flat=True))
+    if State.SENT in states:
+        return True
+    mine = Notification.objects.filter(pk=message.pk)
+    if State.WAITING in states:  # just being sent, by another process
+        mine.update(next_at=now + BACKOFF[0])
+    else:
+        mine.delete()
+    return False
+
+
+def _pointless(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
+    """Say why the message should not be sent any more, or None."""
+    user = User.objects.filter(username=message.target.person).first()
+    if user is None or not has_role(user, APPROVER):
+        return f"{message.target.person} may no longer decide"
+    if not message.request_id:
+        return None
+    if request is None:
+        return "the request was deleted"
+    if message.event == Event.SETTLED:
+        return None
+    if not approvals.standing(request, now).waiting:
+        return "the request was closed before"
+    return None if deciders.may_decide(user, request, now) else f"{message.target.person} may not decide this"
+
+
+def _keep_back(message: Notification, now: datetime) -> bool:
+    """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced."""
+    if not message.request_id or message.event == Event.ESCALATED:
+        return False
+    end = quiet.until(message.target.person, now)
+    if end is None:
+        return False
+    Notification.objects.filter(pk=message.pk).update(next_at=end, outcome=QUIET)
+    return True
+
+
+def _failed(message: Notification, problem: str, now: datetime) -> None:
+    attempts = message.attempts + 1
+    if attempts > len(BACKOFF):
+        _close(message, State.FAILED, problem)
+        return
+    Notification.objects.filter(pk=message.pk).update(
+        attempts=attempts, next_at=now + BACKOFF[attempts - 1], outcome=problem
+    )
+
+
+def _close(message: Notification, state: str, outcome: str, sent_at: datetime | None = None) -> None:
+    Notification.objects.filter(pk=message.pk).update(
+        state=state, attempts=message.attempts + 1, next_at=None, outcome=outcome, sent_at=sent_at
+    )
+    meters.MESSAGES.add(message.target.kind, state)

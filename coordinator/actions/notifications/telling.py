@@ -1,0 +1,65 @@
+"""Which messages are written when: a request begins to wait, or is closed; and a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from coordinator.actions.notifications.addresses import own
+from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.notifications import kinds, recipients
+
+Event = Notification.Event
+State = Notification.State
+
+# What these showed is taken back on all devices of whoever decides; others need not be told what they did themselves.
+TAKEN_BACK = ("push",)
+
+
+def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
+    """Send a message that says it is a test to one of this person's addresses."""
+    now = now or timezone.now()
+    return Notification.objects.create(target=own(target_id, by), request_id="", created_at=now, next_at=now)
+
+
+def announce(request: PermissionRequest, *, now: datetime) -> None:
+    """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
+    targets = list(NotificationTarget.objects.all())
+    if targets:
+        people = recipients.at_once(request, now)
+        able = [one for one in targets if one.person in people]
+        enqueue(kinds.hearing(able, request), request, Event.ASKED, now)
+
+
+def settled(request: PermissionRequest, *, now: datetime) -> None:
+    """Have those who were told of `request` told how it ended. Call it in the transaction that closes it.
+
+    A message that is just being sent has its follow-up too: what was not told after all takes it along
+    (delivering).
+    """
+    told = Notification.objects.filter(
+        request_id=request.request_id, event__in=(Event.ASKED, Event.ESCALATED)
+    ).exclude(state__in=(State.FAILED, State.DROPPED))
+    targets = NotificationTarget.objects.filter(pk__in=told.values("target_id"))
+    names = (request.approved_by or "").split(", ")
+    enqueue(
+        [one for one in targets if one.person not in names or one.kind in TAKEN_BACK],
+        request,
+        Event.SETTLED,
+        now,
+    )
+
+
+def enqueue(
+    targets: Iterable[NotificationTarget], request: PermissionRequest, event: Event, now: datetime
+) -> int:
+    """Write one message for each address; return how many. A request's end is told once, whoever says it twice."""
+    rows = [
+        Notification(target=one, request_id=request.request_id, event=event, created_at=now, next_at=now)
+        for one in targets
+    ]
+    Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)
+    return len(rows)

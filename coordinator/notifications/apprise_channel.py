@@ -1,0 +1,161 @@
+"""The channel for services: Slack, Discord, ntfy and a hundred others, by the library Apprise.
+
+An address there holds a token or a password, so it is a secret: sealed in the database, never logged, and told to the
+child process that sends (apprise_child) on its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.notifications.messages import NotSent, Words, words
+from coordinator.notifications.services import SCHEMAS, like
+from coordinator.secrets import keyring
+from coordinator.secrets.digests import keyed_digest
+
+DEADLINE = 25.0  # seconds for one message, however slowly the service drips
+LONGEST_ADDRESS = 2_000
+LONGEST_TEXT = 1_500  # characters
+ROOT = Path(__file__).resolve().parents[2]
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from coordinator.notifications.apprise_child import main; main()"
+_SCHEMA = re.compile(r"([A-Za-z0-9]{1,20})://")
+# Addresses as services' own pages give them; Apprise knows whose they are.
+_COPIED = ("http", "https")
+# What services read as more than text: mentions of everybody, links under other words.
+_ACTIVE = re.compile(r"(?<=[@<\]])(?=[^\s\u200b])")
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+
+
+class NoAddress(Exception):
+    """What was typed is no address that can be sent to. The text says why, and holds nothing of it but its schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What may be shown of an address: the service, and the host of one that people run themselves."""
+
+    service: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.service} at {self.host}" if self.host else self.service
+
+
+def place_of(url: str) -> Place:
+    """Return where an address leads; nothing is sent. Raises NoAddress, NotSent."""
+    schema = _require_allowed(url)
+    told = _child({"url": url})
+    if told.get("problem") == "incomplete":
+        raise NoAddress(_incomplete(schema))
+    if "problem" in told:
+        raise NoAddress("Signalbox does not send to this kind of service.")
+    return Place(str(told["service"]), str(told["host"]))
+
+
+def digest(url: str) -> str:
+    """Return what stands for an address where the same one is to be known again."""
+    return keyed_digest("notification address", url)
+
+
+def sealed(url: str) -> str:
+    """Return an address as it is stored. Raises keyring.KeyringUnusable."""
+    return keyring.seal(_purpose(digest(url)), url)
+
+
+def unsealed(target: NotificationTarget) -> str:
+    """Return the address of a target of this kind. Raises keyring.KeyringUnusable."""
+    return keyring.unseal(_purpose(target.address), target.secret or "")
+
+
+def _purpose(address: str) -> str:
+    return f"notification\x1f{address}"
+
+
+def send(message: Notification, request: PermissionRequest | None, now: datetime) -> str:
+    """Hand a message about `request` (None: a test) to its service; return what it answered. Raises NotSent."""
+    try:
+        url = unsealed(message.target)
+        _require_allowed(url)
+    except (keyring.KeyringUnusable, NoAddress) as problem:
+        raise NotSent(str(problem)) from None
+    told = _child({"url": url, **_told(words(message, request, now))})
+    why_not = told.get("problem")
+    if why_not == "incomplete":
+        raise NotSent("its address is not understood any more. Remove it and add it again")
+    if why_not is not None:
+        raise NotSent(str(why_not))
+    return str(told["outcome"])
+
+
+def _told(said: Words) -> dict[str, str]:
+    text = f"{harmless(said.text, LONGEST_TEXT)}\n{said.link}".strip()
+    return {"title": harmless(said.title), "text": text}
+
+
+def harmless(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Return foreign text that no service takes for a mention, a command or a link under other words."""
+    text = _UNSEEN.sub("", text)
+    return _ACTIVE.sub("\u200b", text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def _require_allowed(url: str) -> str:
+    """Return an address's schema. Raises NoAddress for what is none, and for services that are not listed."""
+    found = _SCHEMA.match(url)
+    if (
+        found is None
+        or len(url) > LONGEST_ADDRESS
+        or any(ord(sign) <= 32 or ord(sign) == 127 for sign in url)
+    ):
+        raise NoAddress("An address of a service begins like slack:// or https:// and has no spaces in it.")
+    schema = found[1].lower()
+    if schema not in SCHEMAS and schema not in _COPIED:
+        raise NoAddress(f"Signalbox does not send to {schema}:// addresses. See the list of services below.")
+    return schema
+
+
+def _incomplete(schema: str) -> str:
+    if schema in _COPIED:
+        return (
+            "No service is known that gives such an address. If your own program listens there, choose Webhook. "
+            "Else see below what your service's address looks like."
+        )
+    if shape := like(schema):
+        return f"Something is missing in this {schema}:// address. It looks like {shape}"
+    return (
+        f"Something is missing in this {schema}:// address. Apprise's documentation says what it looks like."
+    )
+
+
+def _child(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Have a process of its own do what `order` says, and return what it tells. Raises NotSent."""
+    full = {**order, "schemas": SCHEMAS, "networks": [str(one) for one in settings.WEBHOOK_NETWORKS]}
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-I", "-c", _BOOT, str(ROOT)],
+            input=json.dumps(full).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            timeout=DEADLINE,
+            check=False,
+        )
+        told = json.loads(ended.stdout)
+    except subprocess.TimeoutExpired:
+        raise NotSent("did not answer in time") from None
+    except (OSError, ValueError):
+        raise NotSent("the process that sends ended before it was done") from None
+    if not isinstance(told, dict):
+        raise NotSent("the process that sends ended before it was done")
+    return told

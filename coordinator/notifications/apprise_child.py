@@ -1,0 +1,204 @@
+"""A process of its own that hands one message to one service through Apprise, and ends.
+
+Services' plugins make their own requests. So they do it where little can be reached: an audit hook, which Python code
+cannot take away, lets them connect over TCP to addresses that were checked and read the program's own libraries, and
+refuses everything else: internal addresses, whatever name or redirect led there, other sockets, files, programs. The
+process has an empty environment, so no proxy and no home folder, and limits of memory and time. It is a fence
+for libraries that mean well and addresses that may not; against code that breaks out of Python it is none.
+
+One JSON object on standard input: `url`, `schemas` (which are allowed), `networks` (internal ones that may be reached)
+and, to send, `title` and `text`. One on standard output: `service`, `schema` and `host`, and `outcome` where it was
+sent; or `problem`, never in the receiver's words. It imports nothing that knows Django, settings or data.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import resource
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apprise
+import certifi
+from apprise.manager_plugins import NotificationManager
+from requests.adapters import HTTPAdapter
+
+from coordinator.lib.internal_addresses import why_refused
+from coordinator.lib.network_words import in_words
+
+SECONDS = 20  # of processor time; the parent watches the clock
+MEMORY = 1 << 30  # bytes of address space: an answer without end must not fill the machine
+READING_ONLY = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+# What a message needs none of: programs, other processes, other sockets, changes to files.
+REFUSED = (
+    "ctypes.dlopen",
+    "os.",
+    "pty.",
+    "shutil.",
+    "socket.bind",
+    "socket.sendto",
+    "socket.sendmsg",
+    "subprocess.",
+)
+HARMLESS = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv", "os.add_dll_directory", "os.walk")
+
+
+class Refused(OSError):
+    """Something that a message needs none of was tried; libraries take it for a failed connection or file."""
+
+
+class Fence:
+    """What this process may reach; and why it was stopped, in words for people."""
+
+    def __init__(self, networks: Sequence[str], libraries: Sequence[str]) -> None:
+        self.networks, self.libraries = networks, tuple(f"{one}{os.sep}" for one in libraries)
+        self.why = ""
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        """Be asked by Python before it does anything that an audit hook hears of."""
+        if event == "socket.connect":
+            self._connect(args[1])
+        elif event == "open":
+            self._open(args[0], args[2])
+        elif event.startswith(REFUSED) and event not in HARMLESS:
+            raise Refused(f"{event} is refused")
+
+    def _connect(self, place: Any) -> None:
+        try:
+            address = ipaddress.ip_address(str(place[0]).partition("%")[0])
+        except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
+            raise Refused("only checked addresses") from None
+        if why := why_refused(address, self.networks):
+            self.why = why
+            raise Refused(why)
+
+    def _open(self, path: Any, flags: Any) -> None:
+        if isinstance(path, int):
+            return  # open already
+        real = os.path.realpath(os.fsdecode(path))
+        if (isinstance(flags, int) and flags & READING_ONLY) or not real.startswith(self.libraries):
+            raise Refused(f"{real} is not for messages")
+
+
+class Wire:
+    """What came of the requests that a service's plugin made: the last one counts."""
+
+    def __init__(self) -> None:
+        self.outcome = ""
+
+    def watch(self) -> None:
+        send = HTTPAdapter.send
+
+        def watched(adapter: Any, *args: Any, **options: Any) -> Any:
+            try:
+                response = send(adapter, *args, **options)
+            except Exception as problem:
+                self.outcome = in_words(_root(problem))
+                raise
+            self.outcome = f"answered {response.status_code}"
+            return response
+
+        HTTPAdapter.send = watched  # type: ignore[method-assign, assignment]
+
+
+def _root(problem: BaseException) -> BaseException:
+    """Return what a library's errors are about: the error that began them, where it is one of the network."""
+    seen: BaseException | None = problem
+    found = problem
+    while seen is not None:
+        if isinstance(seen, OSError) and not type(seen).__module__.startswith("requests"):
+            found = seen
+        seen = seen.__cause__ or seen.__context__
+    return TimeoutError() if "Timeout" in type(problem).__name__ else found
+
+
+def main() -> None:
+    """Do what standard input says and tell what came of it.
+
+    Names are looked up by C code that no hook hears of; the addresses that it finds are checked when they are
+    connected to.
+    """
+    socket.setdefaulttimeout(10)
+    order = json.loads(sys.stdin.buffer.read())
+    told = sys.stdout
+    sys.stdout = sys.stderr  # libraries talk there, to nobody
+    logging.disable(logging.CRITICAL)
+    json.dump(done(order), told)
+    told.flush()
+    os._exit(0)  # no thread of a library holds it up
+
+
+def done(order: Mapping[str, Any]) -> dict[str, str]:
+    """Build the fence, then read the address and, where there is a text, send it."""
+    plugins: Any = NotificationManager()  # type: ignore[no-untyped-call]
+    plugins.load_modules()
+    wire, fence = (
+        Wire(),
+        Fence(order["networks"], [sys.prefix, sys.base_prefix, os.path.dirname(certifi.where())]),
+    )
+    wire.watch()
+    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
+        resource.setrlimit(kind, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    sys.addaudithook(fence)
+    asset = apprise.AppriseAsset(
+        app_id="Signalbox",
+        app_desc="Signalbox",
+        app_url="",
+        image_url_mask="",
+        image_url_logo="",
+        async_mode=False,
+        http_redirects=False,
+        allow_templates=False,
+        pem_autogen=False,
+        pgp_autogen=False,
+        storage_mode="memory",
+        service_timeout=SECONDS,
+        language="en",
+        timezone="UTC",
+    )
+    service = apprise.Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
+    if service is None:
+        return {"problem": "incomplete"}
+    known = _known(service, order["schemas"])
+    if known is None:
+        return {"problem": "not allowed"}
+    if "text" not in order:
+        return known
+    service.overflow_mode = apprise.OverflowMode.TRUNCATE  # one message, never several
+    box = apprise.Apprise(asset=asset)
+    box.add(service)
+    sent = box.notify(
+        title=order["title"],
+        body=order["text"],
+        body_format=apprise.NotifyFormat.TEXT,
+        interpret_escapes=False,
+    )
+    if sent:
+        return {**known, "outcome": wire.outcome or "handed over"}
+    return {**known, "problem": fence.why or wire.outcome or "failed before anything was sent"}
+
+
+def _known(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
+    """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
+    names: set[str] = set()
+    for kept in (service.protocol, service.secure_protocol):
+        names |= {kept} if isinstance(kept, str) else set(kept or ())
+    schema = next((one for one in schemas if one in names), None)
+    if schema is None:
+        return None
+    host = getattr(service, "host", None)
+    has_own_host = any("{host}" in one for one in service.templates)
+    # Without a dot it may as well be a topic, which is a secret.
+    shown = host if has_own_host and isinstance(host, str) and ("." in host or host == "localhost") else ""
+    return {"service": str(service.service_name), "schema": schema, "host": shown[:100]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Of which requests an address hears, as its owner chose."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+
+from coordinator.models import NotificationTarget, PermissionRequest
+from coordinator.policy import marks
+from coordinator.policy.approvals import subject_of
+from coordinator.policy.tool_rules import names_tool
+
+About = NotificationTarget.About
+
+
+def hearing(targets: Iterable[NotificationTarget], request: PermissionRequest) -> list[NotificationTarget]:
+    """Return those of `targets` that hear of `request`. A choice that cannot be read leaves nothing out."""
+    targets = list(targets)
+    wants_marks = any(one.about == About.MARKED for one in targets)
+    is_marked = wants_marks and bool(marks.reasons_of(request, marks.saved()))
+    return [one for one in targets if _hears(one, request, is_marked=is_marked)]
+
+
+def _hears(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
+    if target.about == About.MARKED:
+        return is_marked
+    if target.about == About.TYPES:
+        wanted = [one.casefold() for one in patterns_of(target.patterns)]
+        return any(fnmatch.fnmatchcase(request.permission_type.casefold(), one) for one in wanted)
+    if target.about == About.TOOLS:
+        tool = subject_of(request).tool_name
+        return bool(tool) and names_tool("|".join(patterns_of(target.patterns)), tool or "")
+    return True
+
+
+def patterns_of(text: str) -> list[str]:
+    """Return the types or tools that a person listed, apart by commas or lines."""
+    return [one.strip() for one in text.replace("\n", ",").split(",") if one.strip()]

@@ -1,0 +1,189 @@
+"""Escalation: who is told when nobody has decided in time, once, whoever else asks for it at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connections
+from django.utils import timezone
+
+from coordinator.actions import approvals, notifications, users
+from coordinator.errors import Forbidden, Invalid
+from coordinator.identity.actors import Actor
+from coordinator.models import AuditLog, Escalation, EscalationStep, Notification
+from tests.approvals.factories import MINUTE, NOW, asked, person
+from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.django_db
+LONG_AGO = NOW - timedelta(days=1)
+
+
+def group(name: str, *people: User) -> Group:
+    found = Group.objects.create(name=name)
+    found.user_set.set(people)
+    return found
+
+
+def step(after: int, whom: Group | User) -> EscalationStep:
+    admin = User.objects.filter(username="root").first() or person("root", "admin")
+    named = f"group:{whom.pk}" if isinstance(whom, Group) else f"person:{whom.get_username()}"
+    return notifications.add_step(by=admin, after_minutes=after, whom=named, now=LONG_AGO)
+
+
+def after(minutes: int) -> None:
+    now = NOW + minutes * MINUTE
+    notifications.escalate_due(now)
+    deliver(now)
+
+
+def test_when_nobody_decides_the_next_group_is_told_and_the_one_after_it(told: Told) -> None:  # noqa: F811
+    first, second, third = (person(name) for name in ("ada", "ben", "cleo"))
+    for one in (first, second, third):
+        listening(one)
+    step(0, first)
+    step(5, group("Leads", second))
+    step(15, third)
+    row = asked()
+    after(0)
+    assert told.people() == ["ada"]
+    after(4)
+    assert told.people() == []
+    after(5)
+    assert told == [("ben", "Signalbox: mind.x asks for ProcessExecution, waiting for 5m")]
+    told.clear()
+    after(6)
+    assert told.people() == []
+    after(15)
+    assert told.people() == ["cleo"]
+    approvals.decide(row.request_id, by=third, verdict="approved", now=NOW + 15 * MINUTE)
+    after(16)
+    assert told.people() == ["ada", "ben"]  # those who were told, and did not decide themselves
+    [event, _] = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ESCALATED").order_by("id")
+    assert event.target_id == row.request_id
+    assert event.metadata["group"] == "Leads"
+
+
+def test_nobody_is_told_of_what_is_closed(told: Told) -> None:  # noqa: F811
+    ben = person("ben")
+    listening(ben)
+    step(5, ben)
+    approvals.decide(asked().request_id, by=person("ada"), verdict="denied", now=NOW)
+    asked(target_resource="other", deadline=NOW + 4 * MINUTE)
+    deliver(NOW)
+    told.clear()
+    after(5)
+    assert not Escalation.objects.exists()
+    assert not Notification.objects.filter(event="escalated").exists()
+
+
+def test_quiet_hours_do_not_silence_escalation(told: Told) -> None:  # noqa: F811
+    ben = person("ben")
+    listening(ben)
+    notifications.set_quiet(by=ben, begins="00:00", ends="23:59", zone="UTC", now=NOW)
+    step(5, ben)
+    asked()
+    deliver(NOW)
+    assert told.people() == []
+    after(5)
+    assert told.people() == ["ben"]
+
+
+def test_who_may_not_decide_is_not_told_of_it(told: Told) -> None:  # noqa: F811
+    eve, ben = person("eve", "viewer"), person("ben")
+    listening(ben)
+    listening(eve)
+    step(5, group("Everybody", eve, ben))
+    asked()
+    deliver(NOW)
+    told.clear()
+    after(5)
+    assert told.people() == ["ben"]
+
+
+def test_where_the_first_step_names_nobody_who_may_decide_everybody_is_told(told: Told) -> None:  # noqa: F811
+    listening(person("ben"))
+    step(0, group("Empty"))
+    asked()
+    deliver(NOW)
+    assert told.people() == ["ben"]
+
+
+def test_a_new_step_is_for_requests_that_are_asked_from_then_on() -> None:
+    asked(now=LONG_AGO - MINUTE)
+    step(5, person("ben"))
+    assert notifications.escalate_due(NOW) == 0
+
+
+def test_steps_follow_people_and_go_with_them_and_with_groups() -> None:
+    ben = person("ben")
+    step(5, ben)
+    step(6, group("Leads", ben))
+    asked()
+    notifications.escalate_due(NOW + 10 * MINUTE)
+    by = Actor("user", "root")
+    users.update(ben.pk, {"username": "benno"}, by=by, now=NOW)
+    assert EscalationStep.objects.filter(person="benno").exists()
+    Group.objects.get(name="Leads").delete()
+    users.delete(ben.pk, by=by, now=NOW)
+    assert not EscalationStep.objects.exists()
+    assert not Escalation.objects.exists()
+
+
+def test_only_an_admin_makes_steps() -> None:
+    ben = person("ben")
+    with pytest.raises(Forbidden):
+        notifications.add_step(by=ben, after_minutes=5, whom="person:ben", now=NOW)
+    kept = step(5, ben)
+    with pytest.raises(Forbidden):
+        notifications.remove_step(kept.pk, by=ben, now=NOW)
+    for wrong in ("group:999999", "person:nobody", "person:eve", "", "group:x"):
+        with pytest.raises(Invalid):
+            notifications.add_step(by=User.objects.get(username="root"), after_minutes=5, whom=wrong, now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_take_a_step_once() -> None:
+    ben = person("ben")
+    listening(ben)
+    step(5, ben)
+    rows = [asked(target_resource=str(number)) for number in range(5)]
+    both, taken = threading.Barrier(2), []
+
+    def work() -> None:
+        try:
+            both.wait(10)
+            taken.append(notifications.escalate_due(NOW + 5 * MINUTE))
+        finally:
+            connections.close_all()
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join(60)
+    assert sum(taken) == len(rows)
+    assert Escalation.objects.count() == len(rows)
+    assert Notification.objects.filter(event="escalated").count() == len(rows)
+
+
+def test_an_admin_makes_steps_on_the_page_and_an_approver_sees_none_of_the_form(signed_in) -> None:
+    leads = group("Leads", person("ben"))
+    url = "/ui/approvals/notifications/escalation/"
+    assert signed_in("ann").get(url).status_code == 403
+    admin = signed_in("root", "admin")
+    admin.post(f"{url}add/", {"after_minutes": "5", "whom": f"group:{leads.pk}"})
+    page = admin.get(url).content.decode()
+    assert "Leads" in page
+    assert "After 5 minutes" in page
+    assert EscalationStep.objects.get().created_at <= timezone.now()
+    assert (
+        "Choose a number of minutes"
+        in admin.post(
+            f"{url}add/", {"after_minutes": "soon", "whom": f"group:{leads.pk}"}, follow=True
+        ).content.decode()
+    )
+    admin.post(f"{url}{EscalationStep.objects.get().pk}/remove/")
+    assert not EscalationStep.objects.exists()
