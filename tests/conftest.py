@@ -23,7 +23,15 @@ from tests.browser import (  # noqa: F401 - fixtures for every test
     leave_if_done,
     person_at,
 )
-from tests.served import PROOF, Served, Template, postgres_url, running, shared_template
+from tests.served import (
+    PROOF,
+    Served,
+    Template,
+    connections_let_in,
+    postgres_url,
+    running,
+    shared_template,
+)
 from tests.shared_server import SharedServer
 from tests.standing import Standing
 
@@ -49,12 +57,13 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Processes for folders of tests; none beside this one for the files that somebody names.
 
-    Two a core, since tests that talk to a served program wait for a third of their time. On PostgreSQL two in all: it
-    lets a hundred connections in, and each server of a test opens a dozen.
+    Two a core, since tests that talk to a served program wait for a third of their time; on PostgreSQL no more than it
+    lets in, since each process has a server that opens a dozen connections, and some tests start three.
     """
     if any(".py" in argument for argument in config.args):
         return 0
-    return 2 if postgres_url() else min(8, 2 * len(os.sched_getaffinity(0)))
+    most = min(8, 2 * len(os.sched_getaffinity(0)))
+    return min(most, max(1, connections_let_in() // 50)) if postgres_url() else most
 
 
 @pytest.hookimpl(optionalhook=True)

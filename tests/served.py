@@ -293,6 +293,16 @@ def with_database(url: str, name: str) -> str:
     return f"{head}/{name}"
 
 
+def connections_let_in() -> int:
+    """Return how many connections PostgreSQL lets in."""
+    url = postgres_url()
+    assert url is not None
+    with psycopg.connect(with_database(url, "postgres")) as connection:
+        row = connection.execute("SHOW max_connections").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def run_on_postgres(statement: str) -> None:
     """Run one statement outside a transaction, on the server's maintenance database."""
     url = postgres_url()
