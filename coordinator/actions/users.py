@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from coordinator.actions import audit, columns, notifications
+from coordinator.actions import audit, columns, deciders, notifications
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, person
 from coordinator.identity.roles import ADMIN, ROLES
@@ -59,6 +59,7 @@ def create(
     user.set_password(password)
     try:
         with transaction.atomic():
+            deciders.changed()  # a role gives the right to decide
             user.save(force_insert=True)
             notifications.forget(
                 user.username
@@ -87,6 +88,7 @@ def update(
     """
     try:
         with transaction.atomic():
+            deciders.changed()
             user = _locked(user_id, seen)
             difference = columns.assign(user, changes, EDITABLE) or {"before": {}, "after": {}}
             had = group_of(user)
@@ -111,6 +113,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
     Raises NotFound, and Conflict for oneself or the last administrator.
     """
     with transaction.atomic():
+        deciders.changed()
         user = _locked(user_id)
         if person(user) == by:
             raise Conflict(SELF_REFUSED)

@@ -92,6 +92,8 @@ PAGE_DOORS: dict[str, str] = {
             agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
             approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release chat:clear
             chat:delete-message chat:read
+            deciders:delegate deciders:delegation-end deciders:group-change deciders:group-delete
+            deciders:group-make deciders:save
             rules:accept-suggestion rules:calls costs:save-prices
             rules:save rules:suggestions rules:trial connections:code connections:key
             connections:test keys:list keys:revoke

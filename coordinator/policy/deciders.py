@@ -160,6 +160,13 @@ class Book:
         others = [user for user in self.people.values() if user.get_username() != owner]
         return others if rule is None else [user for user in others if self._rights_by(user, rule, owner)]
 
+    def names_for(self, rule: Rule | None) -> list[str]:
+        """Return who may decide now what the row fits, in words: "bob", or "bob for anna"."""
+        holders = self.holders(rule)
+        own = [user.get_username() for pk, user in self.people.items() if pk in holders]
+        lent = [words for pk in self.people if pk in holders for words in self._for(pk)] if rule else []
+        return [*own, *lent]
+
     def waits_for(self, request: PermissionRequest) -> str:
         """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
         rule = self.rule_for(request)
@@ -258,7 +265,9 @@ def decidable(user: User | AnonymousUser, book: Book) -> list[int] | None:
     """Return which waiting requests the person may decide, by id; None where there are no rows: as their role says."""
     if not book.rules:
         return None
-    waiting = PermissionRequest.objects.waiting(book.now).order_by("id")
+    if not has_role(user, APPROVER):
+        return []
+    waiting = PermissionRequest.objects.waiting(book.now)
     return [row.pk for row in light(waiting) if book.may(user, row)]
 
 

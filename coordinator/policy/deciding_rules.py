@@ -22,7 +22,7 @@ from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import context_of
 from coordinator.policy.tool_rules import names_tool
 
-MOST_RULES = 200
+MOST_RULES = 60  # a browser sends each field of each row, and a form may have a thousand
 LONGEST_NAME = 500
 TERMS = ("permission_type", "tool", "server", "agent", "host")
 _WILD = re.compile(r"[*?\[]")

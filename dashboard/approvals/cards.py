@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -23,6 +23,7 @@ from coordinator.secrets.running import runs_hidden
 from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, edit_of
 from dashboard.approvals.glance import Glance, glances
+from dashboard.approvals.rights import Rights
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 from dashboard.templatetags.approvals import reveals
@@ -59,6 +60,8 @@ class CardMember:
     row: PermissionRequest
     now: datetime
     session_title: str = ""
+    rights: Rights | None = None  # of whoever looks
+    voted: Sequence[PermissionVote] = ()
 
     @cached_property
     def standing(self) -> Standing:
@@ -154,12 +157,23 @@ class CardMember:
     @property
     def needed(self) -> int:
         """Return how many people must approve."""
-        return approvals.needed(self.row)
+        return self.rights.needed(self.row) if self.rights else approvals.needed(self.row)
 
     @cached_property
     def votes(self) -> list[PermissionVote]:
-        """Return the approvals that are in, where it takes several people."""
-        return list(self.row.votes.order_by("id")) if self.needed > 1 else []
+        """Return the approvals that are in and count, where it takes several people."""
+        if self.needed < 2:
+            return []
+        return self.rights.counting(self.row, self.voted) if self.rights else list(self.voted)
+
+    @cached_property
+    def why_not(self) -> str:
+        """Say why whoever looks may not decide it; nothing where their role says so already."""
+        return self.rights.why_not(self.row) if self.rights else ""
+
+    @cached_property
+    def waits_for(self) -> str:
+        return self.rights.waits_for(self.row) if self.rights else ""
 
 
 @dataclass(frozen=True)
@@ -179,6 +193,30 @@ class Card:
     @cached_property
     def waiting(self) -> list[CardMember]:
         return [member for member in self.members if member.standing.waiting]
+
+    @cached_property
+    def yours(self) -> list[CardMember]:
+        """Return those who wait whom the person who looks may decide."""
+        return [member for member in self.waiting if not member.why_not]
+
+    @property
+    def waits_for(self) -> list[str]:
+        """Return whom they wait for, each once; nothing where every approver may decide."""
+        return list(dict.fromkeys(member.waits_for for member in self.waiting if member.waits_for))
+
+    @property
+    def why_not(self) -> list[str]:
+        """Return why the person who looks may not decide some, where `waits_for` does not say it."""
+        found = (member.why_not for member in self.waiting if member.why_not)
+        return [
+            words for words in dict.fromkeys(found) if not words.startswith(tuple(self.waits_for or "\0"))
+        ]
+
+    @property
+    def troubles(self) -> list[str]:
+        """Return, for administrators, why nobody can approve it as rows of Who decides stand."""
+        found = (member.rights.trouble(member.row) for member in self.waiting if member.rights)
+        return [words for words in dict.fromkeys(found) if words]
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -236,19 +274,28 @@ class Inbox:
     waiting: int
 
 
-def inbox(now: datetime, number: int | str = 1, shown: Sequence[str] = ()) -> Inbox:
+def inbox(
+    now: datetime,
+    number: int | str = 1,
+    shown: Sequence[str] = (),
+    *,
+    rights: Rights | None = None,
+    everything: bool = False,
+) -> Inbox:
     """Return the cards of one page of what waits; askers take turns, so that none stands before all others.
+
+    With `rights` only what that person may decide, or `everything`.
 
     `shown` are the ids already on the page, in its order: they stay where they are, and say so in place where they
     were closed meanwhile; what has come to the page since stands below them.
     """
-    waiting = _in_turn(now)
+    waiting = _in_turn(now, None if everything or rights is None else rights.decidable())
     page = Paginator(_alike(waiting), CARDS_ON_A_PAGE).get_page(number)
     ids = [pk for group in page.object_list for pk in group]
     found = PermissionRequest.objects.with_context().filter(Q(pk__in=ids) | Q(request_id__in=shown))
     place = {name: place for place, name in enumerate([*shown, *ids])}
     rows = sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
-    return Inbox(cards_of(approvals.groups(rows), now), page, len(waiting))
+    return Inbox(cards_of(approvals.groups(rows), now, rights=rights), page, len(waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +306,18 @@ class _Waiting:
     session: str
 
 
-def _in_turn(now: datetime) -> list[_Waiting]:
-    """Return everything that waits: the oldest of each key first, then the second of each, and so on.
+def _in_turn(now: datetime, only: Collection[int] | None = None) -> list[_Waiting]:
+    """Return everything that waits, or `only` these: the oldest of each key first, then the second of each, and so on.
 
     Within a key its sessions take turns likewise.
     """
     columns = ("pk", "request_id", "context__subject_key", "context__requested_by", "context__session_id")
     rows = PermissionRequest.objects.waiting(now).order_by("id").values_list(*columns)
+    wanted = None if only is None else set(only)
     found = [
-        _Waiting(pk, call or f"row {name}", by or "", session or "") for pk, name, call, by, session in rows
+        _Waiting(pk, call or f"row {name}", by or "", session or "")
+        for pk, name, call, by, session in rows
+        if wanted is None or pk in wanted
     ]
     by_session = _turns(found, lambda one: (one.asked_by, one.session))
     return _turns(by_session, lambda one: one.asked_by)
@@ -291,20 +341,37 @@ def _alike(waiting: Iterable[_Waiting]) -> list[list[int]]:
     return list(groups.values())
 
 
-def cards_of(groups: Iterable[Sequence[PermissionRequest]], now: datetime) -> list[Card]:
-    """Return one card for each group of requests that ask for the same thing."""
+def cards_of(
+    groups: Iterable[Sequence[PermissionRequest]], now: datetime, *, rights: Rights | None = None
+) -> list[Card]:
+    """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
     groups = list(groups)
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
     grantable = plugin_permissions.grantable(wishes)
     named = titles.of(session_of(row) for group in groups for row in group)
+    voted = _votes(row for group in groups for row in group)
     return [
         Card(
-            [CardMember(row, now, named.get(session_of(row) or "", "")) for row in group],
+            [
+                CardMember(
+                    row, now, named.get(session_of(row) or "", ""), rights, voted.get(row.request_id, ())
+                )
+                for row in group
+            ],
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
         )
         for group, glance in zip(groups, glances(groups), strict=True)
     ]
+
+
+def _votes(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:
+    """Return the approvals that are in, by request; no query where none takes several people."""
+    found: dict[str, list[PermissionVote]] = {}
+    several = [row for row in rows if approvals.needed(row) > 1]
+    for vote in PermissionVote.objects.filter(request__in=several).order_by("id") if several else ():
+        found.setdefault(vote.request_id, []).append(vote)
+    return found
 
 
 def session_of(row: PermissionRequest) -> str | None:
@@ -313,7 +380,7 @@ def session_of(row: PermissionRequest) -> str | None:
     return context.session_id if context else None
 
 
-def card_of(rows: Iterable[PermissionRequest], now: datetime) -> Card:
+def card_of(rows: Iterable[PermissionRequest], now: datetime, *, rights: Rights | None = None) -> Card:
     """Return one card for requests that ask for the same thing."""
-    [card] = cards_of([list(rows)], now)
+    [card] = cards_of([list(rows)], now, rights=rights)
     return card

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from coordinator.identity.roles import has_role, role_of
 from coordinator.models import Brake
-from dashboard.frame.rail import ENTRIES, Badge, Entry, url_of
+from dashboard.frame.rail import ENTRIES, Badge, Entry, Number, url_of
 from dashboard.frame.themes import THEMES, theme_of
 
 
@@ -23,11 +24,12 @@ class RailItem:
     pinned: bool
     here: bool  # the path at work is this page or below it
     badge: Badge | None
+    person: User | AnonymousUser
 
     @property
-    def count(self) -> int:
+    def number(self) -> Number | None:
         """Return the badge's number; asked for once a page."""
-        return self.badge.count() if self.badge else 0
+        return self.badge.number(self.person) if self.badge else None
 
 
 def _items(request: HttpRequest) -> list[RailItem]:
@@ -39,7 +41,7 @@ def _item(entry: Entry, request: HttpRequest) -> RailItem | None:
     if url is None or not has_role(request.user, entry.least):
         return None
     here = request.path == url if entry.key == "overview" else request.path.startswith(url)
-    return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge)
+    return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge, request.user)
 
 
 def _brakes() -> list[Brake]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from django.contrib.auth.models import AnonymousUser, User
 from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
@@ -12,13 +14,24 @@ from django.utils import timezone
 from coordinator.identity.roles import ADMIN, VIEWER
 from coordinator.live.fragments import Fragment
 from coordinator.models import PermissionRequest
+from coordinator.policy import deciders
+
+
+class Number(NamedTuple):
+    """What a badge says to one person. `own`: others have another number, so the stream cannot bring it to all."""
+
+    value: int
+    own: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A small number beside a label. `count` runs on every page: one indexed query. Changes of `topic` update it."""
+    """A small number beside a label. `number` runs on every page, `shared` for all pages at once where all have the
+    same number; None where they have not. Changes of `topic` update it.
+    """
 
-    count: Callable[[], int]
+    number: Callable[[User | AnonymousUser], Number]
+    shared: Callable[[], int | None]
     topic: str
     label: str  # what it counts, for screen readers: "waiting"
 
@@ -36,7 +49,18 @@ class Entry:
     pinned: bool = False
 
 
-def _waiting_requests() -> int:
+def _waiting_for(person: User | AnonymousUser) -> Number:
+    """Return how many requests wait for the person's decision."""
+    book = deciders.load(timezone.now())
+    theirs = deciders.decidable(person, book)
+    return Number(_all_waiting(), own=False) if theirs is None else Number(len(theirs), own=True)
+
+
+def _waiting_for_all() -> int | None:
+    return None if deciders.load(timezone.now()).rules else _all_waiting()
+
+
+def _all_waiting() -> int:
     return PermissionRequest.objects.waiting(timezone.now()).count()
 
 
@@ -47,7 +71,7 @@ ENTRIES: tuple[Entry, ...] = (
         "Approvals",
         "approvals:inbox",
         "approvals",
-        badge=Badge(_waiting_requests, "permission_requests", "waiting"),
+        badge=Badge(_waiting_for, _waiting_for_all, "permission_requests", "waiting"),
         pinned=True,
     ),
     Entry("brake", "Brake", "brakes:home", "st-ban"),
@@ -78,7 +102,8 @@ def entry_of(key: str) -> Entry | None:
 
 def badge_fragments(entry: Entry) -> list[Fragment]:
     """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
-    if entry.badge is None:
+    count = entry.badge.shared() if entry.badge else None
+    if count is None:  # pages ask for their own (templates/components/_rail_badge.html)
         return []
-    html = render_to_string("components/_rail_badge.html", {"item": entry, "count": entry.badge.count()})
+    html = render_to_string("components/_rail_badge.html", {"item": entry, "count": count})
     return [Fragment(f"#rail-badge-{entry.key}", html, swap="outerHTML")]

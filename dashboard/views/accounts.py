@@ -19,6 +19,10 @@ from coordinator.actions import accounts, setup
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.policy import deciders
+from dashboard.deciders.delegations import shown
+from dashboard.deciders.forms import empty_delegation
 from dashboard.frame.forms import SetUpForm, SignInForm
 from dashboard.frame.guards import signed_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -111,7 +115,14 @@ def sign_out(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @signed_in
 def account(request: HtmxHttpRequest) -> HttpResponse:
-    return render(request, "accounts/account.html")
+    """Show who they are and, to who may decide, what they handed over and what was handed to them."""
+    assert isinstance(request.user, User)
+    context: dict[str, object] = {}
+    if has_role(request.user, APPROVER):
+        book = deciders.load(timezone.now())
+        context["delegations"] = shown(request.user, book.now, of=request.user)
+        context["delegate"] = empty_delegation(request.user, book)
+    return render(request, "accounts/account.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

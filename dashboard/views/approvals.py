@@ -18,6 +18,7 @@ from coordinator.errors import BadRequest, SignalboxError
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.approvals import Scope, Validity, can_revoke, groups
 from dashboard.approvals.cards import card_of, cards_of, inbox
+from dashboard.approvals.rights import Rights
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
@@ -75,12 +76,16 @@ class DecisionForm(forms.Form):
 def inbox_page(request: HtmxHttpRequest) -> HttpResponse:
     """Show every waiting request; as a fragment, also those on the page that were closed meanwhile."""
     shown = request.GET.getlist("ids")[:MOST_AT_ONCE] if request.htmx else []
-    found = inbox(timezone.now(), request.GET.get("page", 1), shown)
+    now, everything = timezone.now(), "all" in request.GET
+    rights = Rights.of(request.user, now)
+    found = inbox(now, request.GET.get("page", 1), shown, rights=rights, everything=everything)
     template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
     context = {
         "cards": found.cards,
         "page": found.page,
         "waiting": found.waiting,
+        "rights": rights,
+        "everything": everything,
         "validities": VALIDITIES,
     }
     return render(request, template, context)
@@ -102,7 +107,8 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
         return redirect("approvals:inbox")
     rows = PermissionRequest.objects.with_context().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
-    cards = cards_of(groups(rows), timezone.now())
+    now = timezone.now()
+    cards = cards_of(groups(rows), now, rights=Rights.of(request.user, now))
     response = render(request, "approvals/_cards.html", {"cards": cards, "validities": VALIDITIES})
     return _toast(response, refusals, "" if refusals else _done(form, len(ids)))
 
@@ -158,7 +164,7 @@ def detail(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """Show one request: what was asked, who decided when and why, and its whole trail."""
     row, now = _row(request_id), timezone.now()
     trail = AuditLog.objects.filter(target_id=request_id).order_by("id")
-    card = card_of([row], now)
+    card = card_of([row], now, rights=Rights.of(request.user, now))
     context = {
         "card": card,
         "member": card.members[0],

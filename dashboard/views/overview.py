@@ -10,6 +10,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.operations.doctor import sharing
+from coordinator.policy import deciders
 from coordinator.sessions.overview import look
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -23,4 +24,7 @@ def overview(request: HtmxHttpRequest) -> HttpResponse:
     template = "overview/_now.html" if wants_fragment(request) else "overview/overview.html"
     is_admin = has_role(request.user, ADMIN)
     shared = sharing.known_problem() if is_admin else None
-    return render(request, template, {"overview": look(timezone.now()), "shared_user": shared})
+    now = timezone.now()
+    troubles = deciders.load(now).troubles() if is_admin else []
+    context = {"overview": look(now), "shared_user": shared, "troubles": troubles}
+    return render(request, template, context)

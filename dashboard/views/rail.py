@@ -22,4 +22,6 @@ def badge(request: HtmxHttpRequest, key: str) -> HttpResponse:
         raise Http404
     if not has_role(request.user, entry.least):
         return refuse(request, entry.least)
-    return render(request, "components/_rail_badge.html", {"item": entry, "count": entry.badge.count()})
+    number = entry.badge.number(request.user)
+    context = {"item": entry, "count": number.value, "own": number.own}
+    return render(request, "components/_rail_badge.html", context)

@@ -28,7 +28,7 @@ _PAGES: dict[tuple[str, str], str] = {
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
         former:connect former:rules former:calls former:suggestions former:costs
-        rules:list costs:show connections:home connections:agent""",
+        rules:list costs:show connections:home connections:agent deciders:home""",
     # Asking is not having: mcp:ask makes a request that an approver decides. The others count and list recorded calls.
     ("viewer", BOTH): "mcp:ask rules:calls rules:suggestions",
     # How far they themselves have read; and what rules would decide, which changes nothing.
@@ -42,7 +42,7 @@ _PAGES: dict[tuple[str, str], str] = {
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
         sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
-        rules:accept-suggestion""",
+        rules:accept-suggestion deciders:delegate deciders:delegation-end""",
     ("admin", SAFE): "style",
     ("admin", GET): "approvals:escalation",
     ("admin", BOTH): """
@@ -50,6 +50,7 @@ _PAGES: dict[tuple[str, str], str] = {
         keys:list sessions:delete""",
     ("admin", POST): """
         agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
+        deciders:save deciders:group-make deciders:group-change deciders:group-delete
         costs:save-prices connections:code connections:key
         connections:test mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",

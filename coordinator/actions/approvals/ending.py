@@ -18,6 +18,7 @@ from coordinator.identity.actors import Actor, system
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
+from coordinator.policy import deciders
 from coordinator.secrets.masking import without_secrets
 
 MADE_WAY = "Its agent had gone on, and newer calls of the same key needed the place. It can ask again."
@@ -154,9 +155,16 @@ def _revoke(
 def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
     """Note that a person who could decide has had these requests on their screen, the first time only."""
     if has_role(by, APPROVER):
-        shown = PermissionRequest.objects.filter(request_id__in=request_ids).values("request_id")
+        now = now or timezone.now()
+        found, book = PermissionRequest.objects.filter(request_id__in=request_ids), deciders.load(now)
+        theirs = (
+            [row.request_id for row in deciders.light(found) if book.may(by, row)]
+            if book.rules
+            else request_ids
+        )
+        shown = found.filter(request_id__in=theirs).values("request_id")
         unseen = PermissionContext.objects.filter(pk__in=shown, seen_at__isnull=True)
-        unseen.update(seen_at=now or timezone.now(), seen_by=by.get_username())
+        unseen.update(seen_at=now, seen_by=by.get_username())
 
 
 def keep_to_their_requests(request_ids: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from coordinator.mcp import credentials
 from coordinator.models import ApiKey, Lease, McpCredential
 from coordinator.operations.doctor import Check, fail, ok, warn
 from coordinator.operations.housekeeping import JOBS
+from coordinator.policy import deciders
 from coordinator.transparency import state as transparency
 
 EXPIRES_SOON = timedelta(days=14)
@@ -22,6 +23,7 @@ MOST_NAMED = 3
 def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     """Yield the checks; `served` says whether a server runs that should have done its housekeeping."""
     yield _people()
+    yield _deciders(now)
     yield _keys(now)
     yield _credentials()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
@@ -42,6 +44,20 @@ def _people() -> Check:
             "people", "Nobody can sign in yet.", "Start `python manage.py serve` and open the link it prints."
         )
     return ok("people", "somebody can sign in")
+
+
+def _deciders(now: datetime) -> Check:
+    book = deciders.load(now)
+    troubles = book.troubles()
+    if troubles:
+        return fail(
+            "who decides",
+            f"{troubles[0]}{f' {len(troubles) - 1} more rows are like it.' if troubles[1:] else ''}",
+            "Change the row on the page Who decides, or put active approvers into its group.",
+        )
+    return ok(
+        "who decides", f"somebody decides each of {len(book.rules)} rows" if book.rules else "every approver"
+    )
 
 
 def _keys(now: datetime) -> Check:

@@ -1,0 +1,105 @@
+"""Handing one's right to decide to another approver for a while, and taking it back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.actions.deciders.standing import as_now, changed
+from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
+from coordinator.identity.actors import person
+from coordinator.identity.roles import ADMIN, APPROVER, has_role
+from coordinator.lib import instants
+from coordinator.models import Delegation
+
+LONGEST = timedelta(days=90)
+LONGEST_REASON = 500
+MOST = 20  # that one person has given and that are not over
+
+
+def give(
+    receiver_id: int,
+    starts_at: datetime,
+    ends_at: datetime,
+    *,
+    by: User,
+    now: datetime,
+    reason: str = "",
+) -> Delegation:
+    """Let the receiver decide what `by` may decide, from `starts_at` until before `ends_at`.
+
+    Raises Forbidden for who is no approver, Invalid for a receiver or a time that cannot be, Conflict for too many.
+    """
+    reason = " ".join(reason.split())
+    _check_times(starts_at, ends_at, now)
+    if len(reason) > LONGEST_REASON or "\x00" in reason:
+        raise Invalid(f"A reason has at most {LONGEST_REASON} characters.")
+    with transaction.atomic():
+        changed()
+        if not has_role(as_now(by), APPROVER):
+            raise Forbidden("You need the role approver to hand over a right to decide.")
+        receiver = User.objects.filter(pk=receiver_id).first()
+        if receiver is None or not has_role(receiver, APPROVER):
+            raise Invalid("Choose an active person with the role approver.")
+        if receiver.pk == by.pk:
+            raise Invalid("Choose somebody else: you decide for yourself already.")
+        if Delegation.objects.standing(now).filter(giver=by).count() >= MOST:
+            raise Conflict(f"You have handed over your right {MOST} times already. Take one back first.")
+        made = Delegation.objects.create(
+            giver=by,
+            receiver=receiver,
+            starts_at=max(starts_at, now),
+            ends_at=ends_at,
+            reason=reason,
+            made_at=now,
+            made_by=str(person(by)),
+        )
+        _record("DELEGATION_MADE", made, by, now)
+    return made
+
+
+def _check_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
+    if ends_at <= max(starts_at, now):
+        raise Invalid("The end must be later than the beginning, and in the future.")
+    if ends_at > now + LONGEST:
+        raise Invalid(f"The end may be at most {LONGEST.days} days ahead.")
+
+
+def revoke(delegation_id: int, *, by: User, now: datetime) -> Delegation:
+    """End a delegation now: its giver may, its receiver, or an administrator. Raises NotFound, Forbidden, Conflict."""
+    with transaction.atomic():
+        changed()
+        found = Delegation.objects.select_related("giver", "receiver").filter(pk=delegation_id).first()
+        if found is None:
+            raise NotFound("There is no such delegation.")
+        if by.pk not in {found.giver_id, found.receiver_id} and not has_role(as_now(by), ADMIN):
+            raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
+        mine = Delegation.objects.standing(now).filter(pk=found.pk)
+        if not mine.update(revoked_at=now, revoked_by=str(person(by))):
+            raise Conflict("It is over already.")
+        _record("DELEGATION_REVOKED", found, by, now)
+    return found
+
+
+def _record(event: str, row: Delegation, by: User, now: datetime) -> None:
+    audit.record(
+        event,
+        actor=person(by),
+        target=f"delegation:{row.pk}",
+        result="success",
+        reason=row.reason or None,
+        metadata={
+            "giver": row.giver.get_username(),
+            "receiver": row.receiver.get_username(),
+            "starts_at": _moment(row.starts_at),
+            "ends_at": _moment(row.ends_at),
+        },
+        now=now,
+    )
+
+
+def _moment(value: datetime | str) -> str:
+    return instants.canonical(value) if isinstance(value, datetime) else value

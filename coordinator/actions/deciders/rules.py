@@ -1,0 +1,105 @@
+"""Writing the rows of "Who decides": the whole list at once, so that their order is what its editor saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from coordinator.actions import audit
+from coordinator.actions.deciders.standing import changed
+from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import Actor
+from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
+from coordinator.policy import deciders, deciding_rules
+from coordinator.policy.deciders import Book
+from coordinator.policy.deciding_rules import Rule
+
+CHANGED_MEANWHILE = (
+    "Somebody else has saved who decides since you opened this page. Nothing was changed. Reload the page."
+)
+
+
+def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None:
+    """Put `wanted` in place of the saved rows. `seen` is the version that the editor started from.
+
+    What waits already needs as many people as the new rows say, or as many as before where that is more.
+    Raises Invalid for a row that cannot be followed, Conflict where somebody else saved meanwhile.
+    """
+    if len(wanted) > deciding_rules.MOST_RULES:
+        raise Invalid(f"There may be at most {deciding_rules.MOST_RULES} rows.")
+    for rule in wanted:
+        deciding_rules.check(rule)
+    with transaction.atomic():
+        changed()
+        before = deciders.load(now)
+        if deciding_rules.version(before.rules) != seen:
+            raise Conflict(CHANGED_MEANWHILE)
+        if deciding_rules.version(wanted) == seen:
+            return
+        _require_known(wanted, before)
+        DecidingRule.objects.all().delete()
+        DecidingRule.objects.bulk_create([_row(rule, by, now) for rule in wanted])
+        after = deciders.load(now)
+        _raise_what_waits(after)
+        audit.record(
+            "DECIDING_RULES_SAVED",
+            actor=by,
+            target="deciding_rules",
+            result="success",
+            metadata={"before": _told(before), "after": _told(after)},
+            now=now,
+        )
+
+
+def _require_known(wanted: Sequence[Rule], before: Book) -> None:
+    """Raise Invalid for a person or group that there is not; rows keep those who were deleted since."""
+    kept_people = {one for rule in before.rules for one in rule.people}
+    kept_groups = {one for rule in before.rules for one in rule.groups}
+    for rule in wanted:
+        people = set(rule.people) - kept_people
+        if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
+            raise Invalid(f"Row {rule.number} names a person who does not exist.")
+        if set(rule.groups) - kept_groups - before.groups.keys():
+            raise Invalid(f"Row {rule.number} names a group that does not exist, or the group of a role.")
+
+
+def _raise_what_waits(book: Book) -> None:
+    stricter = [
+        row
+        for row in deciders.light(PermissionRequest.objects.waiting(book.now).filter(context__needed=1))
+        if (rule := book.rule_for(row)) is not None and rule.needed > 1
+    ]
+    PermissionContext.objects.filter(request__in=stricter).update(needed=2)
+
+
+def _told(book: Book) -> list[dict[str, Any]]:
+    """Return rows as the audit log keeps them: with the names of the people and groups."""
+    named = dict(User.objects.in_bulk({one for rule in book.rules for one in rule.people}))
+    return [
+        asdict(rule)
+        | {
+            "groups": [{"id": one, "name": book.groups.get(one)} for one in rule.groups],
+            "people": [
+                {"id": one, "name": named[one].get_username() if one in named else None}
+                for one in rule.people
+            ],
+        }
+        for rule in book.rules
+    ]
+
+
+def _row(rule: Rule, by: Actor, now: datetime) -> DecidingRule:
+    return DecidingRule(
+        position=rule.number,
+        **{name: getattr(rule, name) for name in deciding_rules.TERMS},
+        groups=list(rule.groups),
+        people=list(rule.people),
+        needed=rule.needed,
+        changed_at=now,
+        changed_by=str(by),
+    )

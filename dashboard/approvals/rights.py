@@ -1,0 +1,55 @@
+"""What the person who looks at cards may decide of them, and whom the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from django.contrib.auth.models import AnonymousUser, User
+
+from coordinator.identity.roles import ADMIN, APPROVER, has_role
+from coordinator.models import PermissionRequest, PermissionVote
+from coordinator.policy import deciders
+from coordinator.policy.deciders import NO_ROLE, Book
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The rights of one person, for as many requests as there are."""
+
+    person: User | AnonymousUser
+    book: Book
+
+    @classmethod
+    def of(cls, person: User | AnonymousUser, now: datetime) -> Self:
+        return cls(person, deciders.load(now))
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Say whether there are rows, so that not every approver may decide everything, and this person is one."""
+        return bool(self.book.rules) and has_role(self.person, APPROVER)
+
+    def decidable(self) -> list[int] | None:
+        """Return which waiting requests the inbox shows by default, by id; None for all."""
+        return deciders.decidable(self.person, self.book) if self.is_told_apart else None
+
+    def why_not(self, row: PermissionRequest) -> str:
+        """Say to the person why they may not decide; nothing where they may, or only read at all."""
+        words = self.book.why_not(self.person, row)
+        return "" if words == NO_ROLE else words
+
+    def waits_for(self, row: PermissionRequest) -> str:
+        return self.book.waits_for(row)
+
+    def trouble(self, row: PermissionRequest) -> str:
+        """Say, to administrators, why nobody can approve the request as rows stand; nothing to others."""
+        rule = self.book.rule_for(row)
+        return self.book.trouble(rule) if rule is not None and has_role(self.person, ADMIN) else ""
+
+    def needed(self, row: PermissionRequest) -> int:
+        return self.book.needed(row)
+
+    def counting(self, row: PermissionRequest, votes: Iterable[PermissionVote]) -> list[PermissionVote]:
+        return self.book.counting(row, votes)
