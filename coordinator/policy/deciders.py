@@ -164,8 +164,7 @@ class Book:
         """Return who may decide now what the row fits, in words: "bob", or "bob for anna"."""
         holders = self.holders(rule)
         own = [user.get_username() for pk, user in self.people.items() if pk in holders]
-        lent = [words for pk in self.people if pk in holders for words in self._for(pk)] if rule else []
-        return [*own, *lent]
+        return [*own, *(self._lent_in_words(rule) if rule else ())]
 
     def waits_for(self, request: PermissionRequest) -> str:
         """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
@@ -178,29 +177,29 @@ class Book:
             return f"{NOBODY} {self.trouble(rule)}"
         if rule.is_open:
             return "Waits for: two approvers." if rule.needed > 1 else "Waits for: any approver."
-        people, groups = self._people_in_words(rule), self._groups_in_words(rule)
+        people, groups, lent = (
+            words(rule) for words in (self._people_in_words, self._groups_in_words, self._lent_in_words)
+        )
         if rule.needed > 1:
-            return f"Waits for two of: {', '.join([*people, *(f'the group {one}' for one in groups)])}."
-        return f"Waits for: {_or([*people, *(f'one of {one}' for one in groups)])}."
+            return (
+                f"Waits for two of: {', '.join([*people, *(f'the group {one}' for one in groups), *lent])}."
+            )
+        return f"Waits for: {_or([*people, *(f'one of {one}' for one in groups), *lent])}."
 
     def _people_in_words(self, rule: Rule) -> list[str]:
-        """Return the people that the row names, each followed by those who decide for them now."""
-        of_groups = self.holders(rule) - set(rule.people)
-        named = [
-            words
-            for one in rule.people
-            if one in self.people
-            for words in (self.people[one].get_username(), *self._for(one))
-        ]
-        return [*named, *(words for one in sorted(of_groups) for words in self._for(one))]
+        return [self.people[one].get_username() for one in rule.people if one in self.people]
 
     def _groups_in_words(self, rule: Rule) -> list[str]:
         return [self.groups.get(one, "a group") for one in rule.groups if self.members.get(one)]
 
-    def _for(self, giver: int) -> list[str]:
-        name = self.people[giver].get_username()
-        receivers = (self.people.get(one.receiver) for one in self.lent if one.giver == giver)
-        return [f"{one.get_username()} for {name}" for one in receivers if one is not None]
+    def _lent_in_words(self, rule: Rule) -> list[str]:
+        """Return who may decide only by a right that was handed to them: "bob for anna"."""
+        holders = self.holders(rule)
+        return [
+            f"{self.people[one.receiver].get_username()} for {self.people[one.giver].get_username()}"
+            for one in self.lent
+            if one.giver in holders and one.receiver in self.people and one.receiver not in holders
+        ]
 
     def counting(self, request: PermissionRequest, votes: Iterable[PermissionVote]) -> list[PermissionVote]:
         """Return those of the votes whose voter still has the right that they voted with; each right counts once."""
