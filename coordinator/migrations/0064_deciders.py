@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import django.db.models.deletion
-from django.conf import settings
 from django.db import migrations, models
 
 import coordinator.models.fields
@@ -25,15 +23,8 @@ def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - th
     triggers.remove(schema_editor.connection)
 
 
-def _person(name: str) -> models.ForeignKey:
-    return models.ForeignKey(
-        on_delete=django.db.models.deletion.CASCADE, related_name=name, to=settings.AUTH_USER_MODEL
-    )
-
-
 class Migration(migrations.Migration):
     dependencies = [
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
         ("coordinator", "0063_mcp_processes"),
     ]
 
@@ -56,8 +47,8 @@ class Migration(migrations.Migration):
             name="Delegation",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("giver", _person("delegations_given")),
-                ("receiver", _person("delegations_received")),
+                ("giver_id", models.BigIntegerField()),
+                ("receiver_id", models.BigIntegerField()),
                 ("starts_at", coordinator.models.fields.IsoTextField()),
                 ("ends_at", coordinator.models.fields.IsoTextField()),
                 ("reason", models.TextField(blank=True, db_default="", default="")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.contrib.auth.models import User
 from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
@@ -46,11 +45,14 @@ class DelegationQuerySet(models.QuerySet["Delegation"]):
 
 
 class Delegation(models.Model):
-    """A person hands their right to decide to another, from `starts_at` until before `ends_at`."""
+    """A person hands their right to decide to another, from `starts_at` until before `ends_at`; ids of auth_user.
+
+    The row of somebody who was deleted since gives nobody a right.
+    """
 
     id = models.BigAutoField(primary_key=True)
-    giver = models.ForeignKey(User, models.CASCADE, related_name="delegations_given")
-    receiver = models.ForeignKey(User, models.CASCADE, related_name="delegations_received")
+    giver_id = models.BigIntegerField()
+    receiver_id = models.BigIntegerField()
     starts_at = IsoTextField()
     ends_at = IsoTextField()
     reason = models.TextField(default="", db_default="", blank=True)
@@ -65,7 +67,7 @@ class Delegation(models.Model):
         db_table = "delegations"
 
     def __str__(self) -> str:
-        return f"{self.giver} to {self.receiver}"
+        return f"delegation {self.pk}"
 
 
 class RightsVersion(models.Model):

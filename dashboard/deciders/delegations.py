@@ -8,6 +8,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import Q
 
+from coordinator.actions.deciders.delegations import names_of
 from coordinator.models import Delegation
 
 MOST = 100
@@ -18,20 +19,26 @@ class Shown:
     """A delegation as a line of a page. `can_end`: the person who looks may end it."""
 
     row: Delegation
+    giver: str
+    receiver: str
     begun: bool
     can_end: bool
 
 
 def shown(viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False) -> list[Shown]:
     """Return the delegations that stand or will, of one person or of all; `may_all` for who may end each."""
-    rows = Delegation.objects.standing(now).select_related("giver", "receiver").order_by("ends_at", "id")
+    found = Delegation.objects.standing(now).order_by("ends_at", "id")
     if of is not None:
-        rows = rows.filter(Q(giver=of) | Q(receiver=of))
+        found = found.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
+    rows = list(found[:MOST])
+    named = names_of(rows)
     return [
         Shown(
             row,
+            named.get(row.giver_id, "somebody deleted"),
+            named.get(row.receiver_id, "somebody deleted"),
             isinstance(row.starts_at, datetime) and row.starts_at <= now,
             may_all or viewer.pk in {row.giver_id, row.receiver_id},
         )
-        for row in rows[:MOST]
+        for row in rows
     ]

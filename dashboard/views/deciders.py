@@ -154,7 +154,8 @@ def delegate(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
             reason=said["reason"],
         )
-        messages.success(request, f"{made.receiver.get_username()} decides for you in that time.")
+        receiver = delegations.names_of([made])[made.receiver_id]
+        messages.success(request, f"{receiver} decides for you in that time.")
     return redirect("accounts:account")
 
 
@@ -162,10 +163,8 @@ def delegate(request: HtmxHttpRequest) -> HttpResponse:
 @approver
 def end_delegation(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
     with refusals.as_message(request):
-        ended = delegations.revoke(delegation_id, by=_user(request), now=timezone.now())
-        messages.success(
-            request, f"{ended.receiver.get_username()} no longer decides for {ended.giver.get_username()}."
-        )
+        delegations.revoke(delegation_id, by=_user(request), now=timezone.now())
+        messages.success(request, "The delegation is over.")
     return redirect(next_url(request, "deciders:home"))
 
 

@@ -33,8 +33,8 @@ def handed(giver: User, receiver: User, *, hours: float = 1, after: float = 0) -
     """Return a delegation from `after` hours after NOW on, for so many hours."""
     start = NOW + timedelta(hours=after)
     return Delegation.objects.create(
-        giver=giver,
-        receiver=receiver,
+        giver_id=giver.pk,
+        receiver_id=receiver.pk,
         starts_at=start,
         ends_at=start + timedelta(hours=hours),
         made_at=NOW,

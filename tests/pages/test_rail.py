@@ -7,7 +7,7 @@ from coordinator.feed.reader import Change
 from coordinator.live.fragments import Fragments
 from coordinator.models import PermissionRequest
 from dashboard.frame.context import rail
-from dashboard.frame.rail import ENTRIES, Badge, Entry
+from dashboard.frame.rail import ENTRIES, Badge, Entry, Number
 from tests.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -45,14 +45,14 @@ def test_a_page_below_an_entry_lights_it_but_not_the_overview() -> None:
 
 
 def test_a_badge_answers_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    badge = Badge(lambda: 7, "permission_requests", "waiting")
+    badge = Badge(lambda _person: Number(7, own=False), lambda: 7, "permission_requests", "waiting")
     monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
     answer = signed_in("viewer").get("/ui/rail/x/badge/")
     assert '<span class="badge">7' in answer.content.decode()
 
 
 def test_a_badge_that_counts_nothing_stays_to_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    badge = Badge(lambda: 0, "permission_requests", "waiting")
+    badge = Badge(lambda _person: Number(0, own=False), lambda: 0, "permission_requests", "waiting")
     monkeypatch.setattr("dashboard.frame.rail.ENTRIES", (Entry("x", "X", "overview", "runs", badge=badge),))
     html = signed_in("viewer").get("/ui/rail/x/badge/").content.decode()
     assert 'id="rail-badge-x"' in html
@@ -66,7 +66,7 @@ def test_a_badge_that_does_not_exist_is_not_found() -> None:
 def test_the_approvals_badge_counts_what_waits() -> None:
     entry = next(entry for entry in ENTRIES if entry.key == "approvals")
     assert entry.badge is not None
-    before = entry.badge.count()
+    before = entry.badge.number(person("viewer")).value
     for status in ("pending", "approved"):
         PermissionRequest.objects.create(
             request_id=status,
@@ -76,7 +76,8 @@ def test_the_approvals_badge_counts_what_waits() -> None:
             justification="x",
             status=status,
         )
-    assert entry.badge.count() == before + 1
+    assert entry.badge.number(person("approver")) == Number(before + 1, own=False)
+    assert entry.badge.shared() == before + 1
 
 
 def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
@@ -84,7 +85,7 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 ) -> None:
     changes = [Change(n, 0, "permission_requests", str(n), "p", "insert") for n in (3, 4, 5)]
     fragments = Fragments()
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):  # whether rows say who decides; how many wait
         made = fragments.of(changes)
         again = fragments.of(changes[:2])  # another page's channel, a moment later
     assert [*made] == [5]
@@ -96,7 +97,7 @@ def test_the_stream_brings_the_badge_once_however_many_changes_and_pages(
 
 def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) -> None:
     fragments = Fragments()
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(4):
         for number in (1, 2):
             fragments.of([Change(number, 0, "permission_requests", "1", "p", "update")])
 
@@ -104,4 +105,4 @@ def test_the_badge_of_a_later_change_is_counted_anew(django_assert_num_queries) 
 def test_pages_do_not_ask_for_the_badge_on_every_change() -> None:
     html = signed_in("viewer").get("/ui/").content.decode()
     badge = html[html.index('id="rail-badge-approvals"') :].partition(">")[0]
-    assert 'hx-trigger="live:reset from:body"' in badge
+    assert 'hx-trigger="live:reset from:body, live:deciders from:body"' in badge
