@@ -26,7 +26,8 @@ def card(page: Page, target: str) -> Locator:
 
 
 def inbox_of(person_at: PersonAt, served: Served, name: str) -> Page:
-    page, _ = person_at(served, name)
+    page, watch = person_at(served, name)
+    watch.expect("htmx:(afterRequest|sendAbort)")  # two signals in a row: the page asks again
     page.goto(INBOX)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     return page
