@@ -1,8 +1,8 @@
-"""The real agents' programs: installed from npm by name, once, into a cached folder outside the repository.
+"""Programs of others that tests run: real agents, MCP servers, MCP's referee. From npm, once, into a cached folder.
 
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
 suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
-`$SIGNALBOX_TEST_AGENTS` moves the folder, which holds some 2.1 GB.
+`$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 2.3 GB.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ import pytest
 
 FOLDER_VARIABLE = "SIGNALBOX_TEST_AGENTS"
 INSTALLED_WITHIN = 240.0  # seconds
-NODE_AT_LEAST = 20  # Gemini CLI's; the others are programs of their own
 
 
 class Package(NamedTuple):
-    """An npm package, the versions of it that the tests were made for, and where its program lies in it."""
+    """An npm package, the versions of it that the tests were made for, and where its program lies in it.
+
+    `node` is the least version of Node that runs it, where it is no program of its own.
+    """
 
     name: str
     versions: str
     program: str
+    node: int = 20
 
 
 # Of several builds for a machine the last is the one that runs on any (OpenCode's "baseline").
@@ -50,6 +53,26 @@ PACKAGES = {
     "codex-acp": Package(
         "@agentclientprotocol/codex-acp", "~2.6.0", "@agentclientprotocol/codex-acp/dist/index.js"
     ),
+    "mcp-everything": Package(
+        "@modelcontextprotocol/server-everything",
+        "2026.8.31",
+        "@modelcontextprotocol/server-everything/dist/index.js",
+    ),
+    "mcp-filesystem": Package(
+        "@modelcontextprotocol/server-filesystem",
+        "2026.8.31",
+        "@modelcontextprotocol/server-filesystem/dist/index.js",
+    ),
+    # The referee of MCP servers, for the versions of the protocol of 2025 and for that of 2026.
+    "conformance-2025": Package(
+        "@modelcontextprotocol/conformance", "0.1.16", "@modelcontextprotocol/conformance/dist/index.js", 22
+    ),
+    "conformance-2026": Package(
+        "@modelcontextprotocol/conformance",
+        "0.2.0-alpha.12",
+        "@modelcontextprotocol/conformance/dist/index.js",
+        22,
+    ),
 }
 NODE = Package(f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}", "^22", "*/bin/node")
 
@@ -67,9 +90,10 @@ def folder() -> Path:
 
 @functools.cache
 def command(agent: str) -> tuple[str, ...]:
-    """Return the words that start an agent, installed where it is not here yet. Raises Missing."""
-    path = str(_installed(PACKAGES[agent]))
-    return (_node(), path) if path.endswith(".js") else (path,)
+    """Return the words that start a program, installed where it is not here yet. Raises Missing."""
+    package = PACKAGES[agent]
+    path = str(_installed(package))
+    return (_node(package.node), path) if path.endswith(".js") else (path,)
 
 
 def needed(*agents: str) -> None:
@@ -81,11 +105,11 @@ def needed(*agents: str) -> None:
             pytest.skip(f"{agent}: {problem}")
 
 
-def _node() -> str:
+def _node(at_least: int) -> str:
     found = shutil.which("node")
     if found is not None:
         said = subprocess.run([found, "--version"], check=False, capture_output=True, text=True, timeout=30)
-        if int(said.stdout.lstrip("v").partition(".")[0] or 0) >= NODE_AT_LEAST:
+        if int(said.stdout.lstrip("v").partition(".")[0] or 0) >= at_least:
             return found
     return str(_installed(NODE))
 

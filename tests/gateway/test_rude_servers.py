@@ -70,6 +70,16 @@ def test_what_a_server_answered_is_no_status_at_which_clients_call_again(
     assert rude.calls == {tool: 1}
 
 
+@pytest.mark.parametrize(("tool", "status"), [("nameless", 400), ("broken", 200)])
+def test_a_refusal_keeps_its_status_where_no_client_calls_again_at_it(
+    wire: Wire, tool: str, status: int
+) -> None:
+    of_2026 = Wire(wire.box, server="rude", stateless=True)
+    answer = of_2026.send("tools/call", {"name": tool, "arguments": {}})
+    assert answer.status_code == status
+    assert "error" in answer.json()
+
+
 def test_a_call_that_was_sent_is_marked_as_one(wire: Wire) -> None:
     told = wire.call("done_elsewhere")
     assert "may have run" in text_of(told)

@@ -30,6 +30,8 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 
+REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
+
 
 class Calls:
     """Calls of tools. One a process."""
@@ -189,9 +191,17 @@ class Calls:
             await x.line.answer(response)
             return
         record.upstream += time.perf_counter() - began
-        # With 200 whatever the server's status was: a client may send a call anew that was answered 502 to 504.
-        await finish(x.line, response, event)
+        await finish(x.line, response, event, _status_of(x, answer.status))
         self._records.end(record, outcome_of(response), response)
+
+
+def _status_of(x: Exchange, status: int) -> int:
+    """Return the status with which a server's answer is passed on.
+
+    A client may send a call anew that was answered 502 to 504, so of most calls it is 200 whatever the server said.
+    Since 2026-07-28 a refused message has a status of its own, at which nothing is sent anew.
+    """
+    return status if x.message.is_stateless and status in REFUSED else 200
 
 
 def binding_of(x: Exchange, record: CallRecord, ruling: Ruling) -> Binding:

@@ -1,0 +1,1 @@
+"""An MCP server with everything that the official conformance suite asks for."""
