@@ -1,29 +1,115 @@
-"""The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours."""
+"""The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours.
+
+In an agent's own session its hooks tell of the same calls. The two are one call there: what the gateway tells of it
+carries the id that the agent gave it.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from coordinator.actions import reported_sessions, silence
+from django.db.models import Q, QuerySet
+
+from coordinator.actions import origins, reported_sessions, silence
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
-from coordinator.models import Session
+from coordinator.lib import instants
+from coordinator.mcp import names
+from coordinator.models import Event, Session
+from coordinator.models.gateway import BY_GATEWAY
 from coordinator.models.sessions import SessionStatus
+from coordinator.policy.approvals import canonical
 from coordinator.policy.tool_calls import GATEWAY
+from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.reports import SessionLocation
 
+NEAR = timedelta(minutes=2)  # how long before a call comes to the gateway its agent told that it begins
+LIKELY = 20  # calls of a session among which the one that comes to the gateway is looked for
 
-def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime) -> str:
-    """Return the id of the session: the one that the client names, the agent's only running one, or one for `own`.
+
+class Place(NamedTuple):
+    """A session, and whether its agent tells of itself there."""
+
+    session_id: str
+    is_agents: bool
+
+
+class ToldCall(NamedTuple):
+    """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool."""
+
+    event_id: int
+    call_id: str
+    tool_name: str
+
+
+def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime) -> Place:
+    """Return the session: the one that the client names, the agent's only running one, or one for `own`.
 
     `own` tells the client's connections apart. A session that the key may not write into counts as not there.
     """
     found = _named(named, caller) if named else _only_running(agent_id, caller)
     if found is not None:
         silence.reopen(found, now)
-        return found
+        return Place(found, is_agents=True)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
-    return reported_sessions.active_session_for(f"{GATEWAY}:{own}", where, now).session_id
+    ours = reported_sessions.active_session_for(f"{GATEWAY}:{own}", where, now).session_id
+    return Place(ours, is_agents=False)
+
+
+def told_call(
+    session_id: str, server_id: str, tool: str, arguments: Any, *, as_call: str, now: datetime
+) -> ToldCall | None:
+    """Return the newest call of these arguments that its agent told just now, taken for our call of the id `as_call`.
+
+    None where there is none, or another call of ours has it. Its agent has not told of its end.
+    """
+    since = instants.to_us(now - NEAR)
+    given = canonical(without_secrets(arguments if isinstance(arguments, dict) else {}))
+    rows = _told(session_id, server_id, tool).filter(context__instant_us__gte=since)
+    found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
+    alike = [ToldCall(*row[:3]) for row in found if canonical(row[3] or {}) == given]
+    ended = _ended(session_id, [one.call_id for one in alike])
+    for one in alike:
+        if one.call_id not in ended and origins.claim(session_id, _taken(one.call_id), now):
+            origins.claim(session_id, _taken(one.call_id, as_call), now)
+            return one
+    return None
+
+
+def told_before(
+    session_id: str, server_id: str, tool: str, *, as_call: str, now: datetime
+) -> ToldCall | None:
+    """Return the call that was taken for our call of this id when that began; None where none was."""
+    rows = _told(session_id, server_id, tool).values_list("id", "context__tool_use_id", "tool_name")
+    told = {_taken(row[1], as_call): ToldCall(*row) for row in rows[:LIKELY]}
+    known = origins.known({(session_id, key) for key in told}, now) if told else set()
+    return next((told[key] for key in known), None)
+
+
+def _taken(call_id: str, as_call: str = "") -> str:
+    """Return the origin that says that a call which its agent told is one of ours, or which."""
+    return f"gateway {as_call}:{call_id}"
+
+
+def _told(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
+    """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
+    server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
+    # Each agent joins the names of server and tool in its own way.
+    is_mcp = Q(tool_name__startswith=names.PREFIX) | Q(tool_name__contains=server)
+    starts = Event.objects.filter(
+        is_mcp | Q(tool_name__contains=names.GATEWAY), tool_name__endswith=f"_{named}"
+    )
+    starts = starts.filter(event_type="pre_tool", context__session_id=session_id)
+    starts = starts.filter(context__tool_use_id__isnull=False).exclude(context__source=BY_GATEWAY)
+    return starts.order_by("-context__instant_us", "-id")
+
+
+def _ended(session_id: str, call_ids: list[str]) -> set[str | None]:
+    ends = Event.objects.filter(
+        session_id=session_id, event_type="post_tool", context__tool_use_id__in=call_ids
+    )
+    return set(ends.values_list("context__tool_use_id", flat=True)) if call_ids else set()
 
 
 def _named(named: str, caller: KeyIdentity) -> str | None:

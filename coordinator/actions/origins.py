@@ -58,6 +58,11 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     return {id(event) for event in events} - new
 
 
+def claim(session_id: str, origin: str, now: datetime) -> bool:
+    """Claim an origin within a session, for good; False where it is taken. The session must exist."""
+    return bool(_claim([[_within(session_id, origin), session_id, None]], instants.to_us(now) // 1000))
+
+
 def _within(session_id: str, origin: str) -> str:
     """Return an origin within its session: nobody can claim what is said in a session that is not theirs."""
     return f"{session_id}:{origin}"

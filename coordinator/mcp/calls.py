@@ -12,6 +12,7 @@ from django.db.models import Count, Max, Q
 from coordinator.lib import instants
 from coordinator.mcp.names import PREFIX, places
 from coordinator.models import Agent, Event
+from coordinator.models.gateway import BY_GATEWAY
 
 _NOT_IN_IDS = re.compile(r"[^a-z0-9]+")
 
@@ -71,11 +72,12 @@ def _counted(start: datetime) -> Iterator[tuple[str, str, int, datetime]]:
         Event.objects.filter(context__received_at__gte=start, tool_name__gte=PREFIX, tool_name__lt="mcp_`")
         .values_list("session__agent_name", "tool_name")
         .annotate(
-            # An executor may tell of a call's beginning, of its end, or of both.
+            # An executor may tell of a call's beginning, of its end, or of both, and the gateway of the end, too.
             begun=Count("pk", filter=Q(event_type="pre_tool")),
-            ended=Count("pk", filter=Q(event_type="post_tool")),
+            ended=Count("pk", filter=Q(event_type="post_tool") & ~Q(context__source=BY_GATEWAY)),
+            passed=Count("pk", filter=Q(event_type="post_tool", context__source=BY_GATEWAY)),
             last=Max("context__instant_us"),
         )
     )
-    for agent_name, call, begun, ended, last in rows:
-        yield agent_name or "", call, max(begun, ended), instants.from_us(last)
+    for agent_name, call, begun, ended, passed, last in rows:
+        yield agent_name or "", call, max(begun, ended, passed), instants.from_us(last)

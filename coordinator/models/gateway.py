@@ -6,6 +6,8 @@ from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
+BY_GATEWAY = "gateway"  # the source of events that the gateway tells
+
 
 class Transport(models.TextChoices):
     """How a server is spoken to."""

@@ -14,18 +14,19 @@ from tests.served import KEYS, ROOT, Served
 CONNECTED_WITHIN = 90.0  # seconds
 
 
-def connect(home: Home, served: Served, *, deadline: int | None = None) -> str:
+def connect(home: Home, served: Served, *, deadline: int | None = None, key: str = KEYS["agent"]) -> str:
     """Run `signalbox connect` in the agent's home and return what it printed.
 
     `deadline` (seconds) is then how long the agent waits for a hook that holds a call, instead of what was written.
     """
-    said = signalbox(home, "connect", home.agent.name, "--url", served.url, "--yes", "--key-file", "-")
+    words = ("connect", home.agent.name, "--url", served.url, "--yes", "--key-file", "-")
+    said = signalbox(home, *words, key=key)
     if deadline is not None:
         shorten(home, deadline)
     return said
 
 
-def signalbox(home: Home, *words: str) -> str:
+def signalbox(home: Home, *words: str, key: str = KEYS["agent"]) -> str:
     """Run the program signalbox of this work tree in the agent's home; return what it printed."""
     program = home.path / "bin" / "signalbox"
     if not program.exists():
@@ -40,7 +41,7 @@ def signalbox(home: Home, *words: str) -> str:
         check=False,
         cwd=home.work,
         env=home.environment,
-        input=f"{KEYS['agent']}\n",
+        input=f"{key}\n",
         capture_output=True,
         text=True,
         timeout=CONNECTED_WITHIN,

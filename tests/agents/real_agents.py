@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents import programs
-from tests.agents.scripted_models import Script, scripted
+from tests.agents.scripted_models import Command, Script, scripted
 from tests.served import ROOT
 
 PROMPT = "Do as the script says."
@@ -73,7 +73,10 @@ def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
 
 
 def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
-    _write(home / ".claude" / "settings.json", json.dumps({"permissions": {"allow": ["Bash"]}}, indent=2))
+    _write(
+        home / ".claude" / "settings.json",
+        json.dumps({"permissions": {"allow": ["Bash", "mcp__signalbox"]}}, indent=2),
+    )
     return {
         "ANTHROPIC_BASE_URL": address,
         "ANTHROPIC_API_KEY": KEY_OF_A_MODEL,
@@ -157,8 +160,8 @@ class Home:
         """Return the files with the agent's settings that are there."""
         return [self.path / one for one in self.agent.files if (self.path / one).exists()]
 
-    def starts(self, *commands: str, **variables: str) -> Run:
-        """Start the agent; its model wants to run these commands."""
+    def starts(self, *commands: Command, **variables: str) -> Run:
+        """Start the agent; its model wants to run these commands, or to use these tools."""
         self.script.commands = commands
         self.script.requests.clear()
         return Run(self, variables)

@@ -1,7 +1,8 @@
 """A scripted model on loopback that speaks the four APIs which real agents ask: no account, no internet.
 
 `scripted(commands…)` answers as a model would that wants a shell to run these commands, one call of a tool after the
-other, and then says "Done.". The agent's request tells how far it is: by the number of results that it carries.
+other, and then says "Done.". In place of a command may stand the `Use` of another tool. The agent's request tells how
+far it is: by the number of results that it carries.
 """
 
 from __future__ import annotations
@@ -16,23 +17,43 @@ from typing import Any
 
 Json = dict[str, Any]
 DONE = "Done."
+SPACE = "\x1f"  # between a tool's namespace and its name
 USED = 7  # tokens of either kind, in each answer
+
+
+@dataclass(frozen=True)
+class Use:
+    """The call of a tool that its agent offers under a name with this end."""
+
+    tool: str
+    given: Json
+
+
+Command = str | Use
 
 
 @dataclass(frozen=True)
 class Api:
     """One API: `results` counts the results in a request; `tools` are the tools' names that it offers.
 
-    `call` and `words` make an answer's server-sent events: of a call (its number and the command), and of text.
-    `shell` is the tool that runs a command.
+    `call` and `words` make an answer's server-sent events: of a call (its number, the tool, its input), and of text.
+    `shell` is the tool that runs a command, `command` makes its input.
     """
 
     shell: str
+    command: Callable[[str], Json]
     results: Callable[[Json], int]
     tools: Callable[[Json], list[str]]
-    call: Callable[[int, str], list[Json]]
+    call: Callable[[int, str, Json], list[Json]]
     words: Callable[[int, str], list[Json]]
     ends: bytes = b""
+
+    def wanted(self, at: int, what: Command, asked: Json) -> list[Json]:
+        """Return the answer of a model that wants this."""
+        if isinstance(what, str):
+            return self.call(at, self.shell, self.command(what))
+        named = [one for one in self.tools(asked) if one.endswith(what.tool)]
+        return self.call(at, named[0], what.given) if named else self.words(at, f"There is no {what.tool}.")
 
 
 # --- Anthropic's messages (Claude Code) --------------------------------------------------------------------
@@ -51,9 +72,13 @@ def _messages(at: int, block: Json, delta: Json, reason: str) -> list[Json]:
     ]
 
 
-def _messages_call(at: int, command: str) -> list[Json]:
-    block = {"type": "tool_use", "id": f"toolu_{at}", "name": "Bash", "input": {}}
-    delta = {"type": "input_json_delta", "partial_json": json.dumps({"command": command})}
+def _plain(command: str) -> Json:
+    return {"command": command}
+
+
+def _messages_call(at: int, tool: str, given: Json) -> list[Json]:
+    block = {"type": "tool_use", "id": f"toolu_{at}", "name": tool, "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": json.dumps(given)}
     return _messages(at, block, delta, "tool_use")
 
 
@@ -84,20 +109,19 @@ def _responses(at: int, item: Json) -> list[Json]:
     ]
 
 
-def _responses_call(at: int, command: str) -> list[Json]:
-    words = json.dumps({"cmd": command})
-    return _responses(
-        at, {"type": "function_call", "name": "exec_command", "arguments": words, "call_id": f"call_{at}"}
-    )
+def _responses_call(at: int, tool: str, given: Json) -> list[Json]:
+    space, _, name = tool.rpartition(SPACE)
+    item = {"type": "function_call", "name": name, "arguments": json.dumps(given), "call_id": f"call_{at}"}
+    return _responses(at, item | ({"namespace": space} if space else {}))
 
 
-def _escalated_call(at: int, command: str) -> list[Json]:
-    """Return a call as the model makes it for a command that is to run outside of Codex's own sandbox."""
-    why = {"sandbox_permissions": "require_escalated", "justification": "As asked"}
-    words = json.dumps({"cmd": command, **why})
-    return _responses(
-        at, {"type": "function_call", "name": "exec_command", "arguments": words, "call_id": f"call_{at}"}
-    )
+def _cmd(command: str) -> Json:
+    return {"cmd": command}
+
+
+def _escalated(command: str) -> Json:
+    """Return the input as the model makes it for a command that is to run outside of Codex's own sandbox."""
+    return {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "As asked"}
 
 
 def _responses_words(at: int, words: str) -> list[Json]:
@@ -119,8 +143,8 @@ def _generated(part: Json) -> list[Json]:
     return [{"candidates": candidates, "usageMetadata": usage, "modelVersion": "scripted"}]
 
 
-def _generated_call(_at: int, command: str) -> list[Json]:
-    return _generated({"functionCall": {"name": "run_shell_command", "args": {"command": command}}})
+def _generated_call(_at: int, tool: str, given: Json) -> list[Json]:
+    return _generated({"functionCall": {"name": tool, "args": given}})
 
 
 def _generated_words(_at: int, words: str) -> list[Json]:
@@ -148,14 +172,13 @@ def _chunks(at: int, delta: Json, reason: str) -> list[Json]:
     ]
 
 
-def _chunks_call(at: int, command: str) -> list[Json]:
-    words = json.dumps({"command": command, "description": "As asked"})
-    call = {
-        "index": 0,
-        "id": f"call_{at}",
-        "type": "function",
-        "function": {"name": "bash", "arguments": words},
-    }
+def _described(command: str) -> Json:
+    return {"command": command, "description": "As asked"}
+
+
+def _chunks_call(at: int, tool: str, given: Json) -> list[Json]:
+    function = {"name": tool, "arguments": json.dumps(given)}
+    call = {"index": 0, "id": f"call_{at}", "type": "function", "function": function}
     return _chunks(at, {"tool_calls": [call]}, "tool_calls")
 
 
@@ -171,15 +194,26 @@ def _named(asked: Json) -> list[str]:
     return [str(tool.get("name")) for tool in asked.get("tools") or ()]
 
 
+def _in_spaces(asked: Json) -> list[str]:
+    """Return the names of tools; of those in a namespace (Codex's, of MCP servers) with the namespace before them."""
+    found = []
+    for tool in asked.get("tools") or ():
+        inner = tool.get("tools") if tool.get("type") == "namespace" else None
+        found += [f"{tool['name']}{SPACE}{one['name']}" for one in inner or ()] or [str(tool.get("name"))]
+    return found
+
+
 def _functions(asked: Json) -> list[str]:
     return [str(tool["function"]["name"]) for tool in asked.get("tools") or ()]
 
 
-MESSAGES = Api("Bash", _messages_results, _named, _messages_call, _messages_words)
-RESPONSES = Api("exec_command", _responses_results, _named, _responses_call, _responses_words)
-GENERATE = Api("run_shell_command", _generated_results, _generated_tools, _generated_call, _generated_words)
-CHAT = Api("bash", _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
-ESCALATED = replace(RESPONSES, call=_escalated_call)
+MESSAGES = Api("Bash", _plain, _messages_results, _named, _messages_call, _messages_words)
+RESPONSES = Api("exec_command", _cmd, _responses_results, _in_spaces, _responses_call, _responses_words)
+GENERATE = Api(
+    "run_shell_command", _plain, _generated_results, _generated_tools, _generated_call, _generated_words
+)
+CHAT = Api("bash", _described, _chunks_results, _functions, _chunks_call, _chunks_words, b"data: [DONE]\n\n")
+ESCALATED = replace(RESPONSES, command=_escalated)
 BY_PATH = {
     "/v1/messages": MESSAGES,
     "/responses": RESPONSES,
@@ -196,14 +230,14 @@ class Script:
     `before`: how many results there were when the commands began; None: as many as the next request carries.
     """
 
-    commands: Sequence[str]
+    commands: Sequence[Command]
     address: str = ""
     escalates: bool = False
     before: int | None = 0
     requests: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
-    def starts_again(self, *commands: str) -> None:
+    def starts_again(self, *commands: Command) -> None:
         """Want these commands from the next request on, whatever came of those before."""
         self.commands, self.before = commands, None
 
@@ -217,7 +251,9 @@ class Script:
         api = ESCALATED if self.escalates and api is RESPONSES else api
         self.before = at if self.before is None else self.before
         step = at - self.before
-        return api.call(at, self.commands[step]) if 0 <= step < len(self.commands) else api.words(at, DONE)
+        if not 0 <= step < len(self.commands):
+            return api.words(at, DONE)
+        return api.wanted(at, self.commands[step], asked)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -249,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted(*commands: str) -> Iterator[Script]:
+def scripted(*commands: Command) -> Iterator[Script]:
     """Serve a model that wants to run these commands; yields its script, with its address."""
     script = Script(commands)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Scripted", (_Handler,), {"script": script}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.models import Event
 from coordinator.sessions.timeline import CallRow, Filters, Timeline, rows_of, rows_since
 from tests.timelines import add_events, began, called, ended, make_session, said
 
@@ -166,3 +167,40 @@ def test_children_stand_where_they_were_started(session):
         "child",
         "message",
     ]
+
+
+def passed(tool, given, came, **fields):
+    return ended(tool, given, came, source="gateway", **fields)
+
+
+def test_of_a_call_through_the_gateway_the_agent_s_own_end_is_shown_and_the_gateway_s_beside_it(session):
+    through = passed("mcp__a__b", {}, "through", tool_use_id="a")
+    own = ended("mcp__signalbox__a__b", {}, "own", tool_use_id="a")
+    for ends in ([through, own], [own, through]):
+        Event.objects.all().delete()
+        add_events(session, [began("mcp__signalbox__a__b", {}, tool_use_id="a"), *ends])
+        (row,) = calls_of(session)
+        assert (row.end.tool_output.value, row.passed.tool_output.value) == ("own", "through")
+
+
+def test_a_call_whose_id_is_ours_keeps_its_own_end_beside_the_gateway_s(session):
+    add_events(
+        session,
+        [
+            began("mcp__signalbox__a__b", {"c": 1}, tool_use_id="made:1"),
+            passed("mcp__signalbox__a__b", {"c": 1}, "through", tool_use_id="made:1"),
+            *(said("assistant", "well") for _ in range(5)),
+            ended("mcp__signalbox__a__b", {"c": 1}, "own"),
+        ],
+    )
+    for limit in (200, 2):
+        (row,) = calls_of(session, limit=limit)
+        assert (row.end.tool_output.value, row.passed.tool_output.value) == ("own", "through")
+
+
+def test_what_the_gateway_told_in_other_words_is_a_call_all_the_same(session):
+    (event,) = add_events(session, [passed("mcp__a__b", {}, "x", tool_use_id="a")])
+    event.context.extra = {"gateway": ["?"]}
+    event.context.save()
+    (row,) = calls_of(session)
+    assert row.passed.gateway is None

@@ -10,24 +10,26 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
+from coordinator.actions.gateway_timelines import Place, ToldCall
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of
+from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
 from coordinator.lib.turns import CALLER
+from coordinator.mcp.names import PREFIX
+from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SOURCE = "gateway"
 WRITE_WITHIN = 30.0
 KNOWN_FOR = 60.0  # seconds for which a session is taken for the one that it was
 MOST_KNOWN = 20_000
@@ -40,7 +42,6 @@ MOST_GATHERED, MOST_GATHERED_BYTES = (
     256 * 1024,
 )  # calls of one caller that wait, and bytes of their answers
 CLOSE_WITHIN = 2.0  # seconds in which a server that stops writes what has ended
-LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 CALLS = meters.Counter("signalbox_mcp_calls", "Calls through the MCP gateway", ("server", "tool", "outcome"))
 UPSTREAM = meters.Histogram(
     "signalbox_mcp_upstream_seconds",
@@ -58,7 +59,11 @@ OWN = meters.Histogram(
 
 @dataclass(slots=True)
 class CallRecord:
-    """One call on its way. Times in seconds; `began` and `sent_at` are on time.perf_counter's clock."""
+    """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
+
+    `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
+    `goes_on` says that it was begun with an earlier request.
+    """
 
     call_id: str
     server_id: str
@@ -73,7 +78,21 @@ class CallRecord:
     upstream: float = 0.0
     event_id: int | None = None
     is_begun: bool = False
+    goes_on: bool = False
+    told: ToldCall | None = None
+    beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def own_id(self) -> str:
+        """Return the id under which the call stands in its timeline."""
+        return self.told.call_id if self.told else self.call_id
+
+    @property
+    def name(self) -> str:
+        """Return the name of its tool there: as its agent calls it, where that names a tool of a server."""
+        told = self.told.tool_name if self.told else ""
+        return told if told.startswith(PREFIX) else name_of(self.server_id, self.tool)
 
 
 @dataclass(slots=True)
@@ -91,7 +110,8 @@ class Records:
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
         self._tallies = Tallies(writer)
-        self._known: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._known: dict[tuple[str, str, str], tuple[Place, float]] = {}
+        self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, Gathered] = {}
 
@@ -100,16 +120,19 @@ class Records:
         own = x.client.session_id if x.client else f"{x.key.id}:{timezone.now():%Y-%m-%d}"
         place = (x.agent_id, own, x.named_session or "")
         now = asyncio.get_running_loop().time()
-        known, until = self._known.get(place, ("", 0.0))
-        if not known or until < now:
+        known, until = self._known.get(place, (None, 0.0))
+        if known is None or until < now:
             find = functools.partial(
                 gateway_timelines.session_for, own, x.named_session, x.agent_id, x.key, timezone.now()
             )
             known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
+                self._of_agents.clear()
             self._known[place] = known, now + KNOWN_FOR
-        return known
+        if known.is_agents:
+            self._of_agents.add(known.session_id)
+        return known.session_id
 
     def begin(self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
@@ -126,11 +149,11 @@ class Records:
         at = instants.canonical(timezone.now())
         arguments = x.message.params.get("arguments")
         record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
-        record.is_begun = True
+        record.is_begun = record.goes_on = True
         return record
 
     def _begin_soon(self, record: CallRecord) -> None:
-        self._soon(self._begun(record))
+        record.beginning = self._soon(self._begun(record))
 
     async def write_begin(self, record: CallRecord) -> int | None:
         """Have the call's beginning written now; return the id of its event. Raises Busy."""
@@ -143,9 +166,25 @@ class Records:
         if record.is_begun:
             return
         record.is_begun = True
+        record.told = await self._told(record)
+        if record.told is not None:
+            record.event_id = record.told.event_id
+            return
         outcomes = await self._submit([self._beginning(record)])
         first = outcomes[0] if outcomes else None
         record.event_id = first.event_id if isinstance(first, Recorded) else None
+
+    async def _told(self, record: CallRecord) -> ToldCall | None:
+        """Return the same call as its agent told it. Raises Busy."""
+        if record.goes_on:
+            find: Callable[..., ToldCall | None] = gateway_timelines.told_before
+            about: tuple[Any, ...] = (record.session_id, record.server_id, record.tool)
+        elif record.session_id in self._of_agents:
+            find = gateway_timelines.told_call
+            about = (record.session_id, record.server_id, record.tool, record.arguments)
+        else:
+            return None
+        return await self.perform(functools.partial(find, *about, as_call=record.call_id, now=timezone.now()))
 
     def _beginning(self, record: CallRecord) -> NewEvent:
         return NewEvent(
@@ -156,7 +195,7 @@ class Records:
             tool_input=record.arguments if isinstance(record.arguments, dict) else {},
             tool_use_id=record.call_id,
             reason=record.decided_by or None,
-            source=SOURCE,
+            source=BY_GATEWAY,
         )
 
     async def close(self) -> None:
@@ -190,25 +229,46 @@ class Records:
             UPSTREAM.observe(record.upstream, record.server_id, tool)
         if record.timer is not None:
             record.timer.cancel()
-        events: list[NewEvent] = [] if record.is_begun else [self._beginning(record)]
-        record.is_begun = True
-        events.append(self._ending(record, own, response, error))
-        self._gather(events, len(response or b""))
+        at, size = instants.canonical(timezone.now()), len(response or b"")
+        ended = functools.partial(self._ending, record, at, own, response, error)
+        if record.beginning is None and not self._may_be_told(record):
+            begins = [] if record.is_begun else [self._beginning(record)]
+            record.is_begun = True
+            self._gather([*begins, ended()], size)
+        else:
+            self._soon(self._ended(record, ended, size))
 
-    def _ending(self, record: CallRecord, own: float, response: bytes | None, error: str | None) -> NewEvent:
-        output, failed = _output(response)
+    async def _ended(self, record: CallRecord, ended: Callable[[], NewEvent], size: int) -> None:
+        """Write the end under the id of the beginning, which may be being written, or its agent's to tell."""
+        if record.beginning is not None:
+            await asyncio.wait([record.beginning])
+        begins: list[NewEvent] = []
+        if self._may_be_told(record):
+            record.told = await self._told(record)
+            begins = [] if record.is_begun or record.told else [self._beginning(record)]
+            record.is_begun = True
+        self._gather([*begins, ended()], size)
+
+    def _may_be_told(self, record: CallRecord) -> bool:
+        """Say whether it is still to be looked up if the call's agent told its beginning."""
+        return record.goes_on or (not record.is_begun and record.session_id in self._of_agents)
+
+    def _ending(
+        self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
+    ) -> NewEvent:
+        output, failed = kept_output(response)
         return DedupedEvent(
             event_type="post_tool",
             session_id=record.session_id,
-            timestamp=instants.canonical(timezone.now()),
-            tool_name=name_of(record.server_id, record.tool),
+            timestamp=at,
+            tool_name=record.name,
             tool_input=record.arguments if isinstance(record.arguments, dict) else {},
             tool_output=output,
             error=error or failed,
-            tool_use_id=record.call_id,
+            tool_use_id=record.own_id,
             duration_ms=round((record.upstream + own) * 1000),
             reason=record.decided_by or None,
-            source=SOURCE,
+            source=BY_GATEWAY,
             origin=f"gateway:{record.call_id}:end",
             origin_for=60_000,
             extra={
@@ -239,10 +299,11 @@ class Records:
             gathered.timer.cancel()
             self._soon(self._written(gathered.calls, gathered.size))
 
-    def _soon(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _soon(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._kept(work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+        return task
 
     async def _kept(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -264,54 +325,3 @@ class Records:
         deadline = time.monotonic() + WRITE_WITHIN
         found = await self._writer.submit(events, deadline=deadline, size=size + 500 * len(events))
         return found if isinstance(found, list) else []
-
-
-def _output(response: bytes | None) -> tuple[Any, str | None]:
-    """Return a response's result as a timeline keeps it, and what it says went wrong."""
-    if response is None:
-        return None, None
-    try:
-        value = msgspec.json.decode(response)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None, "The answer cannot be read."
-    if "error" in value:
-        told = value["error"]
-        return None, str(told.get("message", "error"))[:2_000] if isinstance(told, dict) else "error"
-    result = value.get("result")
-    if not isinstance(result, dict):
-        return None, None
-    content = (
-        [_without_data(one) for one in result["content"]] if isinstance(result.get("content"), list) else []
-    )
-    if len(response) > LONGEST_OUTPUT:
-        content = [_shortened(one) for one in content[:20]]
-    failed = "The tool says that it failed." if result.get("isError") is True else None
-    return {"content": content} | {
-        name: result[name]
-        for name in ("structuredContent", "isError")
-        if name in result and len(response) <= LONGEST_OUTPUT
-    }, failed
-
-
-def _without_data(block: Any) -> Any:
-    """Return a block of content without the bytes of an image or a sound."""
-    if not isinstance(block, dict):
-        return block
-    found = {
-        name: f"({len(value)} letters of base64)"
-        if name in {"data", "blob"} and isinstance(value, str)
-        else value
-        for name, value in block.items()
-    }
-    return (
-        found | {"resource": _without_data(found["resource"])}
-        if isinstance(found.get("resource"), dict)
-        else found
-    )
-
-
-def _shortened(block: Any) -> Any:
-    if not isinstance(block, dict) or not isinstance(block.get("text"), str):
-        return {"type": "text", "text": "(left out: the result is long)"}
-    text = block["text"]
-    return block if len(text) <= 3_000 else block | {"text": f"{text[:3_000]}… ({len(text)} letters in all)"}

@@ -4,6 +4,8 @@ Calls that carry a tool_use_id are paired by it. Others are paired as brackets a
 open beginning of the same tool with the same input. Brackets can be told within any stretch of the timeline that
 holds both, so two windows never disagree about a pair. A beginning whose id is ours (MADE_CALL) is open for an end
 without one, too, unless an end carries that id: that we denied the call, say.
+
+Of a call through the MCP gateway both its agent and the gateway tell the end, under the agent's id.
 """
 
 from __future__ import annotations
@@ -23,17 +25,28 @@ REACH = 300
 
 @dataclass(slots=True)
 class Pairs:
-    """Which event ends which: `end_of` by the id of the beginning, `start_of` by the id of the end."""
+    """Which event ends which: `end_of` by the id of the beginning, `start_of` by the id of the end.
+
+    `passed` are the ends that the MCP gateway told, by the id of the beginning.
+    """
 
     end_of: dict[int, TimelineEvent] = field(default_factory=dict)
     start_of: dict[int, TimelineEvent] = field(default_factory=dict)
+    passed: dict[int, TimelineEvent] = field(default_factory=dict)
 
     def add(self, start: TimelineEvent, end: TimelineEvent) -> None:
-        """Note a pair. Of two ends of one call that which says what came of it is shown."""
+        """Note a pair. Of two ends of one call that which says what came of it is shown, the agent's own first."""
         before = self.end_of.get(start.id)
-        if before is None or end.error is not None or end.tool_output is not None:
+        if before is None or (_says(end) and (before.by_gateway or not (_says(before) and end.by_gateway))):
             self.end_of[start.id] = end
+        if end.by_gateway:
+            self.passed[start.id] = end
         self.start_of[end.id] = start
+
+
+def _says(end: TimelineEvent) -> bool:
+    """Say whether an end says what came of its call."""
+    return end.error is not None or end.tool_output is not None
 
 
 def pair(events: Iterable[TimelineEvent]) -> Pairs:
@@ -42,7 +55,7 @@ def pair(events: Iterable[TimelineEvent]) -> Pairs:
     named: dict[Hashable, TimelineEvent] = {}
     open_calls: dict[Hashable, list[TimelineEvent]] = defaultdict(list)
     events = list(events)
-    ended = {event.tool_use_id for event in events if event.event_type == CALL_ENDS}
+    ended = {event.tool_use_id for event in events if event.event_type == CALL_ENDS and not event.by_gateway}
     for event in events:
         if event.event_type == CALL_STARTS and event.tool_use_id:
             named.setdefault(event.tool_use_id, event)
@@ -102,7 +115,8 @@ def row_place(timeline: Timeline, event_id: int) -> EventPlace | None:
 
 def _is_lonely(event: TimelineEvent, pairs: Pairs) -> bool:
     if event.event_type == CALL_STARTS:
-        return event.id not in pairs.end_of
+        end = pairs.end_of.get(event.id)
+        return end is None or (end.by_gateway and not event.by_gateway)  # its agent's may follow
     return event.event_type == CALL_ENDS and event.id not in pairs.start_of
 
 

@@ -15,11 +15,12 @@ from functools import cached_property
 from typing import Any
 
 from django.db import models
-from django.db.models import F, Func, Q, QuerySet, Value
+from django.db.models import Case, F, Func, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, Substr
 
 from coordinator.models import Event, EventContext, UnreadableText
 from coordinator.models.fields import Instant, decoded
+from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
 from coordinator.sessions.timeline.places import EventPlace
 
@@ -53,6 +54,15 @@ class StoredValue:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayTimes:
+    """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own."""
+
+    waited_ms: float
+    upstream_ms: float
+    own_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineEvent:
     """One event with its context, as a timeline needs it."""
 
@@ -78,10 +88,16 @@ class TimelineEvent:
     tokens_out: int | None = None
     masked: int = 0
     prompt_id: str | None = None
+    gateway: GatewayTimes | None = None
 
     @property
     def place(self) -> EventPlace:
         return EventPlace(self.at_us, self.id)
+
+    @property
+    def by_gateway(self) -> bool:
+        """Say whether the MCP gateway told it."""
+        return self.source == BY_GATEWAY
 
     @property
     def at(self) -> datetime | None:
@@ -149,7 +165,11 @@ _SOURCES = {
     },
     "tokens_in": "tokens_in",
     "tokens_out": "context__output_tokens",
+    "gateway": "gateway_told",
 }
+_GATEWAY_TOLD = Case(
+    When(context__source=BY_GATEWAY, then=F("context__extra__text")), output_field=models.TextField()
+)
 _READ = sum(
     (Coalesce(F(f"context__{kind}_tokens"), 0) for kind in ("cache_read", "cache_write")),
     F("context__input_tokens"),
@@ -288,6 +308,7 @@ class Timeline:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in JSON_COLUMNS}
         sizes = {f"{name}_size": _Bytes(F(name)) for name in JSON_COLUMNS}
         rows = events.annotate(**heads, **sizes, error_head=Substr("error", 1, READ_UP_TO), tokens_in=_READ)
+        rows = rows.annotate(gateway_told=_GATEWAY_TOLD)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
         found = [_event(row) for row in (values if limit is None else values[:limit])]
         return _read_whole(found)
@@ -305,7 +326,17 @@ def _event(row: tuple[Any, ...]) -> TimelineEvent:
     fields: dict[str, Any] = dict(zip(_SOURCES, row, strict=False))
     heads, sizes = row[len(_SOURCES) : -len(JSON_COLUMNS)], row[-len(JSON_COLUMNS) :]
     fields |= {name: _stored(*read) for name, *read in zip(JSON_COLUMNS, heads, sizes, strict=True)}
-    return TimelineEvent(**fields | {"masked": fields["masked"] or 0})
+    fields |= {"masked": fields["masked"] or 0, "gateway": _gateway_times(fields["gateway"])}
+    return TimelineEvent(**fields)
+
+
+def _gateway_times(text: str | None) -> GatewayTimes | None:
+    told = decoded(text) if text else None
+    told = told.get("gateway") if isinstance(told, dict) else None
+    if not isinstance(told, dict):
+        return None
+    times = [told.get(name) for name in ("waited_ms", "upstream_ms", "own_ms")]
+    return GatewayTimes(*(float(one) if isinstance(one, int | float) else 0.0 for one in times))
 
 
 def _read_whole(events: list[TimelineEvent]) -> list[TimelineEvent]:

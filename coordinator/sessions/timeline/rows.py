@@ -82,12 +82,14 @@ class CallRow(Row):
     """A tool call: its beginning, its end, or both. Without an end it runs, or got no result (`may_run`).
 
     `refused`: its agent ended the turn in good order and told of no result, so it did not let the call run.
+    `passed` is the end as the MCP gateway told it, through which the call went.
     """
 
     start: TimelineEvent | None
     end: TimelineEvent | None
     may_run: bool
     refused: bool = False
+    passed: TimelineEvent | None = None
 
     kind = "call"
 
@@ -121,7 +123,10 @@ class CallRow(Row):
             return self.place.at_us
         if self.start is None:
             return self.place.at_us
-        return max(self.place.at_us + (self.duration_ms or 0) * 1000, self.place.at_us)
+        waited = (
+            self.end.gateway.waited_ms if self.end.gateway else 0.0
+        )  # not part of what the gateway says it took
+        return max(self.place.at_us + int((self.duration_ms or 0) + waited) * 1000, self.place.at_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +221,8 @@ def rows_since(timeline: Timeline, events: list[TimelineEvent], session: Session
     for event in events:
         start = pairs.start_of.get(event.id)
         if start and start.id not in here:
-            completed.append(CallRow(start.place, start, pairs.end_of[start.id], may_run=False))
+            end, passed = pairs.end_of[start.id], pairs.passed.get(start.id)
+            completed.append(CallRow(start.place, start, end, may_run=False, passed=passed))
     completed += _refused_with(events, timeline, here)
     ended = _ended_turns(_waiting(events, pairs), session)
     errors = [event for event in events if event.error is not None]
@@ -235,11 +241,13 @@ def _rows(
         if event.event_type == CALL_STARTS:
             may_run = over is None or event.place > over
             refused = _may_be_refused(event) and event.prompt_id in ended
-            yield CallRow(event.place, event, pairs.end_of.get(event.id), may_run, refused)
+            end, passed = pairs.end_of.get(event.id), pairs.passed.get(event.id)
+            yield CallRow(event.place, event, end, may_run, refused, passed)
         elif event.event_type == CALL_ENDS:
             start = pairs.start_of.get(event.id)
             if start is None or (strays and start.id not in here):
-                yield CallRow(event.place, start, event, may_run=False)
+                passed = event if event.by_gateway else None
+                yield CallRow(event.place, start, event, may_run=False, passed=passed)
         elif event.event_type in KINDS["messages"]:
             yield MessageRow(event.place, event)
         else:

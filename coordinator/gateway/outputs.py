@@ -1,0 +1,60 @@
+"""What a timeline keeps of a tool's result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
+
+
+def kept_output(response: bytes | None) -> tuple[Any, str | None]:
+    """Return a response's result as a timeline keeps it, and what it says went wrong."""
+    if response is None:
+        return None, None
+    try:
+        value = msgspec.json.decode(response)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None, "The answer cannot be read."
+    if "error" in value:
+        told = value["error"]
+        return None, str(told.get("message", "error"))[:2_000] if isinstance(told, dict) else "error"
+    result = value.get("result")
+    if not isinstance(result, dict):
+        return None, None
+    content = (
+        [_without_data(one) for one in result["content"]] if isinstance(result.get("content"), list) else []
+    )
+    if len(response) > LONGEST_OUTPUT:
+        content = [_shortened(one) for one in content[:20]]
+    failed = "The tool says that it failed." if result.get("isError") is True else None
+    return {"content": content} | {
+        name: result[name]
+        for name in ("structuredContent", "isError")
+        if name in result and len(response) <= LONGEST_OUTPUT
+    }, failed
+
+
+def _without_data(block: Any) -> Any:
+    """Return a block of content without the bytes of an image or a sound."""
+    if not isinstance(block, dict):
+        return block
+    found = {
+        name: f"({len(value)} letters of base64)"
+        if name in {"data", "blob"} and isinstance(value, str)
+        else value
+        for name, value in block.items()
+    }
+    return (
+        found | {"resource": _without_data(found["resource"])}
+        if isinstance(found.get("resource"), dict)
+        else found
+    )
+
+
+def _shortened(block: Any) -> Any:
+    if not isinstance(block, dict) or not isinstance(block.get("text"), str):
+        return {"type": "text", "text": "(left out: the result is long)"}
+    text = block["text"]
+    return block if len(text) <= 3_000 else block | {"text": f"{text[:3_000]}… ({len(text)} letters in all)"}
