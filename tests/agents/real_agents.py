@@ -162,7 +162,7 @@ class Home:
 
     def starts(self, *commands: Command, **variables: str) -> Run:
         """Start the agent; its model wants to run these commands, or to use these tools."""
-        self.script.commands = commands
+        self.script.commands, self.script.waits = commands, 0
         self.script.requests.clear()
         return Run(self, variables)
 

@@ -2,7 +2,8 @@
 
 `scripted(commands…)` answers as a model would that wants a shell to run these commands, one call of a tool after the
 other, and then says "Done.". In place of a command may stand the `Use` of another tool. The agent's request tells how
-far it is: by the number of results that it carries.
+far it is: by the number of results that it carries. A call about which it is told to call again is made again; for a
+tool that is not offered yet, since its server is still being connected, it waits a second, a few times.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Json = dict[str, Any]
 DONE = "Done."
 SPACE = "\x1f"  # between a tool's namespace and its name
 USED = 7  # tokens of either kind, in each answer
+MOST_WAITS = 30
+CALL_AGAIN = "Call the same tool again with exactly the same arguments"  # as the gateway's answers say
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,12 @@ class Api:
     words: Callable[[int, str], list[Json]]
     ends: bytes = b""
 
-    def wanted(self, at: int, what: Command, asked: Json) -> list[Json]:
-        """Return the answer of a model that wants this."""
+    def wanted(self, at: int, what: Command, asked: Json) -> list[Json] | None:
+        """Return the answer of a model that wants this; None where its tool is not offered."""
         if isinstance(what, str):
             return self.call(at, self.shell, self.command(what))
         named = [one for one in self.tools(asked) if one.endswith(what.tool)]
-        return self.call(at, named[0], what.given) if named else self.words(at, f"There is no {what.tool}.")
+        return self.call(at, named[0], what.given) if named else None
 
 
 # --- Anthropic's messages (Claude Code) --------------------------------------------------------------------
@@ -234,12 +237,13 @@ class Script:
     address: str = ""
     escalates: bool = False
     before: int | None = 0
+    waits: int = 0
     requests: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
     def starts_again(self, *commands: Command) -> None:
         """Want these commands from the next request on, whatever came of those before."""
-        self.commands, self.before = commands, None
+        self.commands, self.before, self.waits = commands, None, 0
 
     def answer(self, api: Api, body: bytes) -> list[Json]:
         """Return the events that answer a request."""
@@ -250,10 +254,14 @@ class Script:
         self.requests.append(body.decode())
         api = ESCALATED if self.escalates and api is RESPONSES else api
         self.before = at if self.before is None else self.before
-        step = at - self.before
+        step = at - self.before - self.waits - body.decode().count(CALL_AGAIN)
         if not 0 <= step < len(self.commands):
             return api.words(at, DONE)
-        return api.wanted(at, self.commands[step], asked)
+        wanted = api.wanted(at, self.commands[step], asked)
+        if wanted is None and self.waits < MOST_WAITS:
+            self.waits += 1
+            return api.call(at, api.shell, api.command("sleep 1"))
+        return wanted or api.words(at, "There is no such tool.")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -21,11 +21,7 @@ BOTH = "application/json, text/event-stream"
 def furnish(box: Served, url: str, *, server: str = "example", policy: str = "opt-out") -> None:
     """Register two agents' keys and the server."""
     for agent, raw in ((AGENT, KEY), (OTHER, OTHER_KEY)):
-        box.sql("DELETE FROM api_keys WHERE name = ?", (agent,))
-        box.sql(
-            "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",
-            (agent, "sbx_", hash_of(raw), '["agent"]', LONG_AGO, agent),
-        )
+        bind(box, agent, raw)
     box.sql("DELETE FROM mcp_servers WHERE name = ?", (server,))
     box.sql(
         "INSERT INTO mcp_servers (name, command, created_at, default_policy) VALUES (?, ?, ?, ?)",
@@ -37,6 +33,26 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
         " changed_at) VALUES (?, 'http', ?, 'shared', ?, 20, ?, ?)",
         (server, url, True, True, LONG_AGO),
     )
+
+
+def bind(box: Served, agent: str, raw: str) -> None:
+    """Give an agent a key of its own."""
+    box.sql("DELETE FROM api_keys WHERE name = ?", (agent,))
+    box.sql(
+        "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",
+        (agent, "sbx_", hash_of(raw), '["agent"]', LONG_AGO, agent),
+    )
+
+
+def grant(box: Served, agent: str, tool: str, says: str, *, server: str = "example") -> None:
+    """Grant an agent a tool: allow, ask or deny. One that asks stands as a denial with a mark beside it."""
+    box.sql(
+        "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, tool_name, permission, granted_at)"
+        " VALUES ('tool_grant', ?, ?, ?, ?, ?)",
+        (agent, server, tool, "deny" if says == "ask" else says, LONG_AGO),
+    )
+    if says == "ask":
+        box.sql("INSERT INTO asking_grants (grant_id) SELECT max(id) FROM mcp_access_control")
 
 
 def rule(box: Served, tool: str, verdict: str, pattern: str = "", program: str = "") -> None:
