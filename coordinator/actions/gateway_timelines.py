@@ -35,7 +35,7 @@ class Place(NamedTuple):
     is_agents: bool
 
 
-class ToldCall(NamedTuple):
+class AgentsCall(NamedTuple):
     """A call's beginning as its agent told it: the event, the agent's id for the call and name for the tool."""
 
     event_id: int
@@ -59,7 +59,7 @@ def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity,
 
 def told_call(
     session_id: str, server_id: str, tool: str, arguments: Any, *, as_call: str, now: datetime
-) -> ToldCall | None:
+) -> AgentsCall | None:
     """Return the newest call of these arguments that its agent told just now, taken for our call of the id `as_call`.
 
     None where there is none, or another call of ours has it. Its agent has not told of its end.
@@ -68,7 +68,9 @@ def told_call(
     given = canonical(without_secrets(arguments if isinstance(arguments, dict) else {}))
     rows = _told(session_id, server_id, tool).filter(context__instant_us__gte=since)
     found = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
-    alike = [ToldCall(*row[:3]) for row in found if canonical(row[3] or {}) == given]
+    alike = [
+        AgentsCall(row[0], row[1] or "", row[2] or "") for row in found if canonical(row[3] or {}) == given
+    ]
     ended = _ended(session_id, [one.call_id for one in alike])
     for one in alike:
         if one.call_id not in ended and origins.claim(session_id, _taken(one.call_id), now):
@@ -79,10 +81,11 @@ def told_call(
 
 def told_before(
     session_id: str, server_id: str, tool: str, *, as_call: str, now: datetime
-) -> ToldCall | None:
+) -> AgentsCall | None:
     """Return the call that was taken for our call of this id when that began; None where none was."""
     rows = _told(session_id, server_id, tool).values_list("id", "context__tool_use_id", "tool_name")
-    told = {_taken(row[1], as_call): ToldCall(*row) for row in rows[:LIKELY]}
+    calls = [AgentsCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
+    told = {_taken(one.call_id, as_call): one for one in calls}
     known = origins.known({(session_id, key) for key in told}, now) if told else set()
     return next((told[key] for key in known), None)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
-from coordinator.actions.gateway_timelines import Place, ToldCall
+from coordinator.actions.gateway_timelines import AgentsCall, Place
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
@@ -79,7 +79,7 @@ class CallRecord:
     event_id: int | None = None
     is_begun: bool = False
     goes_on: bool = False
-    told: ToldCall | None = None
+    told: AgentsCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
@@ -174,10 +174,10 @@ class Records:
         first = outcomes[0] if outcomes else None
         record.event_id = first.event_id if isinstance(first, Recorded) else None
 
-    async def _told(self, record: CallRecord) -> ToldCall | None:
+    async def _told(self, record: CallRecord) -> AgentsCall | None:
         """Return the same call as its agent told it. Raises Busy."""
         if record.goes_on:
-            find: Callable[..., ToldCall | None] = gateway_timelines.told_before
+            find: Callable[..., AgentsCall | None] = gateway_timelines.told_before
             about: tuple[Any, ...] = (record.session_id, record.server_id, record.tool)
         elif record.session_id in self._of_agents:
             find = gateway_timelines.told_call
