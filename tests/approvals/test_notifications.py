@@ -291,13 +291,33 @@ def test_who_was_not_told_in_time_is_not_told_of_the_end(alice: User, told) -> N
     assert [one.state for one in Notification.objects.all()] == ["dropped"]
 
 
-def test_the_end_waits_for_a_message_that_is_just_being_sent(alice: User, told) -> None:
+def test_the_end_waits_for_a_message_that_is_just_being_sent(
+    alice: User, told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook(alice, "https://a.example/")
     row = asked()
-    Notification.objects.update(next_at=NOW + notifications.TURN)  # another worker is at it
+    [first] = Notification.objects.all()
+
+    def decided_meanwhile(message: Notification, *_: object) -> str:
+        approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+        deliver_all(NOW)  # another worker is at the end already
+        assert told == []
+        return "answered 200"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(notifications.outbox, "send", decided_meanwhile)
+        notifications.deliver(first.pk, NOW)
+    deliver_all(NOW)
+    assert [title for _, title in told] == ["Signalbox: Denied by bob. mind.x asked for ProcessExecution"]
+
+
+def test_a_webhook_is_told_in_its_body_how_a_request_ended(receiver: Receiver, alice: User) -> None:
+    hook(alice, receiver.url)
+    row = asked()
+    deliver_all(NOW)
     approvals.decide(row.request_id, by=person("bob"), verdict="denied", now=NOW)
     deliver_all(NOW)
-    assert told == []
-    Notification.objects.filter(event="asked").update(state="sent", next_at=None)
-    deliver_all(NOW + MINUTE)
-    assert len(told) == 1
+    waiting, settled = (json.loads(body) for _, body in receiver.came)
+    assert "decided_by" not in waiting
+    assert settled["event"] == "permission_request.settled"
+    assert (settled["status"], settled["decided_by"]) == ("denied", "bob")

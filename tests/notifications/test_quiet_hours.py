@@ -81,6 +81,8 @@ def test_during_quiet_hours_nothing_is_sent_and_at_their_end_what_still_waits(
     assert told.people() == ["bob", "bob"]
     assert Notification.objects.filter(state="waiting", next_at=asleep, attempts=0).count() == 2
     approvals.decide(early.request_id, by=User.objects.get(username="bob"), verdict="denied", now=NOW)
+    deliver(NOW)
+    assert not Notification.objects.due(asleep - timedelta(seconds=1)).exists()  # nothing turns meanwhile
     deliver(asleep)
     assert [one for one in told if one[0] == "alice"] == [
         ("alice", "Signalbox: mind.x asks for ProcessExecution")

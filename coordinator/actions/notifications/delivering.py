@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import connections, transaction
-from django.db.models import Min
+from django.db.models import Max, Min, QuerySet
 from django.utils import timezone
 
 from coordinator.identity.roles import APPROVER, has_role
@@ -93,21 +93,32 @@ def deliver(pk: int, now: datetime | None = None) -> bool:
         _failed(message, str(problem), now)
         return False
     _close(message, State.SENT, outcome, sent_at=now)
+    if message.request_id:  # its end may have waited for this
+        end = _about_the_same(message).filter(event=Event.SETTLED, state=State.WAITING)
+        end.filter(next_at__gt=now).update(next_at=now)
     return True
 
 
 def _was_told(message: Notification, now: datetime) -> bool:
-    """Say whether the end of a request is news here; forget it where the request was never told."""
-    before = Notification.objects.filter(target=message.target_id, request_id=message.request_id)
-    states = set(before.exclude(event=Event.SETTLED).values_list("state", flat=True))
+    """Say whether the end of a request is news here; forget it where the request was never told.
+
+    While word of the request itself is being sent, or kept back, its end waits for that.
+    """
+    before = _about_the_same(message).exclude(event=Event.SETTLED)
+    states = set(before.values_list("state", flat=True))
     if State.SENT in states:
         return True
     mine = Notification.objects.filter(pk=message.pk)
-    if State.WAITING in states:  # just being sent, by another process
-        mine.update(next_at=now + BACKOFF[0])
-    else:
+    waits_for = before.filter(state=State.WAITING).aggregate(latest=Max("next_at"))["latest"]
+    if waits_for is None:
         mine.delete()
+    else:
+        mine.update(next_at=max(waits_for, now + BACKOFF[0]))
     return False
+
+
+def _about_the_same(message: Notification) -> QuerySet[Notification]:
+    return Notification.objects.filter(target=message.target_id, request_id=message.request_id)
 
 
 def _pointless(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
