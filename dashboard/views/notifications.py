@@ -111,7 +111,7 @@ def quiet(request: HtmxHttpRequest) -> HttpResponse:
                 by=_user(request),
                 begins=posted.get("begins", "")[:20],
                 ends=posted.get("ends", "")[:20],
-                zone=posted.get("zone", "")[:100],
+                zone=posted.get("time_zone", "")[:100],
                 now=now,
             )
             messages.success(request, f"Quiet from {hours.begins} to {hours.ends}, {hours.zone}.")

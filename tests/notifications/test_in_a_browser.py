@@ -26,7 +26,6 @@ def test_a_newcomer_adds_a_service_on_a_phone_and_hears_of_a_request(
     page.goto(PAGE)
     page.get_by_text("What is the address of my service?").click()
     expect(page.get_by_text("Talk to @BotFather")).to_be_visible()
-    expect(page.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
     page.get_by_label("Address").fill(f"ntfy://127.0.0.1:{receiver.server.server_port}/phone-of-mine")
     page.get_by_label("Name").fill("My phone")
     page.get_by_role("button", name="Add address").click()
@@ -38,7 +37,11 @@ def test_a_newcomer_adds_a_service_on_a_phone_and_hears_of_a_request(
     test, told = (json.loads(body) for _, body in receiver.came)
     assert test["title"] == "Signalbox: a test"
     assert request_id in told["message"]
-    page.reload()
+    page.goto(PAGE)
+    expect(page.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
+    page.get_by_role("button", name="Save quiet hours").click()
+    expect(page.get_by_text("Quiet from 22:00 to 07:00, Asia/Tokyo.")).to_be_visible()
+    expect(page.get_by_role("button", name="End quiet hours")).to_be_visible()
     expect(page.get_by_text("answered 200").first).to_be_visible()
     assert "phone-of-mine" not in page.content()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

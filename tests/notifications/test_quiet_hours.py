@@ -140,7 +140,7 @@ def test_what_is_no_time_or_no_zone_is_refused(alice: User, wrong: dict[str, str
 def test_a_person_sets_their_hours_on_the_page(signed_in) -> None:
     browser = signed_in("carol")
     with time_machine.travel(at("2026-02-23T21:30"), tick=False):
-        form = {"begins": "22:00", "ends": "07:00", "zone": "Europe/Berlin"}
+        form = {"begins": "22:00", "ends": "07:00", "time_zone": "Europe/Berlin"}
         browser.post("/ui/approvals/notifications/quiet/", form)
         page = browser.get("/ui/approvals/notifications/").content.decode()
         hours = QuietHours.objects.get(pk="carol")

@@ -190,9 +190,12 @@ def test_a_sealed_address_opens_in_its_own_row_alone_and_survives_a_new_key(alic
     mcp_credentials.rotate(by=Actor("system", "cli"), now=timezone.now())
     target.refresh_from_db()
     assert apprise_channel.unsealed(target) == DISCORD
-    target.address = other.address
-    with pytest.raises(keyring.KeyringUnusable):
-        apprise_channel.unsealed(target)
+    assert notifications.unusable() == []
+    NotificationTarget.objects.filter(pk=target.pk).update(
+        secret=NotificationTarget.objects.get(pk=other.pk).secret
+    )
+    [problem] = notifications.unusable()
+    assert "Discord of alice" in problem
 
 
 def test_every_listed_service_is_one_of_apprises_that_speaks_http() -> None:

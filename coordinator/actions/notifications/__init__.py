@@ -6,7 +6,15 @@ is lost by a restart, none holds up the asker, and its owner can see what became
 
 from __future__ import annotations
 
-from coordinator.actions.notifications.addresses import add, forget, remove, rename, reseal, set_about
+from coordinator.actions.notifications.addresses import (
+    add,
+    forget,
+    remove,
+    rename,
+    reseal,
+    set_about,
+    unusable,
+)
 from coordinator.actions.notifications.delivering import BACKOFF, TURN, deliver, deliver_due
 from coordinator.actions.notifications.escalating import add_step, escalate_due, remove_step
 from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
@@ -33,4 +41,5 @@ __all__ = [
     "set_about",
     "set_quiet",
     "settled",
+    "unusable",
 ]

@@ -138,6 +138,17 @@ def reseal() -> int:
     return count
 
 
+def unusable() -> list[str]:
+    """Return why sealed addresses cannot be opened, one sentence each."""
+    problems = []
+    for target in NotificationTarget.objects.filter(kind=Kind.APPRISE).order_by("id"):
+        try:
+            apprise_channel.unsealed(target)
+        except keyring.KeyringUnusable as problem:
+            problems.append(f"The address {target.shown} of {target.person}: {problem}")
+    return problems
+
+
 def own(target_id: int, by: User) -> NotificationTarget:
     """Return this person's address. Raises NotFound for one that is not theirs."""
     target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from coordinator.actions import attachments, search, setup
+from coordinator.actions import attachments, notifications, search, setup
 from coordinator.lib.times import rough
 from coordinator.mcp import credentials
 from coordinator.models import ApiKey, Lease, McpCredential
@@ -83,10 +83,13 @@ def _credentials() -> Check:
             credentials.value_of(row)
         except credentials.CredentialUnusable as problem:
             problems.append(str(problem.detail))
+    told = "of the MCP servers' credentials cannot be used"
+    if not problems and (problems := notifications.unusable()):
+        told = "of the addresses that messages are sent to cannot be used"
     if problems:
         return fail(
             "credentials",
-            f"{len(problems)} of the MCP servers' credentials cannot be used. {problems[0]}",
+            f"{len(problems)} {told}. {problems[0]}",
             "Bring the file credential_keys back from a backup, set the variable, or enter the credential again.",
         )
     return ok("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
