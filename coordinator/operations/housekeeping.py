@@ -22,6 +22,7 @@ from django.utils import timezone
 from coordinator.actions import (
     approvals,
     chat_search,
+    deciders,
     decision_events,
     events,
     gateway_upkeep,
@@ -65,6 +66,7 @@ class Job:
 JOBS: list[Job] = [
     Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
     Job("prune", timedelta(minutes=10), pruning.prune_some),

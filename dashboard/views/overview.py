@@ -25,6 +25,11 @@ def overview(request: HtmxHttpRequest) -> HttpResponse:
     is_admin = has_role(request.user, ADMIN)
     shared = sharing.known_problem() if is_admin else None
     now = timezone.now()
-    troubles = deciders.load(now).troubles() if is_admin else []
-    context = {"overview": look(now), "shared_user": shared, "troubles": troubles}
+    book = deciders.load(now)
+    context = {
+        "overview": look(now),
+        "shared_user": shared,
+        "troubles": book.troubles() if is_admin else [],
+        "may_decide_some": deciders.decidable(request.user, book) != [],
+    }
     return render(request, template, context)

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
 
 from coordinator.actions import approvals
+from coordinator.actions import deciders as actions
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import person as actor
 from coordinator.mcp.names import PREFIX
-from coordinator.models import AuditLog, McpServer, PermissionRequest
+from coordinator.models import AuditLog, McpServer, PermissionRequest, RightsVersion
 from coordinator.policy import deciders
 from coordinator.policy.access_requests import WantedAccess
 from tests.approvals.factories import MINUTE, NOW, ask, asked, fresh, person
@@ -195,6 +196,26 @@ def test_a_delegate_decides_as_themself_for_the_giver_until_the_instant_it_ends(
     entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
     assert (entry.actor_id, entry.metadata["decided_for"]) == ("user:bob", "bob for anna")
     assert decide(other, anna, now=then).context.decided_for is None
+
+
+def test_pages_are_told_when_a_delegation_begins_and_ends() -> None:
+    handed(person("anna"), person("bob"), hours=1)
+
+    def told(at: datetime) -> bool:
+        before = RightsVersion.objects.get().number
+        actions.follow_the_clock(at)
+        return RightsVersion.objects.get().number > before
+
+    seconds = timedelta(seconds=1)
+    assert [
+        told(at) for at in (NOW - seconds, NOW + seconds, NOW + HOUR / 2, NOW + HOUR, NOW + 2 * HOUR)
+    ] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_delegate_has_no_more_than_the_giver_has_now() -> None:

@@ -6,6 +6,6 @@ pages know of it.
 
 from __future__ import annotations
 
-from coordinator.actions.deciders.standing import as_now, changed, hold
+from coordinator.actions.deciders.standing import as_now, changed, follow_the_clock, hold
 
-__all__ = ["as_now", "changed", "hold"]
+__all__ = ["as_now", "changed", "follow_the_clock", "hold"]

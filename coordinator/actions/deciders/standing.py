@@ -5,12 +5,16 @@ Whoever takes both takes this row before any request's, so that none waits for t
 
 from __future__ import annotations
 
-from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import F
+from datetime import datetime, timedelta
 
-from coordinator.models import RightsVersion
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import transaction
+from django.db.models import F, Q
+
+from coordinator.models import Delegation, RightsVersion
 
 ONLY = 1
+LATELY = timedelta(seconds=15)  # housekeeping looks every five
 
 
 def hold() -> None:
@@ -23,6 +27,14 @@ def changed() -> None:
     """Wait for those who decide just now, and have decisions wait for this change. Call it first of all."""
     if not RightsVersion.objects.filter(pk=ONLY).update(number=F("number") + 1):
         RightsVersion.objects.get_or_create(pk=ONLY)
+
+
+def follow_the_clock(now: datetime) -> None:
+    """Tell open pages where a delegation has just begun or ended: decisions go by the clock, pages by what changes."""
+    lately = Q(starts_at__gt=now - LATELY, starts_at__lte=now) | Q(ends_at__gt=now - LATELY, ends_at__lte=now)
+    if Delegation.objects.filter(lately, revoked_at__isnull=True).exists():
+        with transaction.atomic():
+            changed()
 
 
 def as_now(user: User | AnonymousUser) -> User | AnonymousUser:
