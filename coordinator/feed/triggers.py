@@ -34,6 +34,7 @@ FEED_TABLES = (
     FeedTable("stop_commands", "runner_id", "runners", part=True, ops=("insert", "update")),
     FeedTable("permission_requests", "id", "permission_requests", "plugin_id"),
     FeedTable("permission_votes", "request_id", "permission_requests", part=True),
+    FeedTable("request_assignments", "request_id", "permission_requests", part=True),
     FeedTable("mcp_servers", "name", "mcp_servers"),
     FeedTable("mcp_credentials", "server_id", "mcp_servers", part=True),
     FeedTable("accepted_only_servers", "server_id", "mcp_servers", part=True),

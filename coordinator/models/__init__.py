@@ -63,6 +63,7 @@ from coordinator.models.transparency import (
     AuditLeaf,
     AuditNode,
 )
+from coordinator.models.triage import RequestAssignment, RequestSnooze
 
 __all__ = [
     "AcceptedOnlyServer",
@@ -123,6 +124,8 @@ __all__ = [
     "PluginSetting",
     "QuietHours",
     "ReadMark",
+    "RequestAssignment",
+    "RequestSnooze",
     "RevokedKey",
     "RightsVersion",
     "Run",

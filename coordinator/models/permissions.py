@@ -31,6 +31,10 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Load each request together with its context (None for rows of other programs)."""
         return self.select_related("context")
 
+    def with_triage(self) -> PermissionRequestQuerySet:
+        """Load each request together with its context and with whom it is assigned to."""
+        return self.select_related("context", "assignment")
+
     def waiting(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those that a person may decide at `now`: pending, and not past a readable deadline."""
         return self.filter(Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status="pending")

@@ -128,7 +128,7 @@ class Reader:
             in_words(session),
             name,
             about,
-            _field_of(given, about),
+            field_of(given, about),
             in_words(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.
@@ -201,7 +201,8 @@ def in_words(value: Any) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _field_of(given: Any, about: str) -> str:
+def field_of(given: Any, about: str) -> str:
+    """Return the field of a call's input that holds what the call is about; nothing where none does."""
     if not isinstance(given, dict) or isinstance(given, UnreadableText):
         return ""
     return next((name for name, value in given.items() if value == about and isinstance(name, str)), "")

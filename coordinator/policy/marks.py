@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from coordinator.policy.tool_rules import compiled, names_tool
 
 READ_UP_TO = 200_000  # characters of a call
 MOST_MARKS = 200
+MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path")
 OUTSIDE = "Writes outside its directory"
 WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
@@ -37,6 +39,33 @@ class Mark:
             )
         except re2.error:
             return False
+
+    def spans(self, tool: str, text: str) -> list[tuple[int, int]]:
+        """Return where in a text of a call it is, as places of characters."""
+        try:
+            if not names_tool(self.tool, tool):
+                return []
+            found = compiled(self.pattern, whole=False).finditer(text[:READ_UP_TO])
+            return [_trimmed(text, *match.span()) for match in islice(found, MOST_SPANS) if match[0].strip()]
+        except re2.error:
+            return []
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span without the blanks around it."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+
+
+def spans(marks: Sequence[Mark], tool: str, text: str) -> list[tuple[int, int]]:
+    """Return which pieces of a call's text made its marks, in order and apart from each other."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(span for mark in marks for span in mark.spans(tool, text)):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 def saved() -> tuple[Mark, ...]:

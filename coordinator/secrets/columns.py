@@ -82,6 +82,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
     "QuietHours": {NAMES: "person zone begins ends"},
     "ReadMark": {NAMES: "person agent_id message_id"},
+    "RequestAssignment": {NAMES: "person assigned_by"},
+    "RequestSnooze": {NAMES: "person"},
     "RevokedKey": {OURS: "key_hash"},
     "Run": {SHOWN_MASKED: "prompt", MASKED: "error",  # the prompt of a run that has ended is masked, too
             NAMES: "run_id type agent_name project_dir parent_session_id execution_mode demands status runner_id"},

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
-from django.core.paginator import Page, Paginator
-from django.db.models import Q
 from django.urls import NoReverseMatch, reverse
 
 from coordinator.actions import plugin_permissions
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy import approvals
+from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Standing
 from coordinator.policy.coverage import requester_of
@@ -27,9 +26,6 @@ from dashboard.approvals.rights import Rights
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 from dashboard.templatetags.approvals import reveals
-
-CARDS_ON_A_PAGE = 30  # as many as a phone can hold
-
 
 CHOICES = {
     Scope.CALL: "Only this call",
@@ -62,6 +58,7 @@ class CardMember:
     session_title: str = ""
     rights: Rights | None = None  # of whoever looks
     voted: Sequence[PermissionVote] = ()
+    snoozed_until: datetime | None = None  # of whoever looks
 
     @cached_property
     def standing(self) -> Standing:
@@ -132,10 +129,16 @@ class CardMember:
     def waited(self) -> timedelta | None:
         return approvals.waited(self.row)
 
-    @property
+    @cached_property
     def judged(self) -> str:
         """Return the digest of what the card shows of it, which the card's form sends back."""
         return approvals.judged_digest(self.row)
+
+    @property
+    def assigned_to(self) -> str:
+        """Return whose turn it is; nobody's where nobody has said so."""
+        assignment = getattr(self.row, "assignment", None)
+        return assignment.person if assignment is not None else ""
 
     @property
     def edited_parts(self) -> list[Part]:
@@ -181,6 +184,7 @@ class Card:
     members: Sequence[CardMember]
     grantable: bool = False  # whether the plugin could be given this permission for good
     glance: Glance | None = None
+    lane: str = ""  # the group of the page in which it stands
 
     @property
     def first(self) -> PermissionRequest:
@@ -188,7 +192,18 @@ class Card:
 
     @cached_property
     def key(self) -> str:
-        return approvals.group_key(self.first)[:32]
+        own = approvals.group_key(self.first)[:32]
+        return f"{own}-{self.lane}" if self.lane else own
+
+    @cached_property
+    def choice(self) -> str:
+        """Return what choosing the card means: each request that this person may decide, as it is shown."""
+        return _packed(self.yours)
+
+    @cached_property
+    def whole(self) -> str:
+        """Return the same of all who wait."""
+        return _packed(self.waiting)
 
     @cached_property
     def waiting(self) -> list[CardMember]:
@@ -220,7 +235,9 @@ class Card:
 
     @cached_property
     def parts(self) -> list[Part]:
-        return judged_parts(approvals.subject_of(self.first).tool_input)
+        """Return the call's input, with the pieces shown that make it dangerous."""
+        found = judged_parts(approvals.subject_of(self.first).tool_input)
+        return [self.glance.with_spans(part) for part in found] if self.glance else found
 
     @cached_property
     def edit(self) -> ToolCallEdit | None:
@@ -261,88 +278,27 @@ class Card:
         return all(wanted_access_of(member.row) is not None for member in self.waiting)
 
     @property
+    def may_last(self) -> bool:
+        """Say whether a rule or grant may answer such a request for good."""
+        return self.members[0].needed < 2 and narrowest.may_have_answer(self.first)
+
+    @property
     def justifications(self) -> list[str]:
         return list(dict.fromkeys(member.row.justification for member in self.members))
 
 
-@dataclass(frozen=True)
-class Inbox:
-    """One page of the inbox. `waiting` is how many requests wait on all pages together."""
-
-    cards: list[Card]
-    page: Page[list[int]]
-    waiting: int
-
-
-def inbox(
-    now: datetime,
-    number: int | str = 1,
-    shown: Sequence[str] = (),
-    *,
-    rights: Rights | None = None,
-    everything: bool = False,
-) -> Inbox:
-    """Return the cards of one page of what waits; askers take turns, so that none stands before all others.
-
-    With `rights` only what that person may decide, or `everything`.
-
-    `shown` are the ids already on the page, in its order: they stay where they are, and say so in place where they
-    were closed meanwhile; what has come to the page since stands below them.
-    """
-    waiting = _in_turn(now, None if everything or rights is None else rights.decidable())
-    page = Paginator(_alike(waiting), CARDS_ON_A_PAGE).get_page(number)
-    ids = [pk for group in page.object_list for pk in group]
-    found = PermissionRequest.objects.with_context().filter(Q(pk__in=ids) | Q(request_id__in=shown))
-    place = {name: place for place, name in enumerate([*shown, *ids])}
-    rows = sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
-    return Inbox(cards_of(approvals.groups(rows), now, rights=rights), page, len(waiting))
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    pk: int
-    call: str
-    asked_by: str
-    session: str
-
-
-def _in_turn(now: datetime, only: Collection[int] | None = None) -> list[_Waiting]:
-    """Return everything that waits, or `only` these: the oldest of each key first, then the second of each, and so on.
-
-    Within a key its sessions take turns likewise.
-    """
-    columns = ("pk", "request_id", "context__subject_key", "context__requested_by", "context__session_id")
-    rows = PermissionRequest.objects.waiting(now).order_by("id").values_list(*columns)
-    wanted = None if only is None else set(only)
-    found = [
-        _Waiting(pk, call or f"row {name}", by or "", session or "")
-        for pk, name, call, by, session in rows
-        if wanted is None or pk in wanted
-    ]
-    by_session = _turns(found, lambda one: (one.asked_by, one.session))
-    return _turns(by_session, lambda one: one.asked_by)
-
-
-def _turns(waiting: Iterable[_Waiting], whose: Callable[[_Waiting], Hashable]) -> list[_Waiting]:
-    """Return the same with owners taking turns, each in the order in which its own stand."""
-    before: Counter[Hashable] = Counter()
-    turns = []
-    for one in waiting:
-        turns.append((before[whose(one)], one))
-        before[whose(one)] += 1
-    return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
-
-
-def _alike(waiting: Iterable[_Waiting]) -> list[list[int]]:
-    """Return the rows that ask for the same call together, where the first of them stands."""
-    groups: dict[str, list[int]] = {}
-    for one in waiting:
-        groups.setdefault(one.call, []).append(one.pk)
-    return list(groups.values())
+def _packed(members: Iterable[CardMember]) -> str:
+    """Return requests, each with the digest of what is shown of it, as a form's field carries them."""
+    return json.dumps([f"{member.judged}:{member.row.request_id}" for member in members])
 
 
 def cards_of(
-    groups: Iterable[Sequence[PermissionRequest]], now: datetime, *, rights: Rights | None = None
+    groups: Iterable[Sequence[PermissionRequest]],
+    now: datetime,
+    *,
+    rights: Rights | None = None,
+    lane: str = "",
+    snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[Card]:
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
     groups = list(groups)
@@ -350,16 +306,17 @@ def cards_of(
     grantable = plugin_permissions.grantable(wishes)
     named = titles.of(session_of(row) for group in groups for row in group)
     voted = _votes(row for group in groups for row in group)
+
+    def member(row: PermissionRequest) -> CardMember:
+        title, name = named.get(session_of(row) or "", ""), row.request_id
+        return CardMember(row, now, title, rights, voted.get(name, ()), snoozed.get(name))
+
     return [
         Card(
-            [
-                CardMember(
-                    row, now, named.get(session_of(row) or "", ""), rights, voted.get(row.request_id, ())
-                )
-                for row in group
-            ],
+            [member(row) for row in group],
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
+            lane,
         )
         for group, glance in zip(groups, glances(groups), strict=True)
     ]

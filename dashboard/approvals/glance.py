@@ -12,17 +12,27 @@ from coordinator.models import Event, PermissionContext, PermissionRequest
 from coordinator.policy import approvals, marks
 from coordinator.sessions import recent
 from coordinator.sessions.recent import Recent
+from dashboard.looks.parts import Part
 
 ANSWERS = (("approved", "approved"), ("denied", "denied"), ("expired", "not answered"))
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """`before` says in words how often the same call was asked for and how it was answered."""
+    """`before` says in words how often the same call was asked for and how it was answered, `ruled` what rules said."""
 
     recent: Recent
     before: str
     reasons: Sequence[str]
+    ruled: str = ""
+    tool: str = ""
+    kept: Sequence[marks.Mark] = ()
+
+    def with_spans(self, part: Part) -> Part:
+        """Return a part of the call with the pieces that bear a mark, where it is one text."""
+        if not isinstance(part.value, str) or not self.reasons:
+            return part
+        return replace(part, spans=tuple(marks.spans(self.kept, self.tool, part.value)))
 
 
 def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
@@ -32,9 +42,25 @@ def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:
     answered = _answered({approvals.call_of(row) for row in firsts}, shown)
     kept = marks.saved()
     return [
-        Glance(found, answered.get(approvals.call_of(row), ""), tuple(marks.reasons_of(row, kept)))
+        Glance(
+            found,
+            answered.get(approvals.call_of(row), ""),
+            tuple(marks.reasons_of(row, kept)),
+            _ruled(row),
+            approvals.subject_of(row).tool_name or "",
+            kept,
+        )
         for row, found in zip(firsts, _recent(firsts), strict=True)
     ]
+
+
+def _ruled(row: PermissionRequest) -> str:
+    """Return what the rules said of the call when it was asked about; nothing where they were not asked."""
+    told = row.metadata if isinstance(row.metadata, dict) else {}
+    rule = told.get("rule")
+    if isinstance(rule, str) and rule:
+        return f"{rule[:1].upper()}{rule[1:]} wants a person to decide."
+    return "No rule speaks of it. The agent asks by itself." if "hook" in told else ""
 
 
 def _recent(rows: Sequence[PermissionRequest]) -> list[Recent]:

@@ -33,7 +33,7 @@ class Days:
     def of(cls, data: Mapping[str, Any]) -> Self:
         """Read `since`, `until` and `zone` of a query string; unreadable values are ignored."""
         zone = str(data.get("zone") or "UTC")
-        return cls(_day(data.get("since")), _day(data.get("until")), zone if _zone(zone) else "UTC")
+        return cls(_day(data.get("since")), _day(data.get("until")), zone if zone_named(zone) else "UTC")
 
     @property
     def start(self) -> datetime | None:
@@ -49,7 +49,7 @@ class Days:
 
     def _midnight(self, day: date) -> datetime:
         """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
-        return datetime.combine(day, time.min, tzinfo=_zone(self.zone)).astimezone(UTC)
+        return datetime.combine(day, time.min, tzinfo=zone_named(self.zone)).astimezone(UTC)
 
 
 def _day(text: Any) -> date | None:
@@ -59,7 +59,7 @@ def _day(text: Any) -> date | None:
         return None
 
 
-def _zone(name: str) -> ZoneInfo | None:
+def zone_named(name: str) -> ZoneInfo | None:
     """Return a zone by its name; None for what is none, or where this machine has no zones (then UTC will do)."""
     try:
         return ZoneInfo(name)

@@ -33,7 +33,8 @@ class Part:
 
     `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
     diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code. An `exact` part
-    is drawn for somebody who judges it: not formatted, and with marks for what an eye misses.
+    is drawn for somebody who judges it: not formatted, and with marks for what an eye misses; `spans` are the places in
+    its text that a person should see first.
     """
 
     kind: Kind
@@ -43,6 +44,7 @@ class Part:
     filename: str = ""
     cut: bool = False
     exact: bool = False
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def texts(self) -> list[str]:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
+from dashboard.looks.parts import Part
 from dashboard.text.invisible import is_invisible
 
 register = Library()
@@ -26,6 +27,19 @@ def reveal(text: object) -> SafeString:
     Masks of secrets are drawn with the first eight of their digits.
     """
     return SafeString(_UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(short(str(text))))))
+
+
+@register.filter
+def reveal_part(part: Part) -> SafeString:
+    """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
+    pieces, last = [], 0
+    for start, end in part.spans:
+        pieces += [
+            reveal(part.value[last:start]),
+            format_html("<mark>{}</mark>", reveal(part.value[start:end])),
+        ]
+        last = end
+    return SafeString("".join([*pieces, reveal(part.value[last:])]))
 
 
 @lru_cache(maxsize=4096)  # a text may hold nothing but such characters

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -12,83 +9,46 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
-from coordinator.actions import approvals, tool_calls
-from coordinator.actions.tool_calls import Additions
-from coordinator.errors import BadRequest, SignalboxError
+from coordinator.actions import approvals
+from coordinator.errors import SignalboxError
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.approvals import Scope, Validity, can_revoke, groups
-from dashboard.approvals.cards import card_of, cards_of, inbox
+from coordinator.policy.approvals import Validity, can_revoke, groups
+from dashboard.approvals.arrangement import GROUPS, SORTS, TAKEN, arrangement_of, keep
+from dashboard.approvals.cards import card_of, cards_of
+from dashboard.approvals.inbox import inbox
 from dashboard.approvals.rights import Rights
+from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, decide_each
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
-MOST_AT_ONCE = 200
 VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.ONCE]
-
-
-class DecisionForm(forms.Form):
-    """What a person says about one or more waiting requests, and what their card showed of each.
-
-    `judged` holds, for each request, `DIGEST:ID` (policy.approvals.judged_digest). A text field counts as edited
-    only where it differs from `edited_from`, which the browser sends back from the same text, with the same changes
-    to line breaks; so no text that merely passed through a browser is ever taken for a person's.
-    """
-
-    ids = forms.MultipleChoiceField()
-    judged = forms.MultipleChoiceField(required=False)
-    verdict = forms.ChoiceField(choices=[("approved", "Approve"), ("denied", "Deny")])
-    scope = forms.ChoiceField(choices=Scope.choices, required=False)
-    validity = forms.ChoiceField(choices=Validity.choices, required=False)
-    reason = forms.CharField(max_length=2000, required=False)
-    grant = forms.BooleanField(required=False)
-    # What a person may add to a tool call's approval (templates/approvals/_tool_call.html).
-    edited = forms.CharField(max_length=100_000, required=False, strip=False)
-    edited_from = forms.CharField(max_length=100_000, required=False, strip=False)
-    edited_field = forms.CharField(max_length=100, required=False)
-    suggestion = forms.MultipleChoiceField(required=False)
-
-    def __init__(self, data: object) -> None:
-        super().__init__(data)  # type: ignore[arg-type]
-        for name in ("ids", "judged", "suggestion"):
-            offered = self.data.getlist(name)[:MOST_AT_ONCE] if hasattr(self.data, "getlist") else []
-            self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
-
-    def clean(self) -> dict[str, Any]:
-        """Add what was seen of each request, by its id, and what the person chose to add."""
-        said = self.cleaned_data
-        said["scope"] = Scope(said.get("scope") or Scope.CALL)
-        this_call = said["scope"] is Scope.CALL
-        said["validity"] = Validity.ONCE if this_call else Validity(said.get("validity") or Validity.ONCE)
-        said["seen"] = {
-            name: seen for seen, _, name in (one.partition(":") for one in said.get("judged", []))
-        }
-        changed = "edited" in self.data and said.get("edited") != said.get("edited_from", "")
-        said["additions"] = Additions(
-            said.get("edited", "") if changed else None,
-            said.get("edited_field", ""),
-            frozenset(said.get("suggestion", [])),
-        )
-        return said
 
 
 @require_GET
 @viewer
 def inbox_page(request: HtmxHttpRequest) -> HttpResponse:
-    """Show every waiting request; as a fragment, also those on the page that were closed meanwhile."""
-    shown = request.GET.getlist("ids")[:MOST_AT_ONCE] if request.htmx else []
-    now, everything = timezone.now(), "all" in request.GET
-    rights = Rights.of(request.user, now)
-    found = inbox(now, request.GET.get("page", 1), shown, rights=rights, everything=everything)
+    """Show what waits as the person has it arranged; as a fragment, also what was closed meanwhile on the page."""
+    now, arrangement = timezone.now(), arrangement_of(request)
+    found = inbox(
+        now,
+        request.GET.get("page", 1),
+        request.GET.getlist("ids")[:MOST_ON_A_CARD] if request.htmx else [],
+        arrangement=arrangement,
+        rights=Rights.of(request.user, now),
+    )
     template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
     context = {
-        "cards": found.cards,
+        "inbox": found,
         "page": found.page,
         "waiting": found.waiting,
-        "rights": rights,
-        "everything": everything,
+        "chosen": arrangement,
+        "groups": GROUPS,
+        "sorts": SORTS,
+        "taken": TAKEN,
         "validities": VALIDITIES,
+        "choosable": True,
     }
-    return render(request, template, context)
+    return keep(arrangement, request, render(request, template, context))
 
 
 @require_POST
@@ -98,44 +58,23 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     form = DecisionForm(request.POST)
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
-    ids, refusals = form.cleaned_data["ids"], _decide_each(request, form)
+    outcome, ids = decide_each(form.cleaned_data, request.user), form.cleaned_data["ids"]
+    refusals = list(outcome.refusals.values())
     if not wants_fragment(request):
         for refusal in dict.fromkeys(refusals):
             messages.error(request, refusal)
         if len(refusals) < len(ids):
             messages.success(request, _done(form, len(ids) - len(refusals)))
         return redirect("approvals:inbox")
-    rows = PermissionRequest.objects.with_context().filter(request_id__in=ids).order_by("id")
+    rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
     now = timezone.now()
-    cards = cards_of(groups(rows), now, rights=Rights.of(request.user, now))
-    response = render(request, "approvals/_cards.html", {"cards": cards, "validities": VALIDITIES})
+    cards = cards_of(
+        groups(rows), now, rights=Rights.of(request.user, now), lane=request.POST.get("lane", "")[:8]
+    )
+    context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
+    response = render(request, "approvals/_cards.html", context)
     return _toast(response, refusals, "" if refusals else _done(form, len(ids)))
-
-
-def _decide_each(request: HtmxHttpRequest, form: DecisionForm) -> list[str]:
-    """Decide one request after the other; return what was refused, in words."""
-    said, refusals = form.cleaned_data, []
-    for request_id in said["ids"]:
-        try:
-            if said["verdict"] == "approved" and request_id not in said["seen"]:
-                raise BadRequest(
-                    "Nothing was approved: the form does not say what the page showed. Reload the page."
-                )
-            tool_calls.decide(
-                request_id,
-                by=request.user,
-                verdict=said["verdict"],
-                reason=said["reason"],
-                validity=said["validity"],
-                scope=said["scope"],
-                judged=said["seen"].get(request_id),
-                grant=said["grant"] and said["verdict"] == "approved",
-                additions=said["additions"],
-            )
-        except SignalboxError as refusal:
-            refusals.append(str(refusal.detail))
-    return refusals
 
 
 def _done(form: DecisionForm, number: int) -> str:
@@ -154,7 +93,7 @@ def _toast(response: HttpResponse, refusals: list[str], done: str) -> HttpRespon
 @approver
 def seen(request: HtmxHttpRequest) -> HttpResponse:
     """Note which requests an approver has had in view, so that one that expires unseen can be told apart."""
-    approvals.mark_seen(request.POST.getlist("ids")[:MOST_AT_ONCE], by=request.user, now=timezone.now())
+    approvals.mark_seen(request.POST.getlist("ids")[:MOST_ON_A_CARD], by=request.user, now=timezone.now())
     return HttpResponse(status=204)
 
 
@@ -178,7 +117,7 @@ def detail(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
 
 
 def _row(request_id: str) -> PermissionRequest:
-    row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
+    row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
     if row is None:
         raise Http404("No such permission request.")
     return row

@@ -2,11 +2,20 @@
 // passes says so at once; requests that somebody has had before their eyes are noted.
 const inbox = () => document.querySelector("#inbox, #request");
 const csrf = () => JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+const cards = () => [...document.querySelectorAll("[data-row].ask")];
 const noted = new Set();
 let selected = "";
+let selectedAt = 0; // its place among the cards: when it is gone, the next one is selected
 
+// A box stays as it was when it was ticked: what has changed since, or came to the card, was not chosen. An open list of
+// choices stays under the hand.
+const stays = "[data-keep], [data-choose]:checked, select:focus";
 window.Idiomorph.defaults.callbacks.beforeNodeMorphed = (before, after) =>
-  !(before.matches?.("[data-keep]") && before.id === after.id);
+  !(before.matches?.(stays) && before.id === after.id);
+
+// Who opened or folded something wants it so. (What is new is still empty here.)
+window.Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+  !(name === "open" && node.matches("details, dialog") && node.hasChildNodes());
 
 // A verdict on its way keeps its form, whatever arrives meanwhile: without it, the answer would find no place and
 // nobody would be told who was faster.
@@ -40,13 +49,39 @@ window.addEventListener("click", (event) => {
 document.body.addEventListener("htmx:beforeSwap", (event) => {
   event.detail.requestConfig.elt.classList.remove("htmx-request"); // this one has arrived
   selected = document.querySelector("[data-row].selected")?.id ?? "";
+  selectedAt = cards().findIndex((card) => card.id === selected);
   places = placesNow();
 });
 
 document.body.addEventListener("htmx:afterSwap", () => {
   noteMoves();
-  if (selected) document.getElementById(selected)?.classList.add("selected");
+  if (selected) (document.getElementById(selected) ?? cards()[selectedAt] ?? cards().at(-1))?.classList.add("selected");
   look();
+});
+
+// Requests that were decided together, or put off, need not stay on the page; the others are drawn as they are now.
+const gone = new Set();
+document.body.addEventListener("arranged", ({ detail }) => {
+  for (const id of detail.ids) gone.add(id);
+  window.htmx.trigger(inbox(), "expired");
+});
+
+document.body.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.verb !== "get" || detail.elt !== inbox()) return;
+  const ids = detail.formData.getAll("ids").filter((id) => !gone.has(id));
+  detail.formData.delete("ids");
+  for (const id of ids) detail.formData.append("ids", id);
+});
+
+// A key that opens one of a card's tools goes on inside it.
+document.addEventListener("toggle", ({ target }) => {
+  if (target.matches?.(".ask-tool[open]")) target.querySelector("button")?.focus({ preventScroll: true });
+}, true);
+
+// Tomorrow morning is the person's own.
+const zone = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+document.addEventListener("formdata", ({ target, formData }) => {
+  if (target.matches("[data-with-zone]")) formData.set("zone", zone);
 });
 
 function look() {
@@ -64,6 +99,8 @@ function watchDeadlines() {
     element.classList.toggle("soon", left < 60_000);
     return left;
   });
+  const returns = inbox()?.dataset.returns; // when the first snoozed request is back
+  if (returns) ends.push(new Date(returns) - now);
   const next = Math.min(...ends, 30_000);
   if (ends.some((left) => left <= 0)) window.htmx.trigger(inbox(), "expired");
   timer = setTimeout(watchDeadlines, Math.max(next + 50, ends.length ? 500 : 30_000));

@@ -95,6 +95,28 @@ def test_the_first_marks_say_what_is_dangerous(command, expected):
     assert bool(found) is bool(expected)
 
 
+def test_what_bears_a_mark_is_shown_in_the_command_and_nothing_else_of_it_changes():
+    ask("echo <b> && rm -rf build && curl x | sh", "ses_1")
+    page = signed_in("viewer").get("/ui/approvals/").content.decode()
+    assert "echo &lt;b&gt; &amp;&amp; <mark>rm</mark> -rf build &amp;&amp; <mark>curl x | sh</mark>" in page
+
+
+def test_a_card_tells_what_the_rules_said():
+    subject = Subject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
+    for told in ({"hook": "PreToolUse", "rule": "rule 3"}, {"hook": "PermissionRequest", "rule": None}, None):
+        new = NewRequest(subject, justification="Why.", metadata=told, session_id=f"ses_{told}")
+        approvals.request(new, by=key("k"))
+    found = [
+        one.ruled
+        for one in glances([[row] for row in PermissionRequest.objects.with_context().order_by("id")])
+    ]
+    assert found == [
+        "Rule 3 wants a person to decide.",
+        "No rule speaks of it. The agent asks by itself.",
+        "",
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "outside"),
     [

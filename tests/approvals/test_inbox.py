@@ -132,7 +132,7 @@ def test_a_card_that_was_decided_elsewhere_says_so_in_place(signed_in) -> None:
     html = html_of(browser, f"{URL}?{query}", headers=HTMX)
     assert ids_of(html) == [row.request_id for row in rows]
     assert "Bob denied it" in html
-    assert html.count("data-key=") == 4  # two cards can still be decided
+    assert html.count('data-key="a"') == 2  # two cards can still be decided
 
 
 @pytest.mark.parametrize("how", ["expired", "withdrawn"])
@@ -219,7 +219,7 @@ def test_the_inbox_asks_the_database_as_often_for_many_cards_as_for_few(
     browser = signed_in()
     for number in range(30):
         ask_now(target_resource=str(number), plugin_id=f"p{number % 3}")
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(14):
         html_of(browser)
 
 

@@ -34,9 +34,10 @@ _PAGES: dict[tuple[str, str], str] = {
     # How far they themselves have read; and what rules would decide, which changes nothing.
     ("viewer", POST): "chat:read rules:trial",
     ("approver", GET): "approvals:notifications",
-    ("approver", BOTH): "runs:new sessions:resume sessions:rename",
+    ("approver", BOTH): "approvals:always runs:new sessions:resume sessions:rename",
     ("approver", POST): """
-        agents:power brakes:put-on brakes:release approvals:decide approvals:seen approvals:notification-add
+        agents:power brakes:put-on brakes:release approvals:decide approvals:confirm-set
+        approvals:decide-set approvals:triage approvals:seen approvals:notification-add
         approvals:notification-remove approvals:notification-about approvals:quiet-hours
         approvals:notification-test approvals:revoke rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
@@ -82,7 +83,8 @@ _TO_LOOK_AT = """
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
     coordinator_quiethours
-    coordinator_readmark coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
+    coordinator_readmark coordinator_requestassignment coordinator_requestsnooze
+    coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
     coordinator_runneroffers
     coordinator_runparameters
     coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessiontitle

@@ -7,6 +7,7 @@ is `coordinator.policy.approvals` and `coordinator.policy.coverage`.
 
 from __future__ import annotations
 
+from coordinator.actions.approvals.always import always_allow
 from coordinator.actions.approvals.asking import AskResult, NewRequest, request
 from coordinator.actions.approvals.deciding import decide
 from coordinator.actions.approvals.ending import (
@@ -17,21 +18,27 @@ from coordinator.actions.approvals.ending import (
     withdraw,
 )
 from coordinator.actions.approvals.holding import hold, take
+from coordinator.actions.approvals.triage import assign, release, snooze, wake
 from coordinator.policy.approvals import verdict
 from coordinator.policy.coverage import is_approved
 
 __all__ = [
     "AskResult",
     "NewRequest",
+    "always_allow",
+    "assign",
     "decide",
     "expire_due",
     "hold",
     "is_approved",
     "keep_to_their_requests",
     "mark_seen",
+    "release",
     "request",
     "revoke",
+    "snooze",
     "take",
     "verdict",
+    "wake",
     "withdraw",
 ]

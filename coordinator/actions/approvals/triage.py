@@ -1,0 +1,133 @@
+"""Arranging what waits: who takes a request, and until when one person leaves it out of their inbox.
+
+Neither decides anything, and neither stops a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from coordinator.actions.approvals import rows
+from coordinator.actions.approvals.rows import Person
+from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
+from coordinator.identity.roles import APPROVER, has_role
+from coordinator.models import PermissionRequest, RequestAssignment, RequestSnooze
+from coordinator.policy import deciders
+
+MOST_AT_ONCE = 100
+BEFORE_DEADLINE = timedelta(
+    minutes=5
+)  # by then a snoozed request is back: somebody must still have time to look
+LONGEST_SNOOZE = timedelta(days=7)
+
+
+def assign(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) -> int:
+    """Give waiting requests to a person who may decide them; return how many changed hands.
+
+    Raises Forbidden for anyone but an approver, and BadRequest for somebody who may decide none of them.
+    """
+    _check(request_ids, by)
+    book = deciders.load(now)
+    taker = book.by_name.get(to)
+    if taker is None:
+        raise BadRequest(f"{to[:100]} cannot decide requests. Choose an approver.")
+    named = PermissionRequest.objects.with_context().filter(request_id__in=list(request_ids))
+    theirs = [row.request_id for row in named if book.may(taker, row)]
+    if named and not theirs:
+        raise BadRequest(f"{to[:100]} may not decide this. Choose somebody whom it waits for.")
+    changed = 0
+    for request_id in theirs:
+        with suppress(NotFound), transaction.atomic():
+            changed += _assign(request_id, taker.get_username(), by, now)
+    return changed
+
+
+def _assign(request_id: str, to: str, by: Person, now: datetime) -> bool:
+    row = rows.locked(request_id)
+    if rows.cannot_be_decided(row, now) is not None:
+        return False
+    before = _assigned_to(row)
+    if before == to:
+        return False
+    RequestAssignment.objects.update_or_create(
+        request=row, defaults={"person": to, "assigned_by": by.get_username(), "at": now}
+    )
+    _record(row, before, to, by, now)
+    return True
+
+
+def release(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
+    """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
+    _check(request_ids, by)
+    changed = 0
+    for request_id in request_ids:
+        with suppress(NotFound), transaction.atomic():
+            row = rows.locked(request_id)
+            before = _assigned_to(row)
+            if before is None or not RequestAssignment.objects.filter(request=row, person=before).delete()[0]:
+                continue
+            _record(row, before, None, by, now)
+            changed += 1
+    return changed
+
+
+def _assigned_to(row: PermissionRequest) -> str | None:
+    found = RequestAssignment.objects.select_for_update().filter(request=row)
+    return found.values_list("person", flat=True).first()
+
+
+def _record(row: PermissionRequest, before: str | None, after: str | None, by: Person, now: datetime) -> None:
+    event = "PERMISSION_REQUEST_ASSIGNED" if after else "PERMISSION_REQUEST_RELEASED"
+    changes = {"before": {"person": before}, "after": {"person": after}}
+    rows.record(event, row, rows.actor_of(by), "success", now, metadata=changes)
+
+
+def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: datetime) -> int:
+    """Leave requests out of this person's inbox until then, or until shortly before their deadline.
+
+    Returns how many. It is the person's own view and changes nothing for anybody else, so the audit log is not told.
+    Raises Forbidden for anyone but an approver, BadRequest for a time that is past or far away, and Conflict where
+    every one of the requests is decided or about to lapse.
+    """
+    _check(request_ids, by)
+    if not now < until <= now + LONGEST_SNOOZE:
+        raise BadRequest("Choose a time within the next seven days.")
+    waiting = PermissionRequest.objects.waiting(now).filter(request_id__in=list(request_ids))
+    ends = {row.request_id: _end(row, until) for row in waiting}
+    later = {request_id: end for request_id, end in ends.items() if end > now}
+    if not later:
+        raise Conflict("Nothing was snoozed: it is decided, or its deadline is less than 5 minutes away.")
+    with transaction.atomic():
+        RequestSnooze.objects.bulk_create(
+            [
+                RequestSnooze(request_id=request_id, person=by.get_username(), until=end)
+                for request_id, end in later.items()
+            ],
+            update_conflicts=True,
+            unique_fields=["request", "person"],
+            update_fields=["until"],
+        )
+    return len(later)
+
+
+def _end(row: PermissionRequest, until: datetime) -> datetime:
+    deadline = row.expires_at
+    return min(until, deadline - BEFORE_DEADLINE) if isinstance(deadline, datetime) else until
+
+
+def wake(request_ids: Sequence[str], *, by: Person) -> int:
+    """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
+    _check(request_ids, by)
+    mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=by.get_username())
+    return mine.delete()[0]
+
+
+def _check(request_ids: Sequence[str], by: Person) -> None:
+    if not has_role(by, APPROVER):
+        raise Forbidden("You need the role approver to arrange requests.")
+    if len(request_ids) > MOST_AT_ONCE:
+        raise BadRequest(f"Choose at most {MOST_AT_ONCE} requests at once.")

@@ -1,0 +1,281 @@
+"""One page of the inbox: what waits, as a person has it arranged, in cards and groups of cards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Q
+
+from coordinator.models import PermissionRequest, RequestSnooze
+from coordinator.policy import approvals, marks
+from coordinator.sessions import titles
+from dashboard.approvals.arrangement import Arrangement
+from dashboard.approvals.cards import Card, cards_of
+from dashboard.approvals.rights import Rights
+
+CARDS_ON_A_PAGE = 30  # as many as a phone can hold
+MOST_CHOICES = 100  # values of one filter that are offered
+MOST_READ = 2_000  # requests whose calls are read for their marks
+AS_IT_COMES = Arrangement()
+LAST = datetime.max.replace(tzinfo=UTC)
+NOT_NAMED = {"session": "No session", "agent": "No agent", "tool": "No tool"}
+COLUMNS = (
+    "pk",
+    "request_id",
+    "context__subject_key",
+    "context__requested_by",
+    "context__session_id",
+    "context__agent_id",
+    "context__tool_name",
+    "context__host",
+    "permission_type",
+    "plugin_id",
+    "expires_at",
+    "assignment__person",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One request that waits, as far as the arrangement looks at it."""
+
+    pk: int
+    name: str
+    call: str
+    asked_by: str
+    session: str
+    agent: str
+    tool: str
+    host: str
+    type: str
+    deadline: datetime
+    taken_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A group of cards: `number` requests of it wait, on all pages together. Without a label it is the only one."""
+
+    key: str
+    label: str
+    number: int
+    cards: list[Card]
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """One page. `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
+
+    `returns` is when the first of those comes back, `choices` what the filters offer.
+    """
+
+    lanes: list[Lane]
+    page: Page[list[Waiting]]
+    waiting: int
+    matching: int
+    snoozed: int
+    returns: datetime | None
+    arrangement: Arrangement
+    rights: Rights | None = None
+    choices: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+
+    @property
+    def has_cards(self) -> bool:
+        return bool(self.lanes)
+
+    @property
+    def people(self) -> list[str]:
+        """Return who may decide requests at all, by name, to assign one to."""
+        return [one.get_username() for one in self.rights.book.people.values()] if self.rights else []
+
+    @property
+    def filtered_out(self) -> int:
+        """Return how many requests the filters hide; who snoozed some knows of those."""
+        return self.waiting - self.matching - (0 if self.arrangement.snoozed else self.snoozed)
+
+
+def inbox(
+    now: datetime,
+    number: int | str = 1,
+    shown: Sequence[str] = (),
+    *,
+    arrangement: Arrangement = AS_IT_COMES,
+    rights: Rights | None = None,
+) -> Inbox:
+    """Return one page of what waits; as long as nothing else is chosen askers take turns.
+
+    With `rights` only what that person may decide, unless all of it is asked for. `shown` are the ids already on the
+    page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has come
+    to the page since stands below them.
+    """
+    everything = _waiting(now, None if arrangement.all or rights is None else rights.decidable())
+    person = rights.person.get_username() if rights is not None else ""
+    snoozed = _snoozed(person, now)
+    fitting = _sorted(_fitting(everything, arrangement, snoozed, person), arrangement.sort)
+    page = Paginator(_alike(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
+    left_out = {one.name for one in everything} - {one.name for one in fitting}
+    rows = _rows(page, [name for name in shown if name not in left_out])
+    return Inbox(
+        _lanes(rows, fitting, arrangement.group, partial(cards_of, now=now, rights=rights, snoozed=snoozed)),
+        page,
+        len(everything),
+        len(fitting),
+        sum(one.name in snoozed for one in everything),
+        min(snoozed.values(), default=None),
+        arrangement,
+        rights,
+        _choices(everything),
+    )
+
+
+def _waiting(now: datetime, only: Iterable[int] | None) -> list[Waiting]:
+    """Return everything that waits, or of it `only` these, the oldest first."""
+    rows = PermissionRequest.objects.waiting(now).order_by("id").values_list(*COLUMNS)
+    wanted = None if only is None else set(only)
+    return [_waiting_of(row) for row in rows if wanted is None or row[0] in wanted]
+
+
+def _waiting_of(row: Sequence[Any]) -> Waiting:
+    pk, name, call, by, session, agent, tool, host, type_, plugin, deadline, taken_by = row
+    return Waiting(
+        pk,
+        name,
+        call or f"row {name}",
+        by or "",
+        session or "",
+        agent or by or plugin,
+        tool or "",
+        host or "",
+        type_,
+        deadline if isinstance(deadline, datetime) else LAST,
+        taken_by or "",
+    )
+
+
+def _snoozed(person: str, now: datetime) -> dict[str, datetime]:
+    """Return until when this person has left requests out, by their ids."""
+    rows = RequestSnooze.objects.filter(person=person).values_list("request_id", "until")
+    return {str(name): until for name, until in rows if isinstance(until, datetime) and until > now}
+
+
+def _fitting(
+    waiting: Iterable[Waiting], wanted: Arrangement, snoozed: Mapping[str, datetime], person: str
+) -> list[Waiting]:
+    said = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
+    chosen = [(name, value) for name, value in said if value]
+    found = [
+        one
+        for one in waiting
+        if all(getattr(one, name) == value for name, value in chosen)
+        and (one.name in snoozed) is bool(wanted.snoozed)
+        and _is_taken(one, wanted.taken, person)
+    ]
+    return _marked(found) if wanted.marked else found
+
+
+def _is_taken(one: Waiting, taken: str, person: str) -> bool:
+    return not taken or one.taken_by == (person if taken == "me" else "")
+
+
+def _marked(waiting: Sequence[Waiting]) -> list[Waiting]:
+    """Keep those that bear a mark of danger."""
+    kept = marks.saved()
+    rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting[:MOST_READ]])
+    bearing = {row.pk for row in rows if marks.reasons_of(row, kept)}
+    return [one for one in waiting if one.pk in bearing]
+
+
+def _sorted(waiting: Sequence[Waiting], sort: str) -> list[Waiting]:
+    if sort == "oldest":
+        return list(waiting)
+    if sort == "newest":
+        return list(reversed(waiting))
+    if sort == "deadline":
+        return sorted(waiting, key=lambda one: (one.deadline, one.pk))
+    by_session = _turns(waiting, lambda one: (one.asked_by, one.session))
+    return _turns(by_session, lambda one: one.asked_by)
+
+
+def _turns(waiting: Iterable[Waiting], whose: Callable[[Waiting], Hashable]) -> list[Waiting]:
+    """Return the same with owners taking turns, each in the order in which its own stand."""
+    before: Counter[Hashable] = Counter()
+    turns = []
+    for one in waiting:
+        turns.append((before[whose(one)], one))
+        before[whose(one)] += 1
+    return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
+
+
+def _alike(waiting: Iterable[Waiting], group: str) -> list[list[Waiting]]:
+    """Return the requests for the same call together where the first of them stands, group by group."""
+    lanes: dict[str, dict[str, list[Waiting]]] = {}
+    for one in waiting:
+        lanes.setdefault(_lane_of(one, group), {}).setdefault(one.call, []).append(one)
+    return [alike for lane in lanes.values() for alike in lane.values()]
+
+
+def _lane_of(one: Waiting, group: str) -> str:
+    return "" if group == "same" else str(getattr(one, group))
+
+
+def _rows(page: Page[list[Waiting]], shown: Sequence[str]) -> list[PermissionRequest]:
+    ids = [one.pk for alike in page.object_list for one in alike]
+    found = PermissionRequest.objects.with_triage().filter(Q(pk__in=ids) | Q(request_id__in=shown))
+    keys: list[str | int] = [*shown, *ids]
+    place = {name: place for place, name in enumerate(keys)}
+    return sorted(found, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place))))
+
+
+def _lanes(
+    rows: Iterable[PermissionRequest],
+    fitting: Iterable[Waiting],
+    group: str,
+    draw: Callable[[list[list[PermissionRequest]]], list[Card]],
+) -> list[Lane]:
+    by_lane: dict[str, list[PermissionRequest]] = {}
+    for row in rows:
+        by_lane.setdefault(_lane_of(_as_waiting(row), group), []).append(row)
+    groups = [(name, alike) for name, some in by_lane.items() for alike in approvals.groups(some)]
+    cards = draw([alike for _, alike in groups])
+    numbers = Counter(_lane_of(one, group) for one in fitting)
+    called = titles.of(by_lane) if group == "session" else {}
+    lanes: list[Lane] = []
+    for (name, _), card in zip(groups, cards, strict=True):
+        key = "" if group == "same" else hashlib.sha256(name.encode()).hexdigest()[:8]
+        if not lanes or lanes[-1].key != key:
+            label = "" if group == "same" else called.get(name) or name or NOT_NAMED[group]
+            lanes.append(Lane(key, label, numbers[name], [], name if group == "session" else ""))
+        lanes[-1].cards.append(replace(card, lane=key))
+    return lanes
+
+
+def _as_waiting(row: PermissionRequest) -> Waiting:
+    """Return a request as far as its group goes."""
+    context = approvals.context_of(row)
+    asker = (context.requested_by, context.session_id, context.agent_id, context.tool_name) if context else ()
+    by, session, agent, tool = asker or (None, None, None, None)
+    return _waiting_of(
+        (row.pk, row.request_id, None, by, session, agent, tool, None, "", row.plugin_id, None, None)
+    )
+
+
+def _choices(waiting: Iterable[Waiting]) -> dict[str, list[tuple[str, str]]]:
+    """Return what each filter offers, with how many requests have it, the commonest first."""
+    counted: dict[str, Counter[str]] = {
+        name: Counter() for name in ("tool", "agent", "session", "type", "host")
+    }
+    for one in waiting:
+        for name, counter in counted.items():
+            counter[getattr(one, name)] += 1
+    return {
+        name: [(value, f"{value} ({n})") for value, n in counter.most_common(MOST_CHOICES) if value]
+        for name, counter in counted.items()
+    }

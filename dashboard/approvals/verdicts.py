@@ -1,0 +1,127 @@
+"""What a form says about waiting requests, and deciding each of them for itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import AnonymousUser, User
+
+from coordinator.actions import tool_calls
+from coordinator.actions.approvals.triage import MOST_AT_ONCE
+from coordinator.actions.tool_calls import Additions
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.models import PermissionRequest
+from coordinator.policy.approvals import Scope, Validity
+
+MOST_ON_A_CARD = 200
+NOT_SHOWN = "Nothing was approved: the form does not say what the page showed. Reload the page."
+TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."
+
+
+class DecisionForm(forms.Form):
+    """What a person says about one or more waiting requests, and what their card showed of each.
+
+    `judged` holds, for each request, `DIGEST:ID` (policy.approvals.judged_digest). A text field counts as edited
+    only where it differs from `edited_from`, which the browser sends back from the same text, with the same changes
+    to line breaks; so no text that merely passed through a browser is ever taken for a person's.
+    """
+
+    ids = forms.MultipleChoiceField()
+    judged = forms.MultipleChoiceField(required=False)
+    verdict = forms.ChoiceField(choices=[("approved", "Approve"), ("denied", "Deny")])
+    scope = forms.ChoiceField(choices=Scope.choices, required=False)
+    validity = forms.ChoiceField(choices=Validity.choices, required=False)
+    reason = forms.CharField(max_length=2000, required=False)
+    grant = forms.BooleanField(required=False)
+    # What a person may add to a tool call's approval (templates/approvals/_tool_call.html).
+    edited = forms.CharField(max_length=100_000, required=False, strip=False)
+    edited_from = forms.CharField(max_length=100_000, required=False, strip=False)
+    edited_field = forms.CharField(max_length=100, required=False)
+    suggestion = forms.MultipleChoiceField(required=False)
+
+    def __init__(self, data: object) -> None:
+        super().__init__(data)  # type: ignore[arg-type]
+        for name in ("ids", "judged", "suggestion"):
+            offered = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
+            self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        """Add what was seen of each request, by its id, and what the person chose to add."""
+        said = self.cleaned_data
+        said["scope"] = Scope(said.get("scope") or Scope.CALL)
+        this_call = said["scope"] is Scope.CALL
+        said["validity"] = Validity.ONCE if this_call else Validity(said.get("validity") or Validity.ONCE)
+        said["seen"] = {
+            name: seen for seen, _, name in (one.partition(":") for one in said.get("judged", []))
+        }
+        changed = "edited" in self.data and said.get("edited") != said.get("edited_from", "")
+        said["additions"] = Additions(
+            said.get("edited", "") if changed else None,
+            said.get("edited_field", ""),
+            frozenset(said.get("suggestion", [])),
+        )
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of each request, by its id: decided, voted for (a second person must approve too), or refused."""
+
+    decided: Mapping[str, PermissionRequest]
+    voted: Mapping[str, PermissionRequest]
+    refusals: Mapping[str, str]
+
+
+def decide_each(said: Mapping[str, Any], by: User | AnonymousUser) -> Outcome:
+    """Decide one request after the other, as `DecisionForm` has cleaned what was said of them."""
+    decided: dict[str, PermissionRequest] = {}
+    voted: dict[str, PermissionRequest] = {}
+    refusals: dict[str, str] = {}
+    for request_id in said["ids"]:
+        try:
+            row = _decide(request_id, said, by)
+        except SignalboxError as refusal:
+            refusals[request_id] = str(refusal.detail)
+        else:
+            (voted if row.status == "pending" else decided)[request_id] = row
+    return Outcome(decided, voted, refusals)
+
+
+def _decide(request_id: str, said: Mapping[str, Any], by: User | AnonymousUser) -> PermissionRequest:
+    approves = said["verdict"] == "approved"
+    if approves and request_id not in said["seen"]:
+        raise BadRequest(NOT_SHOWN)
+    return tool_calls.decide(
+        request_id,
+        by=by,
+        verdict=said["verdict"],
+        reason=said["reason"],
+        validity=said["validity"],
+        scope=said["scope"],
+        judged=said["seen"].get(request_id),
+        grant=said["grant"] and approves,
+        additions=said["additions"],
+    )
+
+
+def chosen_in(values: Iterable[str]) -> dict[str, str]:
+    """Return what was chosen: the digest of what was shown of each request, by its id.
+
+    Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for too many.
+    """
+    found: dict[str, str] = {}
+    for value in values:
+        try:
+            pairs = [one.partition(":") for one in json.loads(value)]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise BadRequest("The choice could not be read. Reload the page.") from None
+        found |= {name: seen for seen, _, name in pairs}
+        if len(found) > MOST_AT_ONCE:
+            raise BadRequest(TOO_MANY)
+    if not found:
+        raise BadRequest("Choose at least one request.")
+    return found

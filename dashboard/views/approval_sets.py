@@ -1,0 +1,159 @@
+"""Many requests at once: one question that lists them, one verdict for each; who takes them, and who looks later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+from django_htmx.http import trigger_client_event
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals.triage import MOST_AT_ONCE
+from coordinator.errors import BadRequest, SignalboxError
+from dashboard.approvals.chosen import chosen_requests
+from dashboard.approvals.rights import Rights
+from dashboard.approvals.verdicts import TOO_MANY, DecisionForm, Outcome, chosen_in, decide_each
+from dashboard.filters.days import zone_named
+from dashboard.frame.guards import approver
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+MORNING = time(9)
+SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
+VERDICTS = ("approved", "denied")
+
+
+@require_POST
+@approver
+def confirm(request: HtmxHttpRequest) -> HttpResponse:
+    """Ask once, about everything that was chosen. Nothing is decided yet."""
+    verdict = request.POST.get("verdict", "")
+    try:
+        chosen = chosen_in(request.POST.getlist("chosen"))
+        if verdict not in VERDICTS:
+            raise BadRequest("Choose whether to approve or to deny.")
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+    now = timezone.now()
+    listed = chosen_requests(chosen, now, Rights.of(request.user, now))
+    context = {
+        "verdict": verdict,
+        "listed": [one for one in listed if not one.problem],
+        "left_out": [one for one in listed if one.problem],
+    }
+    template = "approvals/_set.html" if wants_fragment(request) else "approvals/set.html"
+    return render(request, template, context)
+
+
+@require_POST
+@approver
+def decide(request: HtmxHttpRequest) -> HttpResponse:
+    """Decide each of the set for itself; what is not what the page showed stays undecided, and is said."""
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse("This decision could not be read. Reload the page.", status=400)
+    if len(form.cleaned_data["ids"]) > MOST_AT_ONCE:
+        return HttpResponse(TOO_MANY, status=400)
+    outcome = decide_each(form.cleaned_data, request.user)
+    words = _in_words(outcome, form.cleaned_data["verdict"])
+    if not wants_fragment(request):
+        (messages.warning if outcome.refusals else messages.success)(request, words)
+        for refusal in dict.fromkeys(outcome.refusals.values()):
+            messages.error(request, refusal)
+        return redirect("approvals:inbox")
+    if not outcome.refusals:
+        return _left(_toast(HttpResponse(status=204), "success", words), list(outcome.decided))
+    shown = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
+    now = timezone.now()
+    found = chosen_requests(shown, now, Rights.of(request.user, now))
+    listed = [(one, outcome.refusals[one.request_id]) for one in found]
+    response = render(request, "approvals/_set_outcome.html", {"words": words, "refused": listed})
+    return _left(response, list(outcome.decided))
+
+
+def _in_words(outcome: Outcome, verdict: str) -> str:
+    """Return what became of the set: "Approved 17 requests. 1 waits for a second person. 2 were not decided." """
+    word = "Approved" if verdict == "approved" else "Denied"
+    number, told = len(outcome.decided), []
+    if number or not outcome.voted:
+        told.append(f"{word} {number} {'request' if number == 1 else 'requests'}.")
+    if outcome.voted:
+        voted = len(outcome.voted)
+        told.append(f"{voted} {'waits' if voted == 1 else 'wait'} for a second person.")
+    if outcome.refusals:
+        left = len(outcome.refusals)
+        told.append(f"{left} {'was' if left == 1 else 'were'} not decided.")
+    return " ".join(told)
+
+
+@require_POST
+@approver
+def triage(request: HtmxHttpRequest) -> HttpResponse:
+    """Assign, release, snooze or wake what was chosen, and go back to the list."""
+    now = timezone.now()
+    try:
+        ids = list(chosen_in(request.POST.getlist("chosen")))
+        words, leaves = _triage(request, ids, now)
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+    if not wants_fragment(request):
+        messages.success(request, words)
+        return redirect("approvals:inbox")
+    return _left(_toast(HttpResponse(status=204), "success", words), ids if leaves else [])
+
+
+def _triage(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tuple[str, bool]:
+    """Do what the form's button says; return it in words, and whether the requests leave the page."""
+    said, by = request.POST.get("do", ""), request.user
+    if said in {"take", "assign"}:
+        to = by.get_username() if said == "take" else request.POST.get("to", "").strip()[:150]
+        number = approvals.assign(ids, to, by=by, now=now)
+        return f"{_requests(number)} assigned to {'you' if to == by.get_username() else to}.", False
+    if said == "release":
+        return f"{_requests(approvals.release(ids, by=by, now=now))} assigned to nobody.", False
+    if said == "wake":
+        return f"{_requests(approvals.wake(ids, by=by))} back in your inbox.", True
+    until = _until(said, request.POST.get("zone", ""), now)
+    number = approvals.snooze(ids, until, by=by, now=now)
+    return f"{_requests(number)} snoozed. Deadlines go on.", True
+
+
+def _requests(number: int) -> str:
+    return "1 request" if number == 1 else f"{number} requests"
+
+
+def _until(said: str, zone: str, now: datetime) -> datetime:
+    if said in SNOOZES:
+        return now + SNOOZES[said]
+    if said != "snooze-tomorrow":
+        raise BadRequest("Choose what to do with the requests.")
+    return tomorrow_morning(now, zone)
+
+
+def tomorrow_morning(now: datetime, zone: str) -> datetime:
+    """Return nine o'clock of the next day where the person is; in UTC where their browser names no zone."""
+    there = now.astimezone(zone_named(zone or "UTC") or zone_named("UTC"))
+    return datetime.combine(there.date() + timedelta(days=1), MORNING, tzinfo=there.tzinfo)
+
+
+def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
+    detail = str(refusal.detail)
+    if not wants_fragment(request):
+        messages.error(request, detail)
+        return redirect("approvals:inbox")
+    return _toast(HttpResponse(status=204), "warning", detail)
+
+
+def _toast(response: HttpResponse, level: str, text: str) -> HttpResponse:
+    return trigger_client_event(response, "toast", {"level": level, "text": text})
+
+
+def _left(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
+    """Tell the page which requests need not stay on it (static/js/approvals.js)."""
+    detail: dict[str, Any] = {"ids": list(ids)}
+    return trigger_client_event(response, "arranged", detail)

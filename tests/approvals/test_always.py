@@ -1,0 +1,212 @@
+""" "Always allow this": the narrowest rule or grant that would have answered, and nothing wider unless so chosen."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import approvals, grants, tool_rules
+from coordinator.actions.approvals import NewRequest
+from coordinator.errors import Conflict
+from coordinator.identity.actors import Actor, key
+from coordinator.models import AuditLog, Grant, PermissionRequest, ToolRule
+from coordinator.policy import narrowest
+from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.approvals import Subject
+from coordinator.policy.edits import Edit
+from coordinator.policy.history import RecordedCall
+from coordinator.policy.tool_rules import Rule, by_rules, saved, version
+from dashboard.approvals.always import offer_for
+from tests.access.cases import add_agents, add_server, add_tool
+from tests.approvals.cards import values
+from tests.approvals.factories import fresh, person
+
+pytestmark = pytest.mark.django_db
+ROOT = Actor("user", "root")
+
+
+def asked(command: str = "git push origin main", *, tool: str = "Bash", **changes: Any) -> PermissionRequest:
+    agent = changes.pop("agent_id", "coder")
+    program = changes.pop("program", "claude-code")
+    given = changes.pop("tool_input", {"command": command})
+    subject = Subject(program, "ToolCall", command, tool, given)
+    new = NewRequest(subject, justification="Why.", agent_id=agent, folder="/srv/shop", host="box", **changes)
+    return fresh(approvals.request(new, by=key("k")).request)
+
+
+def rules(*wanted: Rule) -> None:
+    tool_rules.save(list(wanted), seen=version(saved()), by=ROOT, now=timezone.now())
+
+
+def decision(command: str, *, tool: str = "Bash", agent: str = "coder", program: str = "claude-code") -> str:
+    return by_rules(saved(), tool, command, agent, program).decision
+
+
+def page_of(row: PermissionRequest) -> str:
+    return f"/ui/approvals/{row.request_id}/always/"
+
+
+def accept(browser: Any, row: PermissionRequest, query: str = "") -> str:
+    offer = values(browser.get(f"{page_of(row)}{query}").content.decode(), "offer")
+    return browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
+
+
+def test_the_rule_fits_this_text_of_this_agent_and_program_and_no_other(signed_in) -> None:
+    row = asked("echo 'a.b' | grep (x)* $HOME\nls")
+    told = accept(signed_in(), row)
+    assert "Rule 1 allows such calls from now on. The request is approved." in told
+    assert decision("echo 'a.b' | grep (x)* $HOME\nls") == "allow"
+    for other in ("echo 'aXb' | grep (x)* $HOME\nls", "echo 'a.b' | grep (x)* $HOME\nls; rm -rf ~", "ls"):
+        assert decision(other) == "observe"
+    assert decision("echo 'a.b' | grep (x)* $HOME\nls", agent="other") == "observe"
+    assert decision("echo 'a.b' | grep (x)* $HOME\nls", program="codex") == "observe"
+    found = fresh(row)
+    assert (found.status, found.context.validity) == ("approved", "once")
+    assert ToolRule.objects.get().reason == f"Always allowed from request {row.request_id}"
+    events = set(AuditLog.objects.values_list("event_type", flat=True))
+    assert {"TOOL_RULES_SAVED", "PERMISSION_REQUEST_APPROVED"} <= events
+
+
+def test_the_page_tells_the_rule_in_words_and_what_it_would_have_allowed(signed_in) -> None:
+    row = asked(tool_input={"command": "git push origin main", "description": "Publish"})
+    page = " ".join(signed_in().get(page_of(row)).content.decode().split())
+    assert "New rule 1" in page
+    assert "What else the call says may differ: description." in page
+    assert re.search(r"Allow <strong>Bash</strong> for <span class=.id.>coder</span> in Claude Code", page)
+    assert "git push origin main" in page
+    assert "What else it would have allowed" in page
+    assert not ToolRule.objects.exists()
+
+
+def test_a_wider_rule_is_written_only_where_a_person_chooses_it(signed_in) -> None:
+    row, browser = asked("pytest tests/test_a.py"), signed_in()
+    assert "Allow similar calls too" in browser.get(page_of(row)).content.decode()
+    assert "Also allows" not in browser.get(page_of(row)).content.decode()
+    accept(browser, row, "?wide=1")
+    assert decision("pytest tests/test_b.py") == "allow"
+    assert decision("pytest tests/test_b.py; rm -rf ~") == "observe"
+
+
+def test_the_new_rule_stands_behind_what_denies_and_before_what_asks(signed_in) -> None:
+    rules(
+        Rule(1, "Bash", "ask", "push"),
+        Rule(2, "Bash", "deny", "force"),
+    )
+    accept(signed_in(), asked())
+    assert [rule.verdict for rule in saved()] == ["allow", "ask", "deny"]
+    assert decision("git push origin main") == "allow"
+    assert decision("git push --force") == "ask"
+    assert decision("git push origin main", agent="other") == "ask"
+
+
+def test_without_an_agents_name_no_rule_goes_before_one_that_denies(signed_in) -> None:
+    rules(Rule(1, "Bash", "ask", "push"), Rule(2, "Bash", "deny", "", agents=("other",)))
+    row = asked(agent_id=None)
+    assert "No narrow rule or grant" in signed_in().get(page_of(row)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"program": "mind.x"}, narrowest.NO_CALL),
+        ({"tool": "Ba*"}, narrowest.NO_CALL),
+        ({"command": "x" * 5000}, narrowest.TOO_LONG),
+        ({"command": "curl -H 'Authorization: Bearer sk-ant-api03-" + "a" * 40 + "' x"}, narrowest.MASKED),
+    ],
+)
+def test_what_no_rule_can_say_is_told(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(Conflict) as refusal:
+        offer_for(asked(**changes), 1, timezone.now(), wide=False)
+    assert refusal.value.detail == why
+
+
+def test_nobody_alone_allows_for_good_what_two_must_approve(settings, signed_in) -> None:
+    settings.TWO_PERSON_TYPES = ["ToolCall"]
+    row = asked()
+    assert narrowest.OF_TWO in signed_in().get(page_of(row)).content.decode()
+    assert "Always allow this" not in signed_in("bob").get("/ui/approvals/").content.decode()
+
+
+def test_a_call_of_which_rules_see_no_text_opens_no_call_that_has_one(signed_in) -> None:
+    accept(signed_in(), asked(""))
+    assert decision("") == "allow"
+    assert decision("something") == "observe"
+
+
+def mcp(asking: bool = True) -> PermissionRequest:
+    now = timezone.now()
+    add_agents("coder")
+    add_server("shop")
+    add_tool("shop", "buy.now")
+    if asking:
+        grants.apply([Edit("coder", "shop", None, "ask")], by=ROOT, now=now)
+    call = {"tool": "mcp__shop__buy_now", "program": "mcp-gateway", "tool_input": {"n": 1}}
+    return asked("buy.now of shop", **call)
+
+
+def test_a_grant_that_asks_is_answered_by_the_grant_of_that_one_tool(signed_in) -> None:
+    row = mcp()
+    told = accept(signed_in(), row)
+    assert "A grant allows such calls from now on." in told
+    granted = Grant.objects.get(entry_type="tool_grant")
+    assert (granted.agent_id, granted.server_id, granted.tool_name) == ("coder", "shop", "buy.now")
+    assert granted.permission == "allow"
+    assert not ToolRule.objects.exists()
+    assert fresh(row).status == "approved"
+
+
+def test_a_request_for_access_becomes_a_grant_until_revoked(signed_in) -> None:
+    mcp(asking=False)
+    wanted = WantedAccess("coder", "shop", "buy.now")
+    new = NewRequest(wanted.subject, justification="Why.", agent_id="coder")
+    row = fresh(approvals.request(new, by=key("k")).request)
+    accept(signed_in(), row)
+    assert (fresh(row).status, fresh(row).context.validity) == ("approved", "until-revoked")
+    assert Grant.objects.get(entry_type="tool_grant").expires_at is None
+
+
+def test_both_are_written_or_neither(signed_in) -> None:
+    row, browser = asked(), signed_in()
+    [offer] = values(browser.get(page_of(row)).content.decode(), "offer")
+    approvals.decide(row.request_id, by=person("bob"), verdict="denied")
+    told = browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
+    assert "bob denied it" in told
+    assert not ToolRule.objects.exists()
+    refused = AuditLog.objects.get(event_type="PERMISSION_REQUEST_REFUSED")
+    assert refused.metadata["wanted"] == "always allowed"
+
+
+def test_rules_or_a_request_that_changed_since_the_page_are_looked_at_again(signed_in) -> None:
+    row, browser = asked(), signed_in()
+    [offer] = values(browser.get(page_of(row)).content.decode(), "offer")
+    rules(Rule(1, "Bash", "deny", "push"))
+    told = browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
+    assert "The rules have changed since this page was drawn" in told
+    rules()
+    PermissionRequest.objects.filter(pk=row.pk).update(justification="Another")
+    browser.post(page_of(row), {"offer": offer})
+    assert not ToolRule.objects.exists()
+    assert fresh(row).status == "pending"
+
+
+def test_an_offer_is_one_persons_and_one_requests(signed_in) -> None:
+    row, other, alice = asked(), asked("ls"), signed_in()
+    [offer] = values(alice.get(page_of(row)).content.decode(), "offer")
+    assert (
+        "made for somebody else"
+        in signed_in("bob").post(page_of(row), {"offer": offer}, follow=True).content.decode()
+    )
+    assert "another request" in alice.post(page_of(other), {"offer": offer}, follow=True).content.decode()
+    assert signed_in("vera", "viewer").get(page_of(row)).status_code == 403
+    assert not ToolRule.objects.exists()
+
+
+def test_the_call_is_judged_as_the_door_judges_it() -> None:
+    row = asked()
+    offer, _ = offer_for(row, 1, timezone.now(), wide=False)
+    assert offer.call == RecordedCall(
+        0, "", "Bash", "git push origin main", "command", "coder", 0, "claude-code"
+    )

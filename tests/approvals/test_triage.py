@@ -1,0 +1,214 @@
+"""Who takes a request, and who looks at it later; how the inbox is grouped, sorted and narrowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from coordinator.actions import approvals
+from coordinator.errors import BadRequest, Conflict, Forbidden
+from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
+from coordinator.policy.approvals import judged_digest
+from dashboard.views.approval_sets import tomorrow_morning
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, trail
+
+pytestmark = pytest.mark.django_db
+
+URL, TRIAGE = "/ui/approvals/", "/ui/approvals/triage/"
+HTMX = {"HX-Request": "true"}
+
+
+def ask_now(target: str, **changes: Any) -> PermissionRequest:
+    return asked(now=timezone.now(), target_resource=target, **changes)
+
+
+def choice(*rows: PermissionRequest) -> str:
+    return json.dumps([f"{judged_digest(fresh(row))}:{row.request_id}" for row in rows])
+
+
+def targets(browser: Client, query: str = "") -> list[str]:
+    html = browser.get(f"{URL}{query}").content.decode()
+    return re.findall(r'<code class="asked-value">([^<]*)</code>', html)
+
+
+def events(answer: Any) -> dict[str, Any]:
+    return json.loads(answer.headers["HX-Trigger"])
+
+
+# --- assigning --------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_taken_given_to_another_and_released_each_with_its_audit_row() -> None:
+    row, anna = asked(), person("anna")
+    person("bob")
+    assert approvals.assign([row.request_id], "anna", by=anna, now=NOW) == 1
+    assert approvals.assign([row.request_id], "anna", by=anna, now=NOW) == 0
+    assert approvals.assign([row.request_id], "bob", by=anna, now=NOW) == 1
+    assert RequestAssignment.objects.get().person == "bob"
+    assert approvals.release([row.request_id], by=anna, now=NOW) == 1
+    assert approvals.release([row.request_id], by=anna, now=NOW) == 0
+    assert trail(row)[1:] == [*["PERMISSION_REQUEST_ASSIGNED"] * 2, "PERMISSION_REQUEST_RELEASED"]
+    last = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ASSIGNED").latest("id")
+    assert (last.metadata["before"], last.metadata["after"]) == ({"person": "anna"}, {"person": "bob"})
+
+
+def test_only_approvers_assign_and_only_to_somebody_who_decides() -> None:
+    row, anna = asked(), person("anna")
+    person("vera", "viewer")
+    for nobody in ("vera", "nobody"):
+        with pytest.raises(BadRequest, match="cannot decide"):
+            approvals.assign([row.request_id], nobody, by=anna, now=NOW)
+    with pytest.raises(Forbidden):
+        approvals.assign([row.request_id], "anna", by=person("vic", "viewer"), now=NOW)
+    with pytest.raises(BadRequest, match="at most 100"):
+        approvals.assign([row.request_id] * 101, "anna", by=anna, now=NOW)
+    assert not RequestAssignment.objects.exists()
+
+
+def test_what_is_decided_or_unknown_changes_no_hands() -> None:
+    row, anna = asked(), person("anna")
+    approvals.decide(row.request_id, by=anna, verdict="denied", now=NOW)
+    assert approvals.assign([row.request_id, "req_nope"], "anna", by=anna, now=NOW) == 0
+
+
+def test_the_card_says_whose_turn_it_is_and_anybody_may_still_decide(signed_in) -> None:
+    row, alice = ask_now("a"), signed_in("alice")
+    person("bob")
+    answer = alice.post(TRIAGE, {"chosen": choice(row), "do": "assign", "to": "bob"}, headers=HTMX)
+    assert events(answer)["toast"]["text"] == "1 request assigned to bob."
+    assert "for bob" in " ".join(alice.get(URL).content.decode().split())
+    assert targets(alice, "?taken=me") == []
+    assert targets(alice, "?taken=nobody") == []
+    approvals.decide(row.request_id, by=User.objects.get(username="alice"), verdict="approved")
+    assert fresh(row).status == "approved"
+
+
+# --- snoozing ---------------------------------------------------------------------------------------------
+
+
+def test_a_snoozed_request_leaves_one_persons_inbox_and_comes_back_by_itself(signed_in) -> None:
+    row, alice, bob = ask_now("a"), signed_in("alice"), signed_in("bob")
+    answer = alice.post(TRIAGE, {"chosen": choice(row), "do": "snooze-15m"}, headers=HTMX)
+    assert events(answer)["arranged"]["ids"] == [row.request_id]
+    assert (targets(alice), targets(bob), targets(alice, "?snoozed=1")) == ([], ["a"], ["a"])
+    html = alice.get(f"{URL}?group=same").content.decode()
+    assert "You snoozed 1 request" in html
+    assert 'data-returns="' in html
+    RequestSnooze.objects.update(until=timezone.now())
+    assert targets(alice, "?group=same") == ["a"]
+
+
+def test_snoozing_again_moves_the_time_and_waking_ends_it(signed_in) -> None:
+    row, alice = ask_now("a"), signed_in("alice")
+    for what in ("snooze-15m", "snooze-1h"):
+        alice.post(TRIAGE, {"chosen": choice(row), "do": what})
+    assert RequestSnooze.objects.get().until > timezone.now() + 50 * MINUTE
+    alice.post(TRIAGE, {"chosen": choice(row), "do": "wake"})
+    assert targets(alice, "?group=same") == ["a"]
+
+
+def test_a_snooze_ends_before_the_deadline_and_never_stops_it() -> None:
+    anna = person("anna")
+    row = asked(deadline=NOW + 20 * MINUTE)
+    approvals.snooze([row.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
+    assert RequestSnooze.objects.get().until == NOW + 15 * MINUTE
+    approvals.expire_due(NOW + 21 * MINUTE)
+    assert fresh(row).status == "expired"
+    near = asked(deadline=NOW + 4 * MINUTE, target_resource="near")
+    with pytest.raises(Conflict, match="5 minutes"):
+        approvals.snooze([near.request_id], NOW + 60 * MINUTE, by=anna, now=NOW)
+    for until in (NOW, NOW + timedelta(days=8)):
+        with pytest.raises(BadRequest):
+            approvals.snooze([near.request_id], until, by=anna, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        ("Europe/Berlin", "2026-03-29T07:00"),  # the night in which the clocks go forward
+        ("America/Los_Angeles", "2026-03-28T16:00"),
+        ("", "2026-03-29T09:00"),
+        ("Nowhere/Else", "2026-03-29T09:00"),
+    ],
+)
+def test_tomorrow_morning_is_nine_where_the_person_is(zone: str, expected: str) -> None:
+    now = datetime(2026, 3, 28, 4, 0, tzinfo=UTC)
+    assert tomorrow_morning(now, zone).astimezone(UTC).isoformat()[:16] == expected
+
+
+# --- arranging --------------------------------------------------------------------------------------------
+
+
+def test_the_inbox_is_grouped_with_its_numbers(signed_in) -> None:
+    for number, agent in enumerate(["coder", "coder", "tester"]):
+        ask_now(str(number), agent_id=agent, session_id=f"ses_{agent}")
+    html = signed_in().get(f"{URL}?group=agent").content.decode()
+    lanes = re.findall(r'<h2 class="lane-name">([^<]*)</h2>\s*<span class="chip">([^<]*)</span>', html)
+    assert lanes == [("coder", "2 requests"), ("tester", "1 request")]
+
+
+def test_the_same_call_of_two_sessions_is_one_card_or_one_in_each_group(signed_in) -> None:
+    for session in ("ses_1", "ses_2"):
+        ask_now("a", session_id=session, by=AGENT)
+    browser = signed_in()
+    assert len(targets(browser)) == 1
+    assert len(targets(browser, "?group=session")) == 2
+
+
+def test_sorting(signed_in) -> None:
+    ask_now("late", deadline=timezone.now() + 60 * MINUTE)
+    ask_now("soon", deadline=timezone.now() + 20 * MINUTE)
+    ask_now("never")
+    browser = signed_in()
+    assert targets(browser, "?sort=oldest") == ["late", "soon", "never"]
+    assert targets(browser, "?sort=newest") == ["never", "soon", "late"]
+    assert targets(browser, "?sort=deadline") == ["soon", "late", "never"]
+
+
+def test_filters_narrow_and_say_what_they_hide(signed_in) -> None:
+    ask_now("one", agent_id="coder", host="box", tool_input={"command": "rm -rf build"})
+    ask_now("two", agent_id="tester", tool_name="Write", session_id="ses_2", permission_type="FileWrite")
+    browser = signed_in()
+    for query in ("agent=coder", "tool=Bash", "host=box", "type=ProcessExecution", "marked=1"):
+        assert targets(browser, f"?{query}") == ["one"], query
+    assert targets(browser, "?session=ses_2") == ["two"]
+    html = browser.get(f"{URL}?agent=coder").content.decode()
+    assert "The filters hide 1 request." in " ".join(html.split())
+    assert "Nothing here needs you now" in browser.get(f"{URL}?agent=nobody").content.decode()
+
+
+def test_the_browser_of_a_person_keeps_how_they_arranged_it(signed_in) -> None:
+    ask_now("old")
+    ask_now("new")
+    browser = signed_in()
+    assert targets(browser, "?group=tool&sort=newest") == ["new", "old"]
+    assert targets(browser) == ["new", "old"]
+    assert "lane-name" in browser.get(URL).content.decode()
+    browser.get(f"{URL}?group=same")
+    assert targets(browser) == ["old", "new"]
+
+
+@pytest.mark.parametrize(
+    "query", ["?group=x&sort=y&taken=' or 1=1&page=-1", "?agent=a&session=" + "x" * 5000]
+)
+def test_an_odd_address_is_as_if_it_said_nothing(signed_in, query: str) -> None:
+    ask_now("a")
+    assert signed_in().get(f"{URL}{query}").status_code == 200
+
+
+def test_a_refresh_keeps_what_was_closed_in_place_and_drops_what_was_put_off(signed_in) -> None:
+    rows = [ask_now(name) for name in ("a", "b", "c")]
+    browser = signed_in()
+    browser.post(TRIAGE, {"chosen": choice(rows[0]), "do": "snooze-1h"})
+    approvals.decide(rows[1].request_id, by=person("bob"), verdict="denied")
+    query = "&".join(f"ids={row.request_id}" for row in rows)
+    html = browser.get(f"{URL}?{query}", headers=HTMX).content.decode()
+    assert re.findall(r'<code class="asked-value">([^<]*)</code>', html) == ["b", "c"]
+    assert "Bob denied it" in html
