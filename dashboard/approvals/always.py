@@ -41,6 +41,12 @@ class Offer:
         return AGENTS.get(self.call.program, self.call.program)
 
     @property
+    def text(self) -> str:
+        """Return what the call must be: a pattern where that is wider than its own text."""
+        rule = self.answer.rule
+        return rule.pattern if rule is not None and self.answer.wider else self.call.about
+
+    @property
     def grant(self) -> Edit | None:
         return self.answer.edits[0] if self.answer.edits else None
 

@@ -92,6 +92,19 @@ class Inbox:
         return bool(self.lanes)
 
     @property
+    def before(self) -> str:
+        """Return the query string of the page before this one; nothing where there is none."""
+        return self._at(self.page.previous_page_number()) if self.page.has_previous() else ""
+
+    @property
+    def after(self) -> str:
+        """Return the query string of the next page; nothing where there is none."""
+        return self._at(self.page.next_page_number()) if self.page.has_next() else ""
+
+    def _at(self, number: int) -> str:
+        return f"?{self.arrangement.query}&page={number}"
+
+    @property
     def people(self) -> list[str]:
         """Return who may decide requests at all, by name, to assign one to."""
         return [one.get_username() for one in self.rights.book.people.values()] if self.rights else []

@@ -16,6 +16,7 @@ from django_htmx.http import trigger_client_event
 from coordinator.actions import approvals
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.errors import BadRequest, SignalboxError
+from coordinator.policy.approvals import DECIDED
 from dashboard.approvals.chosen import chosen_requests
 from dashboard.approvals.rights import Rights
 from dashboard.approvals.verdicts import TOO_MANY, DecisionForm, Outcome, chosen_in, decide_each
@@ -25,7 +26,6 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 MORNING = time(9)
 SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
-VERDICTS = ("approved", "denied")
 
 
 @require_POST
@@ -35,7 +35,7 @@ def confirm(request: HtmxHttpRequest) -> HttpResponse:
     verdict = request.POST.get("verdict", "")
     try:
         chosen = chosen_in(request.POST.getlist("chosen"))
-        if verdict not in VERDICTS:
+        if verdict not in DECIDED:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
         return _refused(request, refusal)
