@@ -5,14 +5,9 @@ Messages pass raw. What is understood of them: which session they belong to, lis
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from coordinator.actions.gateway_sessions import KnownClient
 from coordinator.edge.auth import Admission, Authenticator
@@ -36,9 +31,11 @@ from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
+from coordinator.edge.gateway.relaying import Relaying
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.tasks import Tasks
-from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, events_of, finish, response_of
+from coordinator.edge.gateway.telling import Telling
+from coordinator.edge.gateway.upstreams import Upstreams
 from coordinator.edge.http import Gone, headers_of
 from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.policies import Policies
@@ -47,22 +44,19 @@ from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
-from coordinator.gateway import answers, listing, messages, sse
-from coordinator.gateway.http_client import Answer, UpstreamFailed
-from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, TASKS, Message, Unreadable
+from coordinator.gateway import answers, messages
+from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
 from coordinator.gateway.servers import Server
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import Hub
-
-log = logging.getLogger(__name__)
 
 SCOPES = ("agent",)
 LIMIT = LIMITS["message"][KEY]
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
 ALL = Server("", None)  # what the door of all servers stands for
-UNREACHABLE = -32010  # of the codes that are left to implementations
 
 
 class GatewayDoor:
@@ -96,6 +90,8 @@ class GatewayDoor:
             threads=threads,
             instant=instant,
         )
+        self._relaying = Relaying(self.upstreams, self.clients, self.listings)
+        self._telling = Telling(self.upstreams, self.listings)
         self.records = records = Records(writer)
         self.refusals = Refusals(records)
         runner = Runner(self.upstreams, self.registry, records, threads, gate)
@@ -218,103 +214,19 @@ class GatewayDoor:
     async def _answer(self, x: Exchange) -> None:
         method = x.message.method
         if not x.message.is_request:
-            await self._send_on(x)
+            await self._relaying.send_on(x)
         elif method == "initialize" and x.client is None and not x.message.is_stateless:
-            await self._initialize(x)
+            await self._relaying.initialize(x)
         elif method == "tools/call":
             await self.calls.call(x)
         elif self.tasks.is_ours(x.message):
             await self.tasks.answer(x)
         elif method == "tools/list":
-            await self._relay(x, self.listings.shown)
+            await self._relaying.relay(x, self.listings.shown)
         elif method == "server/discover":
-            await self._relay(x, self._discovered)
+            await self._relaying.relay(x, self._relaying.discovered)
         else:
-            await self._relay(x, None)
-
-    async def _relay(self, x: Exchange, change: Any) -> None:
-        """Pass a request on, and its answer back."""
-
-        async def changed(body: bytes) -> bytes:
-            found: bytes = await change(x, body)
-            return found
-
-        answer = await self._sent(x)
-        if answer is None:
-            return
-        try:
-            response, event = await response_of(
-                answer, x.message.id, x.line, transform=changed if change else None
-            )
-        except LeftOpen:
-            await x.line.end()
-            return
-        finally:
-            answer.close()
-        await finish(x.line, response, event, answer.status)
-
-    async def _sent(self, x: Exchange) -> Answer | None:
-        """Send a request on; return the answer, or None where the session is over and the client was told."""
-        link = x.client.links.get(x.server.name) if x.client else None
-        session = link.upstream_session if link else None
-        answer = await self.upstreams.send(x, x.message.raw, session=session)
-        if answer.status == 404 and x.client is not None and session is not None:
-            answer.close()
-            await self.clients.end(x.client)
-            raise NotFound(
-                "The server has begun anew and forgot this session. Begin a new one with initialize."
-            )
-        return answer
-
-    async def _send_on(self, x: Exchange) -> None:
-        """Pass on a notification, or the response to a request of the server's."""
-        answer = await self._sent(x)
-        if answer is None:
-            return
-        try:
-            if answer.status in {200, 202, 204}:
-                await x.line.empty(202)
-                return
-            body = await answer.body(64 * 1024)
-            await x.line.answer(
-                body or answers.error(None, INTERNAL, "The server refused the message."), answer.status
-            )
-        finally:
-            answer.close()
-
-    async def _initialize(self, x: Exchange) -> None:
-        """Begin a session: the server's own, and one of ours around it."""
-        answer = await self.upstreams.send(x, x.message.raw, session=None)
-        try:
-            response, _ = await response_of(answer, x.message.id, None)
-        finally:
-            answer.close()
-        version = _version_in(response)
-        if version is not None:
-            client = await self.clients.begin(
-                x.server.name,
-                key_id=x.key.id,
-                agent_id=x.agent_id,
-                version=version,
-                params=x.message.params,
-            )
-            client = await self.clients.link(
-                client, x.server.name, answer.headers.get("mcp-session-id"), version
-            )
-            x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
-        await x.line.answer(response, answer.status)
-
-    async def _discovered(self, x: Exchange, body: bytes) -> bytes:
-        """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
-        if not await self.listings.may_ask(x):
-            return body
-        try:
-            value = msgspec.json.decode(body)
-            extensions = value["result"]["capabilities"].setdefault("extensions", {})
-            extensions.setdefault(TASKS, {})
-            return msgspec.json.encode(value)
-        except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
-            return body
+            await self._relaying.relay(x, None)
 
     async def stream(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
@@ -328,44 +240,7 @@ class GatewayDoor:
                 admission, agent_id, headers, empty, server, Line(send), gone, time.perf_counter(), client
             )
             await self._require_reach(x)
-            await self._streamed(x)
-
-    async def _streamed(self, x: Exchange) -> None:
-        link = x.client.links.get(x.server.name) if x.client else None
-        try:
-            answer = await self.upstreams.send(
-                x, b"", session=link.upstream_session if link else None, method="GET"
-            )
-        except UpstreamFailed as problem:
-            words = f"The MCP server {x.server.name} {problem}."
-            await x.line.answer(answers.error(None, UNREACHABLE, words), 502)
-            return
-        try:
-            if answer.status != 200 or answer.kind != "text/event-stream":
-                await x.line.empty(answer.status if answer.status >= 400 else 405)
-                return
-            await x.line.open()
-            passing = asyncio.ensure_future(self._pass_events(x, answer))
-            with x.gone.then(passing.cancel):
-                if x.gone.happened:
-                    passing.cancel()
-                with contextlib.suppress(asyncio.CancelledError, UpstreamFailed):
-                    await passing
-            await x.line.end()
-        finally:
-            answer.close()
-
-    async def _pass_events(self, x: Exchange, answer: Answer) -> None:
-        """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
-        async for event in events_of(answer):
-            data = sse.data_of(event).replace(b"\n", b" ")
-            if not data or not listing.has_tools(data):
-                await x.line.event(event)
-                continue
-            try:
-                await x.line.event(sse.with_data(event, await self.listings.shown(x, data)))
-            except UpstreamFailed as problem:
-                log.warning("A list of tools was held back: %s %s", x.server.name, problem)
+            await self._telling.stream(x)
 
     async def delete(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
@@ -439,11 +314,3 @@ class GatewayDoor:
         with contextlib.suppress(SignalboxError):
             await self.records.close()
         self.upstreams.http.close()
-
-
-def _version_in(response: bytes) -> str | None:
-    try:
-        found = msgspec.json.decode(response)["result"]["protocolVersion"]
-    except (msgspec.MsgspecError, KeyError, TypeError):
-        return None
-    return found if isinstance(found, str) else None

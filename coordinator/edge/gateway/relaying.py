@@ -1,0 +1,117 @@
+"""What is passed on to one server and back: requests that we need not understand, notifications, the beginning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.edge.gateway.clients import Clients
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, finish, response_of
+from coordinator.errors import NotFound
+from coordinator.gateway import answers
+from coordinator.gateway.http_client import Answer
+from coordinator.gateway.messages import INTERNAL, TASKS
+
+
+class Relaying:
+    """One a process."""
+
+    def __init__(self, upstreams: Upstreams, clients: Clients, listings: Listings) -> None:
+        self._upstreams = upstreams
+        self._clients = clients
+        self._listings = listings
+
+    async def relay(self, x: Exchange, change: Any) -> None:
+        """Pass a request on, and its answer back."""
+
+        async def changed(body: bytes) -> bytes:
+            found: bytes = await change(x, body)
+            return found
+
+        answer = await self._sent(x)
+        if answer is None:
+            return
+        try:
+            response, event = await response_of(
+                answer, x.message.id, x.line, transform=changed if change else None
+            )
+        except LeftOpen:
+            await x.line.end()
+            return
+        finally:
+            answer.close()
+        await finish(x.line, response, event, answer.status)
+
+    async def _sent(self, x: Exchange) -> Answer | None:
+        """Send a request on; return the answer, or None where the session is over and the client was told."""
+        link = x.client.links.get(x.server.name) if x.client else None
+        session = link.upstream_session if link else None
+        answer = await self._upstreams.send(x, x.message.raw, session=session)
+        if answer.status == 404 and x.client is not None and session is not None:
+            answer.close()
+            await self._clients.end(x.client)
+            raise NotFound(
+                "The server has begun anew and forgot this session. Begin a new one with initialize."
+            )
+        return answer
+
+    async def send_on(self, x: Exchange) -> None:
+        """Pass on a notification, or the response to a request of the server's."""
+        answer = await self._sent(x)
+        if answer is None:
+            return
+        try:
+            if answer.status in {200, 202, 204}:
+                await x.line.empty(202)
+                return
+            body = await answer.body(64 * 1024)
+            await x.line.answer(
+                body or answers.error(None, INTERNAL, "The server refused the message."), answer.status
+            )
+        finally:
+            answer.close()
+
+    async def initialize(self, x: Exchange) -> None:
+        """Begin a session: the server's own, and one of ours around it."""
+        answer = await self._upstreams.send(x, x.message.raw, session=None)
+        try:
+            response, _ = await response_of(answer, x.message.id, None)
+        finally:
+            answer.close()
+        version = _version_in(response)
+        if version is not None:
+            client = await self._clients.begin(
+                x.server.name,
+                key_id=x.key.id,
+                agent_id=x.agent_id,
+                version=version,
+                params=x.message.params,
+            )
+            client = await self._clients.link(
+                client, x.server.name, answer.headers.get("mcp-session-id"), version
+            )
+            x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
+        await x.line.answer(response, answer.status)
+
+    async def discovered(self, x: Exchange, body: bytes) -> bytes:
+        """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
+        if not await self._listings.may_ask(x):
+            return body
+        try:
+            value = msgspec.json.decode(body)
+            extensions = value["result"]["capabilities"].setdefault("extensions", {})
+            extensions.setdefault(TASKS, {})
+            return msgspec.json.encode(value)
+        except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
+            return body
+
+
+def _version_in(response: bytes) -> str | None:
+    try:
+        found = msgspec.json.decode(response)["result"]["protocolVersion"]
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
