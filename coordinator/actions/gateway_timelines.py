@@ -46,9 +46,13 @@ class AgentsCall(NamedTuple):
 def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime) -> Place:
     """Return the session: the one that the client names, the agent's only running one, or one for `own`.
 
-    `own` tells the client's connections apart. A session that the key may not write into counts as not there.
+    A driven agent's key says itself which session it is. `own` tells the client's connections apart. A session that
+    the key may not write into counts as not there.
     """
-    found = _named(named, caller) if named else _only_running(agent_id, caller)
+    if caller.session_id is not None:
+        found = _driven(caller.session_id)
+    else:
+        found = _named(named, caller) if named else _only_running(agent_id, caller)
     if found is not None:
         silence.reopen(found, now)
         return Place(found, is_agents=True)
@@ -113,6 +117,10 @@ def _ended(session_id: str, call_ids: list[str]) -> set[str | None]:
         session_id=session_id, event_type="post_tool", context__tool_use_id__in=call_ids
     )
     return set(ends.values_list("context__tool_use_id", flat=True)) if call_ids else set()
+
+
+def _driven(session_id: str) -> str | None:
+    return session_id if Session.objects.filter(pk=session_id).exists() else None
 
 
 def _named(named: str, caller: KeyIdentity) -> str | None:

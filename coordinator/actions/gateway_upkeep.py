@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from coordinator.actions import gateway_calls
+from coordinator.actions import gateway_calls, session_keys
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
 from coordinator.models.gateway import CallState
 
@@ -23,6 +23,7 @@ def keep_in_order(now: datetime) -> None:
         gateway_calls.lost_if_gone(call, by=None, now=now)
     _forget_results(now)
     _forget_sessions(now)
+    session_keys.end_leftovers(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
 
 

@@ -19,6 +19,7 @@ from coordinator.actions import audit
 from coordinator.actions.attempts import AttemptLimit, network_of
 from coordinator.engine import locks
 from coordinator.errors import Conflict, Invalid, NotFound, TooMany, Unauthorized
+from coordinator.identity import session_keys
 from coordinator.identity.actors import Actor, system
 from coordinator.identity.keys import KeyEnded, KeyIdentity
 from coordinator.models import ApiKey, RevokedKey, UnreadableText
@@ -52,6 +53,11 @@ def hash_of(raw: str) -> str:
     return hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def new_raw() -> str:
+    """Return a new key, which nobody has yet."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
 def create(
     *,
     name: str,
@@ -72,7 +78,7 @@ def create(
         raise Invalid(f"Choose from these scopes: {', '.join(SCOPES)}.")
     if expires_at is not None and expires_at <= now:
         raise Invalid("The expiry date is in the past.")
-    raw = PREFIX + secrets.token_urlsafe(32)
+    raw = new_raw()
     try:
         with transaction.atomic():
             row = ApiKey.objects.create(
@@ -108,6 +114,8 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
     row = ApiKey.objects.filter(key_hash=key_hash).first()
     if row is not None and not hmac.compare_digest(row.key_hash, key_hash):  # a collation that is not exact
         row = None
+    if row is None and (session := session_keys.find(key_hash, now)) is not None:
+        return session
     if row is None or row.revoked_at is not None or RevokedKey.objects.filter(key_hash=key_hash).exists():
         raise _refusal("This API key is unknown or was revoked.", row, source, now)
     if row.expires_at is not None and (isinstance(row.expires_at, UnreadableText) or row.expires_at <= now):
@@ -121,7 +129,8 @@ def id_of(raw: str) -> int | None:
     key_hash = hash_of(raw)
     if RevokedKey.objects.filter(key_hash=key_hash).exists():
         return None
-    return ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
+    known = ApiKey.objects.filter(key_hash=key_hash, revoked_at=None).values_list("id", flat=True).first()
+    return session_keys.id_of(key_hash) if known is None else known
 
 
 def _refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:

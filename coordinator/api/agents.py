@@ -49,7 +49,13 @@ class HttpServer(BaseModel):
     headers: dict[Text, Text] | None = None
 
 
-McpServers = dict[Text, Annotated[StdioServer | HttpServer, Field(discriminator="type")]]
+class NoServer(BaseModel):
+    """Nothing under this name: `signalbox` so keeps Signalbox's own gateway from the agent's sessions."""
+
+    type: Literal["off"]
+
+
+McpServers = dict[Text, Annotated[StdioServer | HttpServer | NoServer, Field(discriminator="type")]]
 
 
 class AgentType(Enum):

@@ -14,7 +14,7 @@ from django.utils import timezone
 from ninja import Router, Schema
 from pydantic import BaseModel, ConfigDict, Field
 
-from coordinator.actions import runners, runs
+from coordinator.actions import runners, runs, session_keys
 from coordinator.api.auth import requires
 from coordinator.api.vocabulary import Ok, Text, caller, problems
 
@@ -299,3 +299,30 @@ def report_session_status(request: HttpRequest, session_id: Text, body: EndedExe
     runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     status = body.status.value
     return taken(lambda: runs.executors.ended(session_id, runner, status, timezone.now()))
+
+
+class StartingAgent(FromRunner):
+    """The runner is about to start the session's agent."""
+
+    agent: Text
+
+
+class HandedGateway(Schema):
+    """The MCP gateway for that agent: as which agent it calls, and the key, told this once. null: it gets none."""
+
+    agent_id: str | None = None
+    key: str | None = None
+
+
+@router.post(
+    "/runner/sessions/{session_id}/gateway",
+    auth=RUNNERS,
+    response={200: HandedGateway, **problems(401, 403, 404, 409)},
+    operation_id="hand_gateway",
+    summary="Get the MCP gateway's key for the agent that is about to start",
+)
+def hand_gateway(request: HttpRequest, session_id: Text, body: StartingAgent) -> dict[str, str | None]:
+    """An earlier key of the session ends. The key is the agent's alone, good at `/mcp` and nowhere else."""
+    runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
+    handed = session_keys.issue(session_id, runner, program=body.agent, now=timezone.now())
+    return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

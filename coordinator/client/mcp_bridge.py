@@ -176,6 +176,8 @@ class Bridge:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
+        if agent_id := os.environ.get("SIGNALBOX_AGENT"):
+            headers["X-Signalbox-Agent"] = agent_id
         if started_in := os.environ.get("SIGNALBOX_SESSION"):
             headers["X-Signalbox-Session"] = started_in
         if self._session is not None:

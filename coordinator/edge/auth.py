@@ -38,7 +38,7 @@ from coordinator.models.keys import SCOPES
 
 KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000
-TOPICS = frozenset({"api_keys", "users"})
+TOPICS = frozenset({"api_keys", "session_keys", "users"})
 
 T = TypeVar("T")
 

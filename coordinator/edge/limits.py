@@ -115,7 +115,8 @@ API_DOORS: dict[str, str] = {
             /api/agents/<path:agent_id>/power /api/mcp/access/by-agent/<agent_id> /api/mcp/servers/<name>/access
             /api/permission-requests /api/permission-requests/<request_id> /capabilities /capabilities/<name>
             /runner/heartbeat /runner/register /runner/runs/<run_id>/completed /runner/runs/<run_id>/failed
-            /runner/runs/<run_id>/started /runner/runs/<run_id>/stopped /runner/sessions/<session_id>/status
+            /runner/runs/<run_id>/started /runner/runs/<run_id>/stopped /runner/sessions/<session_id>/gateway
+            /runner/sessions/<session_id>/status
             /runners/<runner_id> /runs
             /runs/<run_id>/stop /sessions/<session_id> /sessions/<session_id>/bind
             /sessions/<session_id>/metadata /sessions/<session_id>/stop""",

@@ -11,16 +11,22 @@ from coordinator.identity.actors import Actor
 from coordinator.identity.actors import key as key_actor
 from coordinator.models.keys import SCOPES
 
+GATEWAY = "gateway"  # the scope of a driven agent's key; nobody can choose it
+
 
 @dataclass(frozen=True, slots=True)
 class KeyIdentity:
-    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent."""
+    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent.
+
+    `session_id` is set for the key of a driven agent, which is good at the gateway alone; its `id` is below zero.
+    """
 
     id: int
     name: str
     scopes: frozenset[str]
     agent_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
+    session_id: str | None = None
 
     @property
     def actor(self) -> Actor:

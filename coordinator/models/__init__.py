@@ -13,7 +13,7 @@ from coordinator.models.feed import Change
 from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
 from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
-from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SetupToken
+from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SessionKey, SetupToken
 from coordinator.models.marks import DangerMark
 from coordinator.models.mcp import (
     AcceptedOnlyServer,
@@ -135,6 +135,7 @@ __all__ = [
     "RuntimePlugin",
     "Session",
     "SessionChange",
+    "SessionKey",
     "SessionTitle",
     "SessionWriter",
     "SetupToken",

@@ -42,6 +42,28 @@ class ApiKey(models.Model):
         return [str(scope) for scope in self.scopes] if isinstance(self.scopes, list) else []
 
 
+class SessionKey(models.Model):
+    """The key by which a driven agent calls the MCP gateway, as a SHA-256: made for one session, gone with its process.
+
+    Its scope is the gateway alone (identity.keys.GATEWAY). It speaks as `agent_id`; `runner_id` was given it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    key_hash = models.TextField(unique=True)
+    session_id = models.TextField()
+    agent_id = models.TextField()
+    runner_id = models.TextField()
+    created_at = IsoTextField()
+    expires_at = IsoTextField()
+
+    class Meta:
+        db_table = "session_keys"
+        indexes = [models.Index(fields=["session_id"], name="sbx_session_keys_session")]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} in {self.session_id}"
+
+
 class RevokedKey(models.Model):
     """The hash of a key that is refused for ever, even if its row in `api_keys` is gone or comes back."""
 

@@ -11,6 +11,7 @@ from coordinator.runner import modes
 from coordinator.runner.agents import Agent
 from coordinator.runner.client import CAPABILITIES
 from coordinator.runner.errors import AgentFailed, Refused
+from coordinator.runner.gateway import Gateway
 from coordinator.runner.orders import Order, mcp_servers
 from coordinator.runner.process import AgentProcess
 
@@ -45,11 +46,14 @@ class Conversation:
         found = self.told.get("agentCapabilities")
         return found if isinstance(found, dict) else {}
 
-    async def open(self, order: Order, known_id: str, *, fork: bool) -> None:
+    async def open(self, order: Order, known_id: str, *, fork: bool, gateway: Gateway | None = None) -> None:
         """Get to the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, Refused."""
         try:
             await self._initialize()
-            await self._enter(order, known_id, fork=fork)
+            servers = mcp_servers(order, self.capabilities)
+            if gateway is not None:
+                servers.append(gateway.for_agent(self.capabilities))
+            await self._enter({"cwd": self.directory, "mcpServers": servers}, known_id, fork=fork)
         except RequestError as problem:
             raise AgentFailed(f"{self.agent.title} refuses to begin: {in_words(problem)}") from None
 
@@ -143,8 +147,7 @@ class Conversation:
                 f"{self.agent.title} speaks version {version} of the protocol, and we {PROTOCOL_VERSION}"
             )
 
-    async def _enter(self, order: Order, known_id: str, *, fork: bool) -> None:
-        where = {"cwd": self.directory, "mcpServers": mcp_servers(order, self.capabilities)}
+    async def _enter(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
         others = self.capabilities.get("sessionCapabilities")
         others = others if isinstance(others, dict) else {}
         if fork:

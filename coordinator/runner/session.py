@@ -6,51 +6,31 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from acp.exceptions import RequestError
 
-from coordinator.runner import environment, worktrees
-from coordinator.runner.agents import Agent
+from coordinator.runner import gateway
 from coordinator.runner.asking import CANCELLED, Asking, SeenCalls
 from coordinator.runner.changes import Changes
-from coordinator.runner.client import Client
+from coordinator.runner.commands import Commands
 from coordinator.runner.conversation import Conversation, in_words
 from coordinator.runner.early import Early
 from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
+from coordinator.runner.known import Known
 from coordinator.runner.orders import Order
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.process import AgentProcess
+from coordinator.runner.starting import start
 from coordinator.runner.surroundings import Surroundings
 from coordinator.runner.terminals import Terminals
+from coordinator.runner.turns import Turn
 
 log = logging.getLogger("signalbox.runner")
 
 TO_STOP = 10.0  # seconds that an agent has to end its turn when it is cancelled
 TO_END = 3.0  # … when its session is ended
-NO_TREE = (
-    "The session's work tree is not on this machine any more. Remove it in Signalbox, or start a new session."
-)
 MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
-
-
-@dataclass(slots=True)
-class Turn:
-    """One run: what became of it so far. `ended` is set when the agent is done, `over` when that is reported."""
-
-    order: Order
-    heard_at: float = field(default_factory=time.monotonic)
-    cost: Any = None
-    denials: list[str] = field(default_factory=list)
-    is_prompted: bool = False
-    is_cancelled: bool = False
-    is_silent: bool = False
-    refused: ServerRefused | None = None
-    started: asyncio.Task[None] | None = None
-    was_killed: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class DrivenSession:
@@ -64,7 +44,14 @@ class DrivenSession:
         self.is_over = asyncio.Event()
         self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
-        self._known = around.memory.recall(self.id)
+        self._known = Known(around, self.id, self._heard_unknown)
+        self._commands = Commands(
+            self._known,
+            around.memory.folder,
+            self._tell,
+            talk=lambda: self._talk,
+            is_at_work=lambda: self.turn is not None,
+        )
         self._last_run = order.run_id
         self._talk: Conversation | None = None
         self._terminals: Terminals | None = None
@@ -73,9 +60,6 @@ class DrivenSession:
         self._calls = SeenCalls()
         self._early: Early | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
-        self._obeying = 0  # commands under way
-        self._all_obeyed = asyncio.Event()
-        self._all_obeyed.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox = Outbox(around.server, order, around.room, self._not_heard)
         self._asking = Asking(around.server, self.id, self._calls, self._denied)
@@ -209,22 +193,34 @@ class DrivenSession:
     async def _opened(self, order: Order) -> Conversation:
         """Start the agent and get to the conversation. Raises AgentFailed, Refused, ServerRefused."""
         around, known = self._around, self._known
-        agent = around.agent(order.agent or str(known.get("agent") or ""))
-        directory = await self._directory(order)
-        earlier = await self._earlier_id(order)
+        agent = around.agent(order.agent or known.text("agent"))
+        directory = await known.directory(order)
+        earlier = await known.earlier_id(order)
         if earlier and agent.opens_once_a_minute:
             await self._minute_passes()
         self._early = Early(around.room)
         self._calls.forget()
-        talk = self._talk = await self._started(agent, directory)
+        self._terminals, talk = await start(
+            around,
+            agent,
+            self.id,
+            directory,
+            wrote=self._terminal_wrote,
+            told=self._heard,
+            unknown=self._heard_unknown,
+            ask=self._ask,
+        )
+        self._talk = talk
         self._changes = Changes(self.id, directory, around.memory.folder)
         self._noting = asyncio.create_task(self._changes.turn_starts())
-        self._remember(opened_at=time.time())
-        await talk.open(order, earlier, fork=bool(order.fork_of) and not order.is_resume)
-        mode = order.mode or str(self._known.get("mode") or "")
-        model = order.model or str(self._known.get("model") or "")
+        handed = await gateway.ask_for(around.server, around.options.url, self.id, agent.name)
+        fork = bool(order.fork_of) and not order.is_resume
+        known.remember(opened_at=time.time())
+        await talk.open(order, earlier, fork=fork, gateway=handed)
+        mode = order.mode or known.text("mode")
+        model = order.model or known.text("model")
         await talk.settle(mode=mode, model=model, config=order.config)
-        self._remember(
+        known.remember(
             agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
         )
         with contextlib.suppress(ServerRefused):
@@ -236,7 +232,7 @@ class DrivenSession:
                 project_dir=directory,
             )
         self._introduced(
-            {**talk.as_told(), "hostname": around.options.hostname, "worktree": self._known.get("worktree")}
+            {**talk.as_told(), "hostname": around.options.hostname, "worktree": known.get("worktree")}
         )
         self._watch(talk.process)
         return talk
@@ -247,37 +243,6 @@ class DrivenSession:
         for update in (*first, *(early.release() if early else ())):
             self._tell(update)
 
-    async def _started(self, agent: Agent, directory: str) -> Conversation:
-        around = self._around
-        env = environment.for_agent(
-            agent,
-            around.environ,
-            passes=around.options.passes,
-            key=around.options.key,
-            session_id=self.id,
-            mark=around.guard.new_mark(),
-        )
-        places = around.places.also(directory)
-        self._terminals = Terminals(around.guard, places, env, self._terminal_wrote)
-        client = Client(
-            told=self._heard,
-            unknown=self._heard_unknown,
-            ask=self._ask,
-            places=places,
-            directory=directory,
-            terminals=self._terminals,
-        )
-        process = await AgentProcess.started(
-            agent,
-            around.guard,
-            directory=directory,
-            env=env,
-            handler=client.handle,
-            room=around.room.wait,
-            garbage=self._heard_unknown,
-        )
-        return Conversation(agent, process, directory)
-
     async def _minute_passes(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
         opened_at = self._known.get("opened_at")
@@ -285,51 +250,6 @@ class DrivenSession:
             if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
                 raise AgentFailed("The run was stopped before the conversation was opened.")
             await asyncio.sleep(0.1)
-
-    async def _directory(self, order: Order) -> str:
-        """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
-        around = self._around
-        # What the server says of a work tree is not asked: only the runner knows which ones it made.
-        if tree := await worktrees.known(self.id, around.memory.folder):
-            self._remember(worktree=tree)
-            return tree
-        if self._known.get("worktree", order.worktree) and not order.wants_worktree:
-            raise Refused(NO_TREE)
-        named = order.directory or str(self._known.get("directory") or "")
-        directory = around.places.directory(named)
-        self._remember(directory=directory)
-        if not order.wants_worktree:
-            return directory
-        tree = await worktrees.make(self.id, directory, around.memory.folder)
-        self._remember(worktree=tree)
-        return tree
-
-    async def _earlier_id(self, order: Order) -> str:
-        """Return the agent's own id of the conversation to go on with, or to fork; "" for a new one. Raises Refused."""
-        is_fork = bool(order.fork_of) and not order.is_resume
-        wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
-        if not wanted:
-            return ""
-        told = order.agent_session_id or self._around.memory.recall(wanted).get("agent_session_id")
-        if not told:
-            try:
-                told = (await self._around.server.session(wanted)).get("executor_session_id")
-            except ServerRefused:
-                told = None
-        if not told and is_fork:
-            raise Refused("The session to fork has no conversation that an agent on this machine knows.")
-        if not told:
-            self._heard_unknown(
-                "What was said before is not known on this machine: a new conversation begins."
-            )
-        return str(told or "")
-
-    def _remember(self, **known: Any) -> None:
-        self._known = {**self._known, **known}
-        try:
-            self._around.memory.note(self.id, **known)
-        except OSError as problem:
-            log.warning("What is known of session %s cannot be kept: %s", self.id, problem)
 
     def _watch(self, process: AgentProcess) -> None:
         """Notice when a kept agent ends by itself."""
@@ -385,7 +305,7 @@ class DrivenSession:
         if self._talk is not None:  # its turn was over already
             await self._end_process()
             await self._report_status(status)
-        await self._all_obeyed.wait()  # what came of a command is told before nothing is any more
+        await self._commands.all_done.wait()  # what came of a command is told before nothing is any more
         await self._outbox.drained(self._around.patience)
         await self._outbox.close()
         self.is_over.set()
@@ -413,48 +333,7 @@ class DrivenSession:
 
     async def command(self, command: dict[str, Any]) -> None:
         """Do what a command says, and say that it is done. Never raises."""
-        self._obeying += 1
-        self._all_obeyed.clear()
-        problem = None
-        try:
-            await self._obey(command)
-        except (Refused, AgentFailed, OSError) as why:
-            problem = str(why)
-        except RequestError as why:
-            problem = in_words(why)
-        finally:
-            self._obeying -= 1
-            if not self._obeying:
-                self._all_obeyed.set()
-        done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
-        self._tell(done if problem is None else {**done, "error": problem})
-
-    async def _obey(self, command: dict[str, Any]) -> None:
-        mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
-        if command.get("remove_worktree"):
-            if self.turn is not None or self._talk is not None:
-                raise Refused("The session's agent works there. End the session first.")
-            directory = str(self._known.get("directory") or "")
-            discard = command["remove_worktree"] == "discard"
-            await worktrees.remove(self.id, directory, self._around.memory.folder, discard=discard)
-            self._remember(worktree=None)
-        talk = self._talk
-        # Without an agent it is chosen when that is started again.
-        if isinstance(mode, str):
-            if talk is not None:
-                await talk.set_mode(mode)
-                self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-            self._remember(mode=mode)
-        if isinstance(model, str):
-            if talk is not None:
-                await talk.set_model(model)
-            self._remember(model=model)
-        if talk is None:
-            return
-        if isinstance(config, dict) and (
-            options := await talk.set_config(str(config.get("configId")), config.get("value"))
-        ):
-            self._tell({"sessionUpdate": "config_option_update", "configOptions": options})
+        await self._commands.obey(command)
 
     # --- what the agent says ----------------------------------------------------------------------------------
 

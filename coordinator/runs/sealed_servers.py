@@ -24,11 +24,20 @@ def purpose(owner: str, server: str, part: str, name: str) -> str:
 def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
     """Return `servers` as they are stored. A value that is only the mask stays what it is in `stored`.
 
-    It stays only where the server's address, command and arguments do, so that nobody sends it elsewhere who could
-    not read it. Raises Invalid for a mask that stands for nothing, or whose server was changed.
+    It stays only where the server's address, command and arguments do, and all its other variables and headers (one
+    may name a proxy, or another address), so that nobody sends it elsewhere who could not read it. Raises Invalid for
+    a mask that stands for nothing, or whose server was changed.
     """
     servers = _unmasked(servers, stored)
     held = {(server, part, name): value for server, part, name, value in _values(stored)}
+
+    def changed(server: str) -> bool:
+        """Say whether a variable or header of the server is new, gone, or has another value than its mask."""
+        now = {(part, name): value for one, part, name, value in _values(servers) if one == server}
+        then = {(part, name): value for one, part, name, value in _values(stored) if one == server}
+        return now.keys() != then.keys() or any(
+            value != (then[place] if is_placeholder(value) else MASK) for place, value in now.items()
+        )
 
     def seal(server: str, part: str, name: str, value: str) -> str:
         if is_placeholder(value):
@@ -37,7 +46,7 @@ def sealed(servers: Any, owner: str, stored: Any = None) -> Any:
             return keyring.seal(purpose(owner, server, part, name), value)
         if (server, part, name) not in held:
             raise Invalid(f"The value of {name} of the MCP server {server} is masked. Send the value itself.")
-        if _outside(servers[server]) != _outside(stored[server]):
+        if _outside(servers[server]) != _outside(stored[server]) or changed(server):
             raise Invalid(
                 f"The MCP server {server} was changed, so {name} is not kept: enter the value again, not {MASK}."
             )

@@ -94,6 +94,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},
     "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base"},
+    "SessionKey": {OURS: "key_hash", NAMES: "session_id agent_id runner_id"},
     "SessionTitle": {MASKED: "title", NAMES: "set_by", OURS: "source"},
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},

@@ -127,6 +127,7 @@ API: dict[str, str] = {
     "POST /runner/runs/<run_id>/completed": R,
     "POST /runner/runs/<run_id>/failed": R,
     "POST /runner/runs/<run_id>/stopped": R,
+    "POST /runner/sessions/<session_id>/gateway": R,
     "POST /runner/sessions/<session_id>/status": R,
     "GET /runners": f"{R} {O} {READ}",
     "DELETE /runners/<runner_id>": f"{R} {O}",

@@ -80,6 +80,7 @@ def runner_apart(
     settings = work.parent / "runner.toml"
     settings.write_text(
         f'at_once = 20\n[agents.scripted]\ntitle = "Scripted"\ncommand = ["{sys.executable}", "{AGENT}"]\n'
+        f'[agents.older]\ntitle = "Older"\ncommand = ["{sys.executable}", "{AGENT}", "older"]\n'
     )
     env = {
         "PATH": "/usr/bin:/bin",

@@ -27,13 +27,16 @@ class Person:
     def runner(self, **environ: str) -> Any:
         return runner_apart(self.served.url, self.work, self.host, SIGNALBOX_KEY=KEYS["runner"], **environ)
 
-    def order(self, prompt: str, session_id: str | None = None) -> tuple[str, str]:
+    def order(
+        self, prompt: str, session_id: str | None = None, *, agent: str = "scripted", **more: Any
+    ) -> tuple[str, str]:
         """Order a run; returns its id and its session's."""
         body: dict[str, Any] = {
             "type": "resume_session" if session_id else "start_session",
-            "parameters": {"prompt": prompt, "agent": "scripted"},
+            "parameters": {"prompt": prompt, "agent": agent},
             "project_dir": str(self.work),
             "additional_demands": {"hostname": self.host},
+            **more,
         }
         if session_id:
             body["session_id"] = session_id

@@ -2,7 +2,8 @@
 
 A prompt that begins with `do:` is a list of steps, each a word and what it needs, with `;` between: `do: say hi; ask
 git push; die 3`. Any other prompt is repeated. `SCRIPTED` in its environment says how it is from the start: `mute`,
-`login`, `garbage`, `modes` (it reviews itself unless told otherwise), `deaf` (it hears no cancel).
+`login`, `garbage`, `modes` (it reviews itself unless told otherwise), `deaf` (it hears no cancel), `older` (MCP servers
+over stdio alone).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import threading
 import time
 from typing import Any
 
-HOW = os.environ.get("SCRIPTED", "")
+import scripted_mcp  # beside this file, which is run by itself
+
+HOW = os.environ.get("SCRIPTED", "") or "".join(sys.argv[1:])
 TAKES_UP = os.environ.get("SCRIPTED_KEEPS", "")  # a file in which it keeps what was said
 
 
@@ -41,6 +44,7 @@ class ScriptedAgent:
         self.answered = threading.Condition()
         self.asked = self.prompted = self.own_start = 0
         self.writing = threading.Lock()
+        self.servers: list[dict[str, Any]] = []
 
     def serve(self) -> None:
         for line in sys.stdin:
@@ -70,13 +74,15 @@ class ScriptedAgent:
             capabilities = {
                 "loadSession": True,
                 "promptCapabilities": {"image": True},
-                "mcpCapabilities": {"http": True},
+                "mcpCapabilities": {"http": HOW != "older"},
                 "sessionCapabilities": {"fork": {}},
             }
             told = {"name": "scripted", "version": "7"}
             return {"result": {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": told}}
         if HOW == "login":
             return {"error": {"code": -32000, "message": "Authentication required"}}
+        if method in {"session/load", "session/new", "session/fork"}:
+            self.servers = params["mcpServers"]
         if method == "session/load":
             self.session = params["sessionId"]
             self.say("what was said before")
@@ -165,6 +171,26 @@ class ScriptedAgent:
 
     def do_env(self, _: str) -> None:
         self.say(json.dumps(dict(os.environ)))
+
+    def do_servers(self, _: str) -> None:
+        """Say which MCP servers were handed, and by which way each is reached."""
+        self.say(json.dumps([[one["name"], one.get("type", "stdio")] for one in self.servers]))
+
+    def do_tool(self, call: str) -> None:
+        """Call a tool of an MCP server that was handed: `server tool {arguments}`."""
+        server, tool, arguments = call.split(" ", 2)
+        found = next(one for one in self.servers if one["name"] == server)
+        params = {"name": tool, "arguments": json.loads(arguments)}
+        self.say(json.dumps(scripted_mcp.ask(found, "tools/call", params)))
+
+    def do_leak(self, _: str) -> None:
+        """Say what was handed, everywhere that an agent can write."""
+        told = json.dumps(self.servers)
+        self.say(told)
+        self.update(sessionUpdate="tool_call", toolCallId="l", title=told, rawInput={"x": told})
+        sys.stderr.write(told)
+        sys.stderr.flush()
+        os._exit(3)
 
     def do_orphan(self, _: str) -> None:
         """Start a process that leaves our group, as agents' shells do."""

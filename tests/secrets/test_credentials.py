@@ -189,12 +189,13 @@ class TestBlueprints:
     def test_an_edit_that_sends_the_mask_back_keeps_the_value(self) -> None:
         operator = client("operator")
         told = operator.get("/agents/shop?raw=true").json()["mcp_servers"]
-        told["gh"]["env"]["NEW"] = "n"
+        told["other"] = {"type": "stdio", "command": "c", "env": {"NEW": "n"}}
         answer = operator.patch("/agents/shop", {"mcp_servers": told}, content_type="application/json")
         assert answer.status_code == 200
         whole = blueprints.resolved_or_none("shop")
         assert whole is not None
-        assert whole["mcp_servers"]["gh"]["env"] == {"GITHUB_TOKEN": SECRET, "NEW": "n"}
+        assert whole["mcp_servers"]["gh"]["env"] == {"GITHUB_TOKEN": SECRET}
+        assert whole["mcp_servers"]["other"]["env"] == {"NEW": "n"}
 
     @pytest.mark.parametrize(
         ("server", "change"),
@@ -202,9 +203,11 @@ class TestBlueprints:
             ("web", {"url": "https://attacker.example"}),
             ("gh", {"command": "sh"}),
             ("gh", {"args": ["-c", "env"]}),
+            ("gh", {"env": {"GITHUB_TOKEN": "***", "HTTPS_PROXY": "http://attacker.example"}}),
+            ("gh", {"env": {"GITHUB_TOKEN": "***", "HOST": "${ELSEWHERE}"}}),
         ],
     )
-    def test_a_mask_keeps_no_value_for_another_address_or_command(
+    def test_a_mask_keeps_no_value_for_another_address_command_or_environment(
         self, server: str, change: dict[str, Any]
     ) -> None:
         operator = client("operator")

@@ -78,7 +78,7 @@ def _begin(told: Told, known: DrivenCall, call: ToldCall) -> None:
     told.event(
         "pre_tool",
         at=known.began_at,
-        tool_name=call.tool,
+        tool_name=without_secrets(call.tool),
         tool_input=call.tool_input,
         tool_use_id=known.call_id,
         subagent=call.parent,
@@ -97,7 +97,7 @@ def _fill_in(known: DrivenCall, call: ToldCall) -> None:
     if known.event_id is None or known.told.get("begun") == _begun(call):
         return
     Event.objects.filter(pk=known.event_id).update(
-        tool_name=call.tool, tool_input=without_secrets(call.tool_input)
+        tool_name=without_secrets(call.tool), tool_input=without_secrets(call.tool_input)
     )
     known.told = {**known.told, "begun": _begun(call)}
 
@@ -111,7 +111,7 @@ def _end(told: Told, known: DrivenCall, call: ToldCall) -> None:
 def _write_result(told: Told, call_id: str, call: ToldCall, tool_input: Any) -> None:
     told.event(
         "post_tool",
-        tool_name=call.tool,
+        tool_name=without_secrets(call.tool),
         tool_input=tool_input,
         tool_output=call.output,
         error=call.error,

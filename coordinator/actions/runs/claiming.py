@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from coordinator.actions import writers
+from coordinator.actions import session_keys, writers
 from coordinator.actions.runs.machine import active, locked, move, no_match_timeout
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
@@ -110,4 +110,5 @@ def unclaim(run_id: str, runner_id: str, now: datetime) -> None:
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:
             return
         timeout_at = now + no_match_timeout() if run.demands else None
+        session_keys.end(run.session_id, "Its run was given back.", now)
         move(run, Run.Status.PENDING, runner_id=None, claimed_at=None, timeout_at=timeout_at)

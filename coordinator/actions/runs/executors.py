@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from coordinator.actions import session_keys
 from coordinator.actions.runs.machine import active, lock_session, set_session
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
@@ -72,6 +73,7 @@ def end_unconfirmed(session_id: str, runner_id: str) -> bool:
 def _let_go(session: Session, living: LivingExecutor, status: str) -> None:
     """Forget the process. Where a run is at work or waits, that says where the session stands."""
     living.delete()
+    session_keys.end(session.session_id, "Its agent's process has ended.")
     StopCommand.objects.filter(runner_id=living.runner_id, run_id=living.run_id).delete()
     is_waited_for = Run.objects.filter(session=session, status=Run.Status.PENDING).exists()
     if active(session.session_id).exists():

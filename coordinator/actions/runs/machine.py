@@ -20,7 +20,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import QuerySet
 
-from coordinator.actions import audit, callbacks
+from coordinator.actions import audit, callbacks, session_keys
 from coordinator.actions.runs import turns
 from coordinator.errors import NotFound
 from coordinator.identity.actors import system
@@ -127,6 +127,8 @@ def end(run: Run, session: Session, status: str, now: datetime, *, error: str | 
     _mask_parameters(run)
     turns.leave_nothing_open(run, ENDED[status], now)
     StopCommand.objects.filter(run_id=run.run_id).delete()
+    if not LivingExecutor.objects.filter(pk=session.session_id).exists():
+        session_keys.end(session.session_id, ENDED[status], now)
     _end_session(session, status)
     if status == Run.Status.COMPLETED:
         note_stop(run, now, since=began, reason="completed")

@@ -48,11 +48,12 @@ from coordinator.gateway import answers, messages
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
 from coordinator.gateway.servers import Server
+from coordinator.identity.keys import GATEWAY
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import Hub
 
-SCOPES = ("agent",)
+SCOPES = ("agent", GATEWAY)
 LIMIT = LIMITS["message"][KEY]
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then

@@ -1,0 +1,127 @@
+"""Keys of driven agents for the MCP gateway: one for each agent's process, made when its runner starts it.
+
+A key calls the gateway as the session's agent and does nothing else. It is told once, to the runner that has the
+session's run in hand, and ends with the agent's process. What was left over is removed by housekeeping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from coordinator.actions import audit, keys
+from coordinator.actions.driving.holding import require_holder
+from coordinator.errors import Conflict
+from coordinator.gateway import reach
+from coordinator.identity.actors import system
+from coordinator.mcp.names import GATEWAY
+from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
+from coordinator.runs import blueprints, offers
+from coordinator.runs.statuses import ACTIVE
+from coordinator.sessions.agent_programs import AGENTS
+
+AT_MOST = timedelta(days=7)  # for which a key is good where nothing ends it
+BY = system("runner")
+SWITCH = "mcp_gateway"  # false in an agent's metadata: its driven sessions get no gateway
+MOST = 500  # keys that are looked at in one go
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The gateway for one agent: as which agent it calls, and with which key. Told once.
+
+    The key is empty where no door asks for one.
+    """
+
+    agent_id: str
+    key: str
+
+
+def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> Handed | None:
+    """Make the key of the session's agent, in place of an earlier one; None where the agent gets no gateway.
+
+    `program` is the agent's name as its runner has it. Raises NotFound, Forbidden where another runner holds the
+    session, and Conflict where none of its runs is in hand.
+    """
+    with transaction.atomic():
+        run = require_holder(session_id, runner)
+        Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+        if not Run.objects.filter(pk=run.pk, status__in=ACTIVE).exists():
+            raise Conflict("No run of this session is at work.")
+        end(session_id, "Its agent is started anew.", now)
+        agent_id = _agent_for(run, runner, program, now)
+        if agent_id is None:
+            return None
+        if not settings.API_AUTH:
+            return Handed(agent_id, "")
+        raw = keys.new_raw()
+        SessionKey.objects.create(
+            key_hash=keys.hash_of(raw),
+            session_id=session_id,
+            agent_id=agent_id,
+            runner_id=runner.runner_id,
+            created_at=now,
+            expires_at=now + AT_MOST,
+        )
+        metadata = {"agent_id": agent_id, "runner_id": runner.runner_id}
+        audit.record(
+            "SESSION_KEY_MADE", actor=BY, target=session_id, result="success", metadata=metadata, now=now
+        )
+    return Handed(agent_id, raw)
+
+
+def _agent_for(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
+    """Return as which agent a run's calls are judged; None where it gets no gateway.
+
+    That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing
+    is handed to whom nothing is open, and where the agent or its blueprint has switched it off.
+    """
+    bound = ApiKey.objects.filter(name=runner.registered_by).values_list("agent_id", flat=True).first()
+    agent_id = run.agent_name or bound or _program(runner, program)
+    if agent_id is None or _is_switched_off(agent_id, run):
+        return None
+    return agent_id if reach.is_open(agent_id, now) else None
+
+
+def _program(runner: Runner, told: str) -> str | None:
+    """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
+    offered = {one["name"] for one in offers.agents_of(offers.of_runners([runner.pk]).get(runner.pk))}
+    name = offers.PROGRAMS.get(told, told)
+    return name if told in offered and name in AGENTS else None
+
+
+def _is_switched_off(agent_id: str, run: Run) -> bool:
+    metadata = Agent.objects.filter(pk=agent_id).values_list("metadata", flat=True).first()
+    if isinstance(metadata, dict) and metadata.get(SWITCH) is False:
+        return True
+    blueprint = blueprints.resolved_or_none(run.agent_name)
+    servers = blueprint.get("mcp_servers") if blueprint else None
+    return isinstance(servers, dict) and GATEWAY in servers
+
+
+def end(session_id: str, reason: str, now: datetime | None = None) -> None:
+    """End the key of a session's agent, if it has one."""
+    gone, _ = SessionKey.objects.filter(session_id=session_id).delete()
+    if gone:
+        audit.record(
+            "SESSION_KEY_ENDED", actor=BY, target=session_id, result="success", reason=reason, now=now
+        )
+
+
+def end_leftovers(now: datetime) -> None:
+    """End keys that are over, and those whose agent's process is gone without anybody having said so."""
+    for key in SessionKey.objects.order_by("id")[:MOST]:
+        with transaction.atomic():
+            Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
+            is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
+            if is_over or not _is_at_work(key.session_id):
+                end(key.session_id, "Its agent is gone.", now)
+
+
+def _is_at_work(session_id: str) -> bool:
+    if LivingExecutor.objects.filter(pk=session_id).exists():
+        return True
+    return Run.objects.filter(session_id=session_id, status__in=ACTIVE).exists()

@@ -1,0 +1,83 @@
+"""What people want of a living session beside a prompt: another mode, model or option, its work tree removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from acp.exceptions import RequestError
+
+from coordinator.runner import worktrees
+from coordinator.runner.conversation import Conversation, in_words
+from coordinator.runner.errors import AgentFailed, Refused
+from coordinator.runner.known import Known
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Commands:
+    """The commands of one session. What came of each is told."""
+
+    def __init__(
+        self,
+        known: Known,
+        folder: str,
+        tell: Tell,
+        *,
+        talk: Callable[[], Conversation | None],
+        is_at_work: Callable[[], bool],
+    ) -> None:
+        self._talk = talk
+        self._is_at_work = is_at_work
+        self._known = known
+        self._folder = folder
+        self._tell = tell
+        self._under_way = 0
+        self.all_done = asyncio.Event()
+        self.all_done.set()
+
+    async def obey(self, command: dict[str, Any]) -> None:
+        """Do what a command says, and say that it is done. Never raises."""
+        self._under_way += 1
+        self.all_done.clear()
+        problem = None
+        try:
+            await self._obey(command)
+        except (Refused, AgentFailed, OSError) as why:
+            problem = str(why)
+        except RequestError as why:
+            problem = in_words(why)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self.all_done.set()
+        done: dict[str, Any] = {"sessionUpdate": "signalbox/command_done", "id": command.get("id")}
+        self._tell(done if problem is None else {**done, "error": problem})
+
+    async def _obey(self, command: dict[str, Any]) -> None:
+        mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
+        if command.get("remove_worktree"):
+            if self._is_at_work() or self._talk() is not None:
+                raise Refused("The session's agent works there. End the session first.")
+            discard = command["remove_worktree"] == "discard"
+            directory = self._known.text("directory")
+            await worktrees.remove(self._known.id, directory, self._folder, discard=discard)
+            self._known.remember(worktree=None)
+        talk = self._talk()
+        # Without an agent it is chosen when that is started again.
+        if isinstance(mode, str):
+            if talk is not None:
+                await talk.set_mode(mode)
+                self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+            self._known.remember(mode=mode)
+        if isinstance(model, str):
+            if talk is not None:
+                await talk.set_model(model)
+            self._known.remember(model=model)
+        if talk is None:
+            return
+        if isinstance(config, dict) and (
+            options := await talk.set_config(str(config.get("configId")), config.get("value"))
+        ):
+            self._tell({"sessionUpdate": "config_option_update", "configOptions": options})

@@ -1,0 +1,76 @@
+"""Signalbox's MCP gateway as an agent is given it when its session opens: its address, and a key of the agent's own.
+
+The key comes from the server for this one process of the agent, and ends with it. It is never the runner's, and it
+stands nowhere but in what the agent is told: not in its environment, not in a file, not in anything that is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coordinator.runner.environment import SESSION
+from coordinator.runner.errors import ServerRefused
+from coordinator.runner.server import Server
+
+log = logging.getLogger("signalbox.runner")
+
+NAME = "signalbox"  # as agents know it, and as rules read `mcp__signalbox__server__tool`
+TOO_OLD = 404  # a server without this door
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where the gateway is, as which agent it is called, and with which key ("" where the server asks for none)."""
+
+    url: str
+    session_id: str
+    agent_id: str
+    key: str = field(repr=False)
+
+    def for_agent(self, capabilities: dict[str, Any]) -> dict[str, Any]:
+        """Return it as one of `mcpServers`: over HTTP where the agent says that it can, else `signalbox mcp`."""
+        kinds = capabilities.get("mcpCapabilities")
+        if isinstance(kinds, dict) and kinds.get("http"):
+            own = (
+                {"Authorization": f"Bearer {self.key}"} if self.key else {"X-Signalbox-Agent": self.agent_id}
+            )
+            headers = _pairs({"X-Signalbox-Session": self.session_id, **own})
+            return {"type": "http", "name": NAME, "url": f"{self.url}/mcp", "headers": headers}
+        command, *arguments = _program()
+        env = {
+            "SIGNALBOX_URL": self.url,
+            "SIGNALBOX_KEY": self.key,
+            "SIGNALBOX_AGENT": self.agent_id,
+            SESSION: self.session_id,
+        }
+        if arguments:  # not installed: the package is found where this runner found it
+            env["PYTHONPATH"] = str(Path(__file__).parents[2])
+        return {"name": NAME, "command": command, "args": [*arguments, "mcp"], "env": _pairs(env)}
+
+
+async def ask_for(server: Server, url: str, session_id: str, agent: str) -> Gateway | None:
+    """Return the gateway for an agent that is about to start; None where it gets none. Raises Unreachable."""
+    try:
+        told = await server.for_session(session_id, "gateway", agent=agent)
+    except ServerRefused as problem:
+        if problem.status != TOO_OLD:
+            log.warning("The agent of session %s gets no MCP gateway: %s", session_id, problem)
+        return None
+    key, agent_id = told.get("key"), told.get("agent_id")
+    if not isinstance(key, str) or not isinstance(agent_id, str):
+        return None
+    return Gateway(url, session_id, agent_id, key)
+
+
+def _program() -> tuple[str, ...]:
+    beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
+    return (beside,) if os.access(beside, os.X_OK) else (sys.executable, "-m", "coordinator.client.main")
+
+
+def _pairs(told: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in told.items()]

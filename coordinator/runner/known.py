@@ -1,0 +1,78 @@
+"""What a runner knows of one session over its agents and its own restarts: folder, work tree, the agent's own id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.runner import worktrees
+from coordinator.runner.errors import Refused, ServerRefused
+from coordinator.runner.orders import Order
+from coordinator.runner.surroundings import Surroundings
+
+log = logging.getLogger("signalbox.runner")
+
+NO_TREE = (
+    "The session's work tree is not on this machine any more. Remove it in Signalbox, or start a new session."
+)
+
+
+class Known:
+    """What is remembered of a session. `say` tells people what went another way than they wanted."""
+
+    def __init__(self, around: Surroundings, session_id: str, say: Callable[[str], None]) -> None:
+        self.id = session_id
+        self._around = around
+        self._say = say
+        self._kept = around.memory.recall(session_id)
+
+    def text(self, name: str) -> str:
+        """Return one of the things that are remembered as text; "" where there is none."""
+        return str(self._kept.get(name) or "")
+
+    def get(self, name: str) -> Any:
+        return self._kept.get(name)
+
+    def remember(self, **known: Any) -> None:
+        self._kept = {**self._kept, **known}
+        try:
+            self._around.memory.note(self.id, **known)
+        except OSError as problem:
+            log.warning("What is known of session %s cannot be kept: %s", self.id, problem)
+
+    async def directory(self, order: Order) -> str:
+        """Return where the agent works: the session's work tree, what the run names, or where it worked before."""
+        around = self._around
+        # What the server says of a work tree is not asked: only the runner knows which ones it made.
+        if tree := await worktrees.known(self.id, around.memory.folder):
+            self.remember(worktree=tree)
+            return tree
+        if self._kept.get("worktree", order.worktree) and not order.wants_worktree:
+            raise Refused(NO_TREE)
+        named = order.directory or self.text("directory")
+        directory = around.places.directory(named)
+        self.remember(directory=directory)
+        if not order.wants_worktree:
+            return directory
+        tree = await worktrees.make(self.id, directory, around.memory.folder)
+        self.remember(worktree=tree)
+        return tree
+
+    async def earlier_id(self, order: Order) -> str:
+        """Return the agent's own id of the conversation to go on with, or to fork; "" for a new one. Raises Refused."""
+        is_fork = bool(order.fork_of) and not order.is_resume
+        wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
+        if not wanted:
+            return ""
+        told = order.agent_session_id or self._around.memory.recall(wanted).get("agent_session_id")
+        if not told:
+            try:
+                told = (await self._around.server.session(wanted)).get("executor_session_id")
+            except ServerRefused:
+                told = None
+        if not told and is_fork:
+            raise Refused("The session to fork has no conversation that an agent on this machine knows.")
+        if not told:
+            self._say("What was said before is not known on this machine: a new conversation begins.")
+        return str(told or "")

@@ -1,0 +1,51 @@
+"""Starting an agent's process: its environment, what it may ask of us, and the conversation that begins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.runner import environment
+from coordinator.runner.agents import Agent
+from coordinator.runner.client import Answer, Client
+from coordinator.runner.conversation import Conversation
+from coordinator.runner.process import AgentProcess
+from coordinator.runner.surroundings import Surroundings
+from coordinator.runner.terminals import Tell, Terminals
+
+
+async def start(
+    around: Surroundings,
+    agent: Agent,
+    session_id: str,
+    directory: str,
+    *,
+    wrote: Tell,
+    told: Callable[[dict[str, Any]], None],
+    unknown: Callable[[str], None],
+    ask: Answer,
+) -> tuple[Terminals, Conversation]:
+    """Start a session's agent; return its terminals and the conversation, not opened yet. Raises AgentFailed."""
+    env = environment.for_agent(
+        agent,
+        around.environ,
+        passes=around.options.passes,
+        key=around.options.key,
+        session_id=session_id,
+        mark=around.guard.new_mark(),
+    )
+    places = around.places.also(directory)
+    terminals = Terminals(around.guard, places, env, wrote)
+    client = Client(
+        told=told, unknown=unknown, ask=ask, places=places, directory=directory, terminals=terminals
+    )
+    process = await AgentProcess.started(
+        agent,
+        around.guard,
+        directory=directory,
+        env=env,
+        handler=client.handle,
+        room=around.room.wait,
+        garbage=unknown,
+    )
+    return terminals, Conversation(agent, process, directory)
