@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.agents import Wire, rule, text_of
+from tests.gateway.agents import LONG_AGO, Wire, rule, text_of
 from tests.gateway.example_server import Example
 from tests.served import Served
 
@@ -237,3 +237,19 @@ def test_a_server_killed_in_the_middle_of_an_approved_call_says_so(asking: Serve
     assert "may have run" in text_of(result)
     assert example.calls == {"slow /k": 1}
     assert asking.sql("SELECT count(*) FROM audit_logs WHERE event_type = 'MCP_CALL_LOST'") == [(1,)]
+
+
+def test_a_brake_stops_an_approved_call_and_the_audit_log_says_so(asking: Served, example: Example) -> None:
+    wire = session(asking)
+    waiting = InBackground(lambda: wire.call("write", path="/a"))
+    (request_id,) = pending(asking)
+    put = "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('agent', 'codex', '', ?, 'user:ann')"
+    asking.sql(put, (LONG_AGO,))
+    try:  # nothing proves that the caller is not Codex, so the brake counts for it, too
+        decide(asking, request_id)
+        assert "put the brake on" in text_of(waiting.result())
+    finally:
+        asking.sql("DELETE FROM brakes")
+    denials = "SELECT metadata FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
+    assert "brake" in asking.sql(f"{denials} AND reason LIKE '%put the brake on%'")[0][0]
+    assert not example.calls

@@ -109,6 +109,10 @@ def test_a_client_that_calls_itself_otherwise_escapes_no_rule_and_no_brake(
             assert "put the brake on" in text_of(wire.call("echo", text="x"))
         finally:
             box.sql("DELETE FROM brakes")
+    denials = "SELECT count(*) FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
+    assert box.sql(f"{denials} AND reason LIKE '%put the brake on%'") == [(2,)], (
+        "each call that a brake stopped is audited"
+    )
     assert not example.calls
     assert text_of(wire.call("echo", text="x")) == "echo: x"
 

@@ -20,7 +20,7 @@ from coordinator.edge.gateway.running import outcome_of
 from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, call_response, finish
 from coordinator.edge.http import Gone
 from coordinator.edge.policies import Policies
-from coordinator.edge.rulings import Rulings
+from coordinator.edge.rulings import Rulings, by_brake
 from coordinator.gateway import answers, deciding
 from coordinator.gateway.binding import Binding, digest_of, policy_version
 from coordinator.gateway.http_client import UpstreamFailed
@@ -146,6 +146,7 @@ class Calls:
         """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
         if (brake := x.brake) is not None:
             record.decided_by = f"brake {brake.id}"
+            await self.note_denial(x, record, by_brake(brake))
             await self._say(x, record, "denied", brake.words)
             return
         if x.gone.happened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -16,6 +17,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_calls
 from coordinator.actions.approvals.holding import held_for
+from coordinator.actions.gateway_calls import Place
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
@@ -23,6 +25,8 @@ from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Upstreams, call_response, finish
 from coordinator.edge.http import Headers
+from coordinator.edge.rulings import by_brake
+from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, deciding
 from coordinator.gateway.binding import Binding, policy_version
 from coordinator.gateway.http_client import UpstreamFailed
@@ -33,6 +37,7 @@ from coordinator.lib import instants
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import GatewayCall
 from coordinator.models.gateway import CallState
+from coordinator.policy.brakes import Braked
 from coordinator.policy.tool_rules import ASK, Ruling
 
 log = logging.getLogger(__name__)
@@ -44,6 +49,14 @@ _encode = msgspec.json.Encoder().encode
 
 class NotSent(Exception):
     """The call did not reach its server; the text says why, as the end of "The server …"."""
+
+
+class HeldBack(NotSent):
+    """A brake is on for the agent."""
+
+    def __init__(self, brake: Braked) -> None:
+        super().__init__(f"was not asked: {brake.words.rstrip('.')}")
+        self.brake = brake
 
 
 class Runner:
@@ -124,7 +137,7 @@ class Runner:
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
         if (brake := await x.braked(self._gate)) is not None:
-            raise NotSent(f"was not asked: {brake.words.rstrip('.')}")
+            raise HeldBack(brake)
         x.server = await self._as_it_stands(x.server)
         try:
             answer = await self._upstreams.send(x, body, session=session)
@@ -158,6 +171,8 @@ class Runner:
     async def _failed(self, x: Exchange, record: CallRecord, binding: Binding, problem: Exception) -> bytes:
         if isinstance(problem, NotSent):
             await self._threads.run(gateway_calls.undo, record.call_id, now=timezone.now())
+            if isinstance(problem, HeldBack):
+                await self._note_brake(x, record, binding, problem.brake)
             words = answers.not_reached(binding.server_id, binding.tool, str(problem), approved=True)
         else:
             await self._ended(record.call_id, None)
@@ -166,6 +181,18 @@ class Runner:
         response = answers.tool_error(x.message, words, about)
         self._records.end(record, "failed", response, f"The server {problem}.")
         return response
+
+    async def _note_brake(self, x: Exchange, record: CallRecord, binding: Binding, brake: Braked) -> None:
+        """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
+        record.decided_by = f"brake {brake.id}"
+        place = Place(record.session_id, x.client.session_id if x.client else None)
+        note = functools.partial(
+            gateway_calls.note_denial, binding, by_brake(brake), place, now=timezone.now()
+        )
+        try:
+            await self._records.perform(note)
+        except SignalboxError as problem:
+            log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
 
     async def bound_anew(self, x: Exchange, old: Binding) -> tuple[Binding, Ruling] | None:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
