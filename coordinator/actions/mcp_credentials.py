@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from coordinator.actions import audit, notifications
+from coordinator.actions import audit, mcp_upstreams, notifications
 from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.mcp import credentials
@@ -45,19 +45,20 @@ def set_value(server_id: str, kind: str, name: str, value: str, *, by: Actor, no
     stored = value = value.strip()
     _require_sound(kind, name, value)
     with transaction.atomic():
-        _lock(server_id)
+        server = _lock(server_id)
         if not value.startswith(credentials.FROM_ENVIRONMENT):
             stored = credentials.sealed(server_id, kind, name, value)
         rows = McpCredential.objects.filter(server_id=server_id)
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST:
             raise Invalid(f"A server may have at most {MOST} credentials.")
-        row, _ = McpCredential.objects.update_or_create(
-            server_id=server_id,
-            kind=kind,
-            name=name,
-            defaults={"value": stored, "set_by": str(by), "set_at": now},
-        )
+        with mcp_upstreams.still_accepted(server, by):
+            row, _ = McpCredential.objects.update_or_create(
+                server_id=server_id,
+                kind=kind,
+                name=name,
+                defaults={"value": stored, "set_by": str(by), "set_at": now},
+            )
         told = stored if stored.startswith(credentials.FROM_ENVIRONMENT) else "sealed"
         _record("MCP_CREDENTIAL_SET", f"{server_id} {kind} {name}", by, now, source=told, replaced=not is_new)
     return row
@@ -67,8 +68,9 @@ def remove(server_id: str, kind: str, name: str, *, by: Actor, now: datetime) ->
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
     _require_person(by)
     with transaction.atomic():
-        _lock(server_id)
-        deleted, _ = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name).delete()
+        with mcp_upstreams.still_accepted(_lock(server_id), by):
+            rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
+            deleted, _ = rows.delete()
         if not deleted:
             raise NotFound(f"The server {server_id} has no {name}.")
         _record("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", by, now)
@@ -79,9 +81,11 @@ def _require_person(by: Actor) -> None:
         raise Forbidden("An API key cannot change credentials. A person must sign in to do it.")
 
 
-def _lock(server_id: str) -> None:
-    if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
+def _lock(server_id: str) -> McpServer:
+    server = McpServer.objects.select_for_update().filter(pk=server_id).first()
+    if server is None:
         raise NotFound(f"There is no MCP server {server_id}.")
+    return server
 
 
 def _require_sound(kind: str, name: str, value: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit, columns, grants
+from coordinator.actions import audit, columns, grants, mcp_upstreams
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
@@ -61,10 +61,11 @@ def update(
     _require_sound(changes)
     with transaction.atomic():
         row = _locked(name, seen)
-        difference = columns.assign(row, changes, EDITABLE)
-        if difference is None:
-            return row
-        row.save(update_fields=list(difference["after"]))
+        with mcp_upstreams.still_accepted(McpServer.objects.get(pk=name), by):
+            difference = columns.assign(row, changes, EDITABLE)
+            if difference is None:
+                return row
+            row.save(update_fields=list(difference["after"]))
         metadata = {side: _masked_columns(values) for side, values in difference.items()}
         audit.record(
             "MCP_SERVER_UPDATED", actor=by, target=name, result="success", metadata=metadata, now=now

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.errors import Forbidden, Invalid, NotFound
+from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
+from coordinator.mcp import commands
 from coordinator.models import McpServer, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
+from coordinator.secrets import masked_arguments
 
 LONGEST_URL = 2_000
 SHORTEST_CALL, LONGEST_CALL = 5, 24 * 3600  # seconds
@@ -44,9 +49,12 @@ def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) 
         told = asdict(of_row(before)) if before else None
         if before is not None and told == asdict(wanted):
             return before
-        row, _ = McpUpstream.objects.update_or_create(
-            server_id=server_id, defaults={**asdict(wanted), "changed_at": now}
-        )
+        values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
+        if _starts(wanted) and not (before is not None and _starts(of_row(before))):
+            values["accepted_command"] = commands.digest_of(
+                server
+            )  # the page showed it to whoever switches it on
+        row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
         audit.record(
             "MCP_UPSTREAM_SET",
             actor=by,
@@ -56,6 +64,52 @@ def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) 
             now=now,
         )
     return row
+
+
+def _starts(wanted: Upstream) -> bool:
+    return wanted.enabled and wanted.transport == Transport.STDIO
+
+
+def accept_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
+    """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
+
+    Raises NotFound, Conflict where it changed since then, Forbidden for an API key.
+    """
+    if by.kind == "key":
+        raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")
+    with transaction.atomic():
+        server = McpServer.objects.select_for_update().filter(pk=server_id).first()
+        row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
+        if server is None or row is None:
+            raise NotFound(f"There is no MCP server {server_id} that is started here.")
+        digest = commands.digest_of(server)
+        if digest != seen:
+            raise Conflict("The command has changed again. Look at it once more.")
+        if row.accepted_command == digest:
+            return
+        row.accepted_command, row.changed_at = digest, now
+        row.save(update_fields=["accepted_command", "changed_at"])
+        args = server.args if isinstance(server.args, list) else []
+        told = {"command": server.command, "args": masked_arguments(map(str, args))}
+        audit.record(
+            "MCP_COMMAND_ACCEPTED", actor=by, target=server_id, result="success", metadata=told, now=now
+        )
+
+
+@contextmanager
+def still_accepted(server: McpServer, by: Actor) -> Iterator[None]:
+    """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
+
+    One that was not accepted before is not accepted by the way.
+    """
+    row = McpUpstream.objects.select_for_update().filter(pk=server.name).first()
+    counts = row is not None and by.kind == "user" and commands.is_accepted(server, row)
+    yield
+    if row is not None and counts:
+        server.refresh_from_db()
+        digest = commands.digest_of(server)
+        if digest != row.accepted_command:
+            McpUpstream.objects.filter(pk=row.pk).update(accepted_command=digest)
 
 
 def of_row(row: McpUpstream) -> Upstream:

@@ -97,8 +97,8 @@ PAGE_DOORS: dict[str, str] = {
             rules:accept-suggestion rules:calls costs:save-prices
             rules:save rules:suggestions rules:trial connections:code connections:key
             connections:test keys:list keys:revoke
-            mcp:accept mcp:accepted-only mcp:add mcp:ask mcp:credential-remove mcp:credential-set mcp:upstream
-            mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
+            mcp:accept mcp:accept-command mcp:accepted-only mcp:add mcp:ask mcp:credential-remove
+            mcp:credential-set mcp:upstream mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
             mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
             runs:new runs:release runs:stop sessions:command sessions:delete sessions:rename
             sessions:resume sessions:stop sessions:stop-turn sessions:unqueue""",

@@ -10,11 +10,14 @@ from pathlib import Path
 from django.conf import settings
 
 from coordinator.errors import NotFound, SignalboxError
-from coordinator.mcp import credentials
+from coordinator.mcp import commands, credentials
 from coordinator.models import McpServer, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
 FOLDER = "mcp"
+NOT_ACCEPTED = (
+    "No admin has accepted what {} is started with. An admin must look at it on its page and accept it."
+)
 
 
 class NotOffered(SignalboxError):
@@ -54,6 +57,8 @@ def read(server_id: str) -> Configuration:
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
+    if not commands.is_accepted(server, upstream):
+        raise NotOffered(NOT_ACCEPTED.format(server_id))
     if not isinstance(server.args, list):
         raise NotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
     return Configuration(

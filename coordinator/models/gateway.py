@@ -27,7 +27,8 @@ class McpUpstream(models.Model):
     """How the gateway reaches a registered server. One without a row is started by its command, if it has one.
 
     The server is a plain id, as in grants. `private_network`: an admin said that the address may be one of this
-    network; others are refused. `call_seconds` is how long a call may take.
+    network; others are refused. `call_seconds` is how long a call may take. `accepted_command` is the digest of the
+    command, arguments and variables that an admin accepted last (mcp.commands): others are not started.
     """
 
     server_id = models.TextField(primary_key=True)
@@ -38,6 +39,7 @@ class McpUpstream(models.Model):
     call_seconds = models.IntegerField(default=300)
     enabled = models.BooleanField(default=True)
     changed_at = IsoTextField()
+    accepted_command = models.TextField(null=True, blank=True)
 
     class Meta:
         db_table = "mcp_upstreams"

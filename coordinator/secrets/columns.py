@@ -63,7 +63,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
     "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
-    "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url"},
+    "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url", OURS: "accepted_command"},
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
     "ModelPrice": {NAMES: "model changed_by"},
     "Notification": {NAMES: "request_id state event", OURS: "outcome"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,10 +11,12 @@ from urllib.parse import quote
 from django.conf import settings
 
 from coordinator.gateway import figures
+from coordinator.mcp import commands
 from coordinator.mcp.credentials import FROM_ENVIRONMENT
 from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.models.gateway import Transport
 from coordinator.models.mcp import CredentialKind
+from coordinator.secrets import masked_arguments
 
 NOT_OFFERED = "off"
 CHOICES = (
@@ -46,6 +49,8 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
             "chosen": upstream.transport if upstream is not None and on else NOT_OFFERED,
             "choices": CHOICES,
             "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
+            "command_line": _command_line(server),
+            "unaccepted": _unaccepted(server, upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": figures.of_server(server.name, now),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
@@ -53,6 +58,20 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
         "credentials": credentials_of(server.name),
         "credential_kinds": CredentialKind.choices,
     }
+
+
+def _command_line(server: McpServer) -> str:
+    """Return what a server is started with, without secrets."""
+    args = server.args if isinstance(server.args, list) else []
+    return shlex.join([server.command, *masked_arguments(map(str, args))])
+
+
+def _unaccepted(server: McpServer, upstream: McpUpstream | None) -> str:
+    """Return the digest of the command where an admin must accept it before the server is started, else nothing."""
+    starts = upstream is not None and upstream.enabled and upstream.transport == Transport.STDIO
+    if upstream is None or not starts or commands.is_accepted(server, upstream):
+        return ""
+    return commands.digest_of(server)
 
 
 def credentials_of(server_id: str) -> list[CredentialLine]:

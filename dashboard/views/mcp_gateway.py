@@ -40,6 +40,17 @@ def set_upstream(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 @admin
+def accept_command(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Let the command be started that the page showed."""
+    with refusals.as_message(request):
+        seen = request.POST.get("command", "")
+        mcp_upstreams.accept_command(name, seen=seen, by=person(request.user), now=timezone.now())
+        messages.success(request, "Accepted. The server is started with the next call.")
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@admin
 def set_value(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, variable = request.POST.get("kind", ""), request.POST.get("name", "").strip()
     with refusals.as_message(request):

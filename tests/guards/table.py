@@ -53,7 +53,7 @@ _PAGES: dict[tuple[str, str], str] = {
         agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
         deciders:save deciders:group-make deciders:group-change deciders:group-delete
         costs:save-prices connections:code connections:key
-        connections:test mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
+        connections:test mcp:accept-command mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {

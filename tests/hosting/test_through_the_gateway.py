@@ -31,6 +31,10 @@ def served(serve: Callable[..., Served]) -> Served:
         "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled, changed_at)"
         " VALUES ('double', 'stdio', 'shared', false, 300, true, '2026-02-20T00:00:00.000000+00:00')"
     )
+    admin = served.sign_in("admin")
+    page = admin.get("/ui/mcp/servers/double/").text
+    seen = page.partition('name="command" value="')[2].partition('"')[0]
+    assert admin.post("/ui/mcp/command/double/", data={"command": seen}).status_code in {200, 302}
     served.sql(
         "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, tool_name, permission, granted_at)"
         " VALUES ('tool_grant', 'agent.shop', 'double', 'echo', 'allow', '2026-02-20T00:00:00.000000+00:00')"

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from coordinator.actions import mcp_processes, mcp_servers, mcp_upstreams
+from coordinator.actions import mcp_credentials, mcp_processes, mcp_servers, mcp_upstreams
 from coordinator.actions.mcp_processes import Report
 from coordinator.actions.mcp_upstreams import Upstream
 from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.gateway import figures
 from coordinator.hosting import configured
 from coordinator.identity.actors import Actor, key
-from coordinator.models import AuditLog, GatewayFigures, McpProcess, McpUpstream
+from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
+from coordinator.operations.doctor import upkeep
 from tests.access.cases import add_server
 from tests.people import signed_in
 
@@ -37,6 +38,54 @@ def test_a_server_is_started_once_an_admin_said_so() -> None:
     found = configured.read("s")
     assert (found.command, found.shared, found.environment) == (("python3",), True, {})
     assert AuditLog.objects.get(event_type="MCP_UPSTREAM_SET").metadata["before"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: McpServer.objects.update(command="node"),
+        lambda: McpServer.objects.update(args=["-c", "import os"]),
+        lambda: McpCredential.objects.create(
+            server_id="s", kind="env", name="NODE_OPTIONS", value="env:HOME", set_by="x", set_at=NOW
+        ),
+    ],
+)
+def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_accepts_it(change: Any) -> None:
+    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    change()
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
+    mcp_servers.update("s", {"description": "An edit of something else."}, by=ALICE, now=NOW)
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
+    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "commands"] == ["warn"]
+    admin = signed_in("admin")
+    page = admin.get("/ui/mcp/servers/s/").text
+    assert "This server is not started" in page
+    seen = page.partition('name="command" value="')[2].partition('"')[0]
+    assert signed_in("approver").post("/ui/mcp/command/s/", {"command": seen}).status_code == 403
+    admin.post("/ui/mcp/command/s/", {"command": "another"})
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
+    assert (
+        "This server is not started"
+        not in admin.post("/ui/mcp/command/s/", {"command": seen}, follow=True).text
+    )
+    configured.read("s")
+    assert AuditLog.objects.filter(event_type="MCP_COMMAND_ACCEPTED").count() == 1
+    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "commands"] == ["ok"]
+
+
+def test_what_a_person_edits_here_stays_accepted() -> None:
+    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    mcp_servers.update("s", {"args": ["-m", "server"]}, by=ALICE, now=NOW)
+    mcp_credentials.set_value("s", "env", "TOKEN", "t", by=ALICE, now=NOW)
+    assert configured.read("s").environment == {"TOKEN": "t"}
+    mcp_credentials.remove("s", "env", "TOKEN", by=ALICE, now=NOW)
+    assert configured.read("s").command == ("python3", "-m", "server")
+    mcp_servers.update("s", {"args": []}, by=key("ci"), now=NOW)
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from coordinator.actions import attachments, notifications, search, setup
 from coordinator.lib.times import rough
-from coordinator.mcp import credentials
-from coordinator.models import ApiKey, Lease, McpCredential
+from coordinator.mcp import commands, credentials
+from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpUpstream
+from coordinator.models.gateway import Transport
 from coordinator.operations.doctor import Check, fail, ok, warn
 from coordinator.operations.housekeeping import JOBS
 from coordinator.policy import deciders
@@ -26,6 +27,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _deciders(now)
     yield _keys(now)
     yield _credentials()
+    yield _commands()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
     yield _attachments(now)
     yield _search()
@@ -93,6 +95,24 @@ def _credentials() -> Check:
             "Bring the file credential_keys back from a backup, set the variable, or enter the credential again.",
         )
     return ok("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
+
+
+def _commands() -> Check:
+    started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True).order_by("server_id")
+    servers = McpServer.objects.in_bulk([row.server_id for row in started])
+    changed = [
+        row.server_id
+        for row in started
+        if row.server_id in servers and not commands.is_accepted(servers[row.server_id], row)
+    ]
+    if changed:
+        return warn(
+            "commands",
+            f"Commands of {len(changed)} MCP servers were not written by an admin here, so they are not started: "
+            f"{_named(changed)}.",
+            "Look at each on its page under MCP, and accept it there.",
+        )
+    return ok("commands", f"{len(started)} MCP servers are started here as an admin accepted them")
 
 
 def _housekeeping(now: datetime) -> Check:

@@ -1,0 +1,31 @@
+"""What a stdio server is started with, as one digest: a command that no admin has seen is not started.
+
+Other programs write the same tables. So the digest of what an admin's action wrote last stands beside it, made with
+this installation's key: who can write the tables alone cannot make one.
+"""
+
+from __future__ import annotations
+
+from coordinator.mcp.credentials import FROM_ENVIRONMENT
+from coordinator.models import McpCredential, McpServer, McpUpstream
+from coordinator.models.mcp import CredentialKind
+from coordinator.secrets.digests import keyed_digest
+
+
+def digest_of(server: McpServer) -> str:
+    """Return the digest of a server's command, arguments and variables as they stand.
+
+    A sealed value counts as such, whatever it is: nobody else can make one.
+    """
+    rows = McpCredential.objects.filter(server_id=server.name, kind=CredentialKind.ENV)
+    variables = {
+        name: value if value.startswith(FROM_ENVIRONMENT) else "sealed"
+        for name, value in rows.values_list("name", "value")
+    }
+    args = server.args if isinstance(server.args, list) else str(server.args)
+    return keyed_digest("mcp command", server.name, server.command, args, variables)
+
+
+def is_accepted(server: McpServer, upstream: McpUpstream) -> bool:
+    """Say whether an admin has accepted the server's command as it stands."""
+    return upstream.accepted_command == digest_of(server)
