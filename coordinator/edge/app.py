@@ -177,7 +177,7 @@ class Application:
             "ready": self.readiness.answer,
             "mcp ask": self.gateway.beside.ask,
             "mcp all": self.gateway.post_to_all,
-            "mcp all stream": self.gateway.no_stream,
+            "mcp all stream": self.gateway.news,
             "mcp all end": self.gateway.end_of_all,
         }
         self._doors_about: dict[str, DoorAbout] = {
@@ -369,6 +369,7 @@ class Application:
         self.readiness.stopping = True
         self.waits.close()
         self.streams.close()
+        self.gateway.release()
 
     def _stop(self) -> None:
         self.hub.stop()

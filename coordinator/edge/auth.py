@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import parse_qs
@@ -38,6 +38,7 @@ from coordinator.models.keys import SCOPES
 
 KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000
+LONGEST_TIMER = 24 * 3600.0  # seconds; nothing is held open for longer
 TOPICS = frozenset({"api_keys", "session_keys", "users"})
 
 T = TypeVar("T")
@@ -83,6 +84,7 @@ class Authenticator:
         self._keys: AnswerCache[KeyIdentity] = AnswerCache()
         self._people: AnswerCache[Viewer] = AnswerCache()
         self._ids: AnswerCache[int | None] = AnswerCache()
+        self._watchers: set[Callable[[], object]] = set()
 
     def on_changes(self, batch: Sequence[Change]) -> None:
         """Forget everybody when a key or a user has changed."""
@@ -91,6 +93,17 @@ class Authenticator:
             self._keys.forget()
             self._people.forget()
             self._ids.forget()
+            for call in tuple(self._watchers):
+                call()
+
+    @contextlib.contextmanager
+    def watched(self, call: Callable[[], object]) -> Iterator[None]:
+        """Have `call` called inside this block whenever what was found out before may no longer hold."""
+        self._watchers.add(call)
+        try:
+            yield
+        finally:
+            self._watchers.discard(call)
 
     async def program(
         self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
@@ -190,6 +203,34 @@ class Admission:
         if generation != self.generation or (until is not None and until <= timezone.now()):
             await self.ask()
             self.generation = generation
+
+    @contextlib.contextmanager
+    def ending(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have `end` called inside this block as soon as the key is revoked or expires: for what is held open."""
+        looks: set[asyncio.Task[None]] = set()
+
+        async def look() -> None:
+            with contextlib.suppress(DatabaseError):  # asked again with the next change
+                try:
+                    await self.still_allowed()
+                except (Unauthorized, Forbidden):
+                    end()
+
+        def start() -> None:
+            task = asyncio.ensure_future(look())
+            looks.add(task)
+            task.add_done_callback(looks.discard)
+
+        until = self.caller.expires_at
+        left = (until - timezone.now()).total_seconds() if until is not None else LONGEST_TIMER
+        timer = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), start)
+        with self.auth.watched(start):
+            try:
+                yield
+            finally:
+                timer.cancel()
+                for task in looks:
+                    task.cancel()
 
 
 def _text(headers: Headers, name: bytes) -> str | None:

@@ -33,10 +33,11 @@ class Disconnect:
     called off, though the client is still there. What is over within `after` seconds is not listened to at all.
     """
 
-    __slots__ = ("_receive", "_then", "_watch", "happened")
+    __slots__ = ("_receive", "_then", "_watch", "happened", "was_cut")
 
     def __init__(self, receive: Receive, *, after: float = 0.0) -> None:
         self.happened = False
+        self.was_cut = False
         self._then: set[Callable[[], object]] = set()
         self._receive = receive
         self._watch: asyncio.Task[None] | asyncio.TimerHandle
@@ -57,8 +58,17 @@ class Disconnect:
     async def _until_gone(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def cut(self) -> None:
+        """Go on as if the client had gone: it may not stay."""
+        if not self.happened:
+            self.was_cut = True
+            self._leave()
+
+    def _leave(self) -> None:
         self.happened = True
-        for call in self._then:
+        for call in tuple(self._then):
             call()
 
     @contextlib.contextmanager

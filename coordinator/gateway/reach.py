@@ -1,11 +1,16 @@
-"""Whether anything at the gateway is open to an agent at all."""
+"""What of all servers is open to an agent: whether anything is, and whether that has changed."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import datetime
 
-from coordinator.models import McpServer
-from coordinator.policy import access
+from coordinator.gateway import deciding
+from coordinator.gateway.binding import name_of
+from coordinator.gateway.deciding import Caller
+from coordinator.models import McpServer, McpTool, McpUpstream
+from coordinator.policy import access, tool_rules
 
 
 def is_open(agent_id: str, now: datetime) -> bool:
@@ -17,3 +22,19 @@ def is_open(agent_id: str, now: datetime) -> bool:
         if any(not verdict.denied for verdict in verdicts.values()):
             return True
     return False
+
+
+def visible(caller: Caller, now: datetime) -> str:
+    """Return a digest of all tools that an agent may see, and of their definitions."""
+    rules, policy = tool_rules.saved(), access.load([caller.agent_id], None, now)
+    servers = set(McpServer.objects.filter(is_active=True).values_list("name", flat=True))
+    servers -= set(McpUpstream.objects.filter(enabled=False).values_list("pk", flat=True))
+    tools = McpTool.objects.filter(gone_at=None, server_id__in=servers).order_by("server_id", "name")
+    found = [
+        (server_id, tool, definition)
+        for server_id, tool, definition in tools.values_list("server_id", "name", "definition_hash")
+        if deciding.may_see(
+            rules, policy.verdict(caller.agent_id, server_id, tool, now), caller, name_of(server_id, tool)
+        )
+    ]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()

@@ -43,6 +43,10 @@ INSTRUCTIONS = (
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
+ERA_FOR, NO_ERA_FOR = (
+    3600.0,
+    60.0,
+)  # seconds for which it is taken for granted that a server has, or lacks, an era
 MARK = "sbx:"  # how an id begins that stands for a server's own
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -81,7 +85,9 @@ class AllServers:
         self._listings = listings
         self._calls = calls
         self._threads = threads
-        self._eras: dict[str, bool] = {}  # whether a server speaks without sessions
+        self._eras: dict[
+            str, tuple[bool, float]
+        ] = {}  # whether a server speaks without sessions, and until when
         self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def answer(self, x: Exchange) -> None:
@@ -116,7 +122,7 @@ class AllServers:
         x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         value = {
             "protocolVersion": version,
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": ABOUT,
             "instructions": INSTRUCTIONS,
         }
@@ -221,9 +227,7 @@ class AllServers:
         """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
         name = x.server.name
         if x.client is None:
-            if name not in self._eras:
-                self._eras[name] = await self._speaks_without_sessions(x)
-            if self._eras[name]:
+            if await self._is_stateless(x):
                 return x
             x = replace(x, client=await self._standing(x))
         assert x.client is not None
@@ -244,6 +248,15 @@ class AllServers:
         client = await self._clients.standing(x.key.id, x.agent_id, VERSIONS[0])
         said = {"name": x.client_name or "signalbox", "version": "1"}
         return replace(client, client=said, capabilities={})
+
+    async def _is_stateless(self, x: Exchange) -> bool:
+        """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
+        now = asyncio.get_running_loop().time()
+        known, until = self._eras.get(x.server.name, (False, 0.0))
+        if until < now:
+            known = await self._speaks_without_sessions(x)
+            self._eras[x.server.name] = known, now + (ERA_FOR if known else NO_ERA_FOR)
+        return known
 
     async def _speaks_without_sessions(self, x: Exchange) -> bool:
         meta = {"_meta": x.message.meta}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from coordinator.actions.gateway_sessions import KnownClient
 from coordinator.edge.auth import Admission, Authenticator
@@ -28,6 +28,7 @@ from coordinator.edge.gateway.holding import Holding
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.news import News
 from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
@@ -93,6 +94,8 @@ class GatewayDoor:
         )
         self._relaying = Relaying(self.upstreams, self.clients, self.listings)
         self._telling = Telling(self.upstreams, self.listings)
+        self._news = News(hub, threads)
+        self._held: set[Disconnect] = set()
         self.records = records = Records(writer)
         self.refusals = Refusals(records)
         runner = Runner(self.upstreams, self.registry, records, threads, gate)
@@ -134,10 +137,9 @@ class GatewayDoor:
         """`POST /mcp`: one message of a client, to all servers that are open to its agent."""
         await self.post("", scope, receive, send)
 
-    async def no_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /mcp`: nothing is told here but in answers."""
-        await self._admit(scope)
-        await Line(send).empty(405)
+    async def news(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
+        await self._hold("", self._news.stream, scope, receive, send)
 
     async def end_of_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp`: the client ends its session."""
@@ -158,7 +160,11 @@ class GatewayDoor:
         if found is None:
             return
         with Disconnect(receive, after=UNHEARD) as gone:
-            await self._guarded(found(gone))
+            x = found(gone)
+            with x.admission.ending(gone.cut):
+                await self._guarded(x)
+            if gone.was_cut:
+                await x.line.cut()
 
     async def _taken_in(
         self, name: str, scope: Scope, receive: Receive, send: Send
@@ -231,17 +237,38 @@ class GatewayDoor:
 
     async def stream(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
+        await self._hold(name, self._tell, scope, receive, send)
+
+    async def _tell(self, x: Exchange) -> None:
+        await self._require_reach(x)
+        await self._telling.stream(x)
+
+    async def _hold(
+        self,
+        name: str,
+        tell: Callable[[Exchange], Awaitable[None]],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Hold a stream open for a client's session."""
         admission, agent_id = await self._admit(scope)
         headers = headers_of(scope)
-        server = await self._server(name, admission, agent_id)
+        server = await self._server(name, admission, agent_id) if name else ALL
         empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self._client(empty, headers, server, admission, agent_id)
         with self._places.place(admission.caller.name), Disconnect(receive) as gone:
             x = Exchange(
                 admission, agent_id, headers, empty, server, Line(send), gone, time.perf_counter(), client
             )
-            await self._require_reach(x)
-            await self._telling.stream(x)
+            self._held.add(gone)
+            try:
+                with admission.ending(gone.cut):
+                    await tell(x)
+            finally:
+                self._held.discard(gone)
+            if gone.was_cut:
+                await x.line.cut()
 
     async def delete(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
@@ -309,6 +336,11 @@ class GatewayDoor:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.get(told.decode("latin-1"), server.name, admission.caller.id, agent_id)
+
+    def release(self) -> None:
+        """End all streams that are held open, now: the worker is about to stop."""
+        for gone in tuple(self._held):
+            gone.cut()
 
     async def close(self) -> None:
         """Write what was counted, and close idle connections."""

@@ -9,18 +9,20 @@ from coordinator.lib.asgi import Send
 
 JSON, EVENTS = b"application/json", b"text/event-stream"
 Extra = list[tuple[bytes, bytes]]
+KEY_ENDED = b'{"detail":"This API key was revoked, or has expired."}'
 
 
 class Line:
     """One answer. It is opened as a stream, or given in one piece; after its end nothing more goes out."""
 
-    __slots__ = ("_send", "extra", "is_over", "is_stream")
+    __slots__ = ("_is_ended", "_send", "extra", "is_over", "is_stream")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.extra: Extra = []
         self.is_stream = False
         self.is_over = False
+        self._is_ended = False
 
     async def open(self, status: int = 200) -> None:
         """Begin a stream of events, unless it is begun."""
@@ -43,7 +45,7 @@ class Line:
     async def end(self) -> None:
         """End the stream."""
         if self.is_stream and not self.is_over:
-            self.is_over = True
+            self.is_over = self._is_ended = True
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def answer(self, body: bytes, status: int = 200) -> None:
@@ -54,7 +56,7 @@ class Line:
             await self.event(sse.event(body))
             await self.end()
             return
-        self.is_over = True
+        self.is_over = self._is_ended = True
         headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *self.extra]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
@@ -62,10 +64,20 @@ class Line:
     async def empty(self, status: int) -> None:
         """Answer with a status alone."""
         if not self.is_over and not self.is_stream:
-            self.is_over = True
+            self.is_over = self._is_ended = True
             headers = [(b"content-length", b"0"), *self.extra] if status not in {204, 304} else self.extra
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def cut(self) -> None:
+        """Tell a client that it may not stay, or end its stream: its key has been revoked, or has expired."""
+        is_open, self.is_over = self.is_stream, False
+        if self._is_ended:
+            return
+        if is_open:
+            await self.end()
+        else:
+            await self.answer(KEY_ENDED, 401)
 
     async def try_event(self, raw: bytes) -> None:
         """Send a sign of life to a client that may be gone."""

@@ -9,7 +9,14 @@ import msgspec
 from coordinator.edge.gateway.clients import Clients
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.listings import Listings
-from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, finish, response_of
+from coordinator.edge.gateway.upstreams import (
+    LeftOpen,
+    Upstreams,
+    body_of,
+    call_response,
+    finish,
+    response_of,
+)
 from coordinator.errors import NotFound
 from coordinator.gateway import answers
 from coordinator.gateway.http_client import Answer
@@ -67,7 +74,7 @@ class Relaying:
             if answer.status in {200, 202, 204}:
                 await x.line.empty(202)
                 return
-            body = await answer.body(64 * 1024)
+            body = await body_of(answer, 64 * 1024)
             await x.line.answer(
                 body or answers.error(None, INTERNAL, "The server refused the message."), answer.status
             )
@@ -78,7 +85,7 @@ class Relaying:
         """Begin a session: the server's own, and one of ours around it."""
         answer = await self._upstreams.send(x, x.message.raw, session=None)
         try:
-            response, _ = await response_of(answer, x.message.id, None)
+            response, _ = await call_response(answer, x, None)
         finally:
             answer.close()
         version = _version_in(response)

@@ -8,12 +8,15 @@ import logging
 
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.listings import Listings
-from coordinator.edge.gateway.upstreams import Upstreams, events_of
+from coordinator.edge.gateway.news import HERE
+from coordinator.edge.gateway.upstreams import MOST_STREAM, Upstreams, events_of
 from coordinator.gateway import answers, listing, sse
 from coordinator.gateway.http_client import Answer, UpstreamFailed
 from coordinator.gateway.messages import UNREACHABLE
 
 log = logging.getLogger(__name__)
+
+REFUSES_WITHIN = 0.5  # seconds in which a server says that it has no such stream
 
 
 class Telling:
@@ -24,11 +27,21 @@ class Telling:
         self._listings = listings
 
     async def stream(self, x: Exchange) -> None:
-        link = x.client.links.get(x.server.name) if x.client else None
+        """Pass on what the server tells until the client leaves, or may not stay."""
+        passing = asyncio.ensure_future(self._pass(x))
+        with x.gone.then(passing.cancel):
+            if x.gone.happened:
+                passing.cancel()
+            try:
+                await passing
+            except asyncio.CancelledError:
+                if not x.gone.happened:
+                    raise
+        await x.line.end()
+
+    async def _pass(self, x: Exchange) -> None:
         try:
-            answer = await self._upstreams.send(
-                x, b"", session=link.upstream_session if link else None, method="GET"
-            )
+            answer = await self._answer(x)
         except UpstreamFailed as problem:
             words = f"The MCP server {x.server.name} {problem}."
             await x.line.answer(answers.error(None, UNREACHABLE, words), 502)
@@ -37,20 +50,33 @@ class Telling:
             if answer.status != 200 or answer.kind != "text/event-stream":
                 await x.line.empty(answer.status if answer.status >= 400 else 405)
                 return
-            await x.line.open()
-            passing = asyncio.ensure_future(self._pass_events(x, answer))
-            with x.gone.then(passing.cancel):
-                if x.gone.happened:
-                    passing.cancel()
-                with contextlib.suppress(asyncio.CancelledError, UpstreamFailed):
-                    await passing
-            await x.line.end()
+            await self._open(x)
+            with contextlib.suppress(UpstreamFailed):
+                await self._pass_events(x, answer)
         finally:
             answer.close()
 
+    async def _answer(self, x: Exchange) -> Answer:
+        """Ask for the server's stream. Many send nothing of it before they tell something: ours is open by then."""
+        link = x.client.links.get(x.server.name) if x.client else None
+        session = link.upstream_session if link else None
+        asking = asyncio.ensure_future(self._upstreams.send(x, b"", session=session, method="GET"))
+        try:
+            done, _ = await asyncio.wait({asking}, timeout=REFUSES_WITHIN)
+            if not done:
+                await self._open(x)
+            return await asking
+        finally:
+            asking.cancel()
+
+    async def _open(self, x: Exchange) -> None:
+        if not x.line.is_stream:
+            await x.line.open()
+            await x.line.event(HERE)  # or the headers wait for what the server tells first
+
     async def _pass_events(self, x: Exchange, answer: Answer) -> None:
         """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
-        async for event in events_of(answer):
+        async for event in events_of(answer, MOST_STREAM):
             data = sse.data_of(event).replace(b"\n", b" ")
             if not data or not listing.has_tools(data):
                 await x.line.event(event)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ PASSED = (
 PASSED_LIKE = b"mcp-param-"
 MOST_ANSWER = 16 * 1024 * 1024
 LONGEST_STREAM = 3600.0  # seconds for which a stream of events is passed on
+MOST_STREAM = 256 * 1024 * 1024  # … and its bytes, where nobody asked for it: who listens asks again
+BODY_WITHIN = 60.0  # seconds in which an answer in one piece must be there, once its headers are
 OWN_WITHIN = 20.0  # seconds in which a question of ours must be answered once the answer's headers are there
 Transform = Callable[[bytes], Awaitable[bytes]]
 BOTH = ("Accept", "application/json, text/event-stream")
@@ -158,9 +161,9 @@ def is_response(body: bytes) -> bool:
     return head.method is None
 
 
-async def events_of(answer: Answer) -> AsyncIterator[bytes]:
-    """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long."""
-    splitter = sse.Splitter()
+async def events_of(answer: Answer, most: float = math.inf) -> AsyncIterator[bytes]:
+    """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
+    splitter, taken = sse.Splitter(), 0
     pieces = answer.pieces()
     ends = asyncio.get_running_loop().time() + LONGEST_STREAM
     while True:
@@ -172,6 +175,9 @@ async def events_of(answer: Answer) -> AsyncIterator[bytes]:
             raise UpstreamFailed(words, may_have_run=True) from None
         if piece is None:
             return
+        taken += len(piece)
+        if taken > most:
+            raise UpstreamFailed(f"streamed more than {most:.0f} bytes", may_have_run=True)
         try:
             for event in splitter.feed(piece):
                 yield event
@@ -181,15 +187,30 @@ async def events_of(answer: Answer) -> AsyncIterator[bytes]:
             ) from None
 
 
+async def body_of(answer: Answer, most: int, within: float = BODY_WITHIN) -> bytes:
+    """Return the body of an answer in one piece. Raises UpstreamFailed where it is too long, or too slow."""
+    try:
+        async with asyncio.timeout(within):
+            return await answer.body(most)
+    except TimeoutError:
+        words = f"did not end its answer within {within:.0f} seconds"
+        raise UpstreamFailed(words, may_have_run=True) from None
+
+
 async def response_of(
-    answer: Answer, number: Any, line: Line | None, *, transform: Transform | None = None
+    answer: Answer,
+    number: Any,
+    line: Line | None,
+    *,
+    transform: Transform | None = None,
+    within: float = BODY_WITHIN,
 ) -> tuple[bytes, bytes | None]:
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
-    Raises UpstreamFailed where none comes.
+    `within`: seconds for a response in one piece. Raises UpstreamFailed where none comes.
     """
     if answer.kind != "text/event-stream":
-        body = await answer.body(MOST_ANSWER)
+        body = await body_of(answer, MOST_ANSWER, within)
         if not answers_to(body, number):
             words = "answered with what is no response to the request" if body else "gave no answer"
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
@@ -231,7 +252,7 @@ async def call_response(answer: Answer, x: Exchange, line: Line | None) -> tuple
     """Return the response to a call as `response_of` does, within the time that the server has for a call."""
     try:
         async with asyncio.timeout(x.server.call_seconds):
-            return await response_of(answer, x.message.id, line)
+            return await response_of(answer, x.message.id, line, within=float(x.server.call_seconds))
     except TimeoutError:
         words = f"did not answer within {x.server.call_seconds} seconds"
         raise UpstreamFailed(words, may_have_run=True) from None
