@@ -8,7 +8,7 @@ import coordinator.models.fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0063_mcp_processes")]
+    dependencies = [("coordinator", "0064_deciders")]
 
     operations = [
         migrations.CreateModel(
