@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 
-from coordinator.models import ApiKey, ConnectCode, RevokedKey, SetupToken
+from coordinator.models import ApiKey, ConnectCode, RevokedKey, SessionKey, SetupToken
 from dashboard.admin import columns
 from dashboard.admin.filters import period, present
 from dashboard.admin.options import ViewOnlyAdmin
@@ -36,6 +36,21 @@ class ApiKeyAdmin(ViewOnlyAdmin):
     never_read = ("key_hash",)
     search_fields = ("name", "prefix", "agent_id", "created_by")
     ordering = ("name",)
+
+
+@admin.register(SessionKey)
+class SessionKeyAdmin(ViewOnlyAdmin):
+    list_display = (
+        columns.code("session_id"),
+        columns.text("agent_id"),
+        columns.code("runner_id"),
+        columns.moment("created_at"),
+        columns.moment("expires_at"),
+    )
+    list_filter = (period("created_at"),)
+    never_read = ("key_hash",)
+    search_fields = ("session_id", "agent_id", "runner_id")
+    ordering = ("-created_at",)
 
 
 @admin.display(description="key")

@@ -87,7 +87,8 @@ _TO_LOOK_AT = """
     coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
     coordinator_runneroffers
     coordinator_runparameters
-    coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessiontitle
+    coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessionkey
+    coordinator_sessiontitle
     coordinator_sessionwriter
     coordinator_setuptoken coordinator_stopcommand coordinator_toolrule"""
 ADMIN_TABLES: dict[str, str] = {
