@@ -8,7 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # No settings: what Claude Code says of itself to the programs that it starts (coordinator/client/mcp_ask.py), and
 # systemd (coordinator/lib/addresses.py) and runners.
-SAID_BY_STARTERS = {"CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SIGNALBOX_SESSION", "SYSTEMD_EXEC_PID"}
+SAID_BY_STARTERS = {
+    "CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SIGNALBOX_AGENT", "SIGNALBOX_SESSION", "SYSTEMD_EXEC_PID",
+}  # fmt: skip
 
 
 def documented() -> set[str]:
