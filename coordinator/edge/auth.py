@@ -221,14 +221,16 @@ class Admission:
             looks.add(task)
             task.add_done_callback(looks.discard)
 
-        until = self.caller.expires_at
-        left = (until - timezone.now()).total_seconds() if until is not None else LONGEST_TIMER
-        timer = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), start)
+        until, timer = self.caller.expires_at, None
+        if until is not None:
+            left = (until - timezone.now()).total_seconds()
+            timer = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), start)
         with self.auth.watched(start):
             try:
                 yield
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
                 for task in looks:
                     task.cancel()
 
