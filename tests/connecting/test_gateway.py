@@ -78,6 +78,54 @@ def test_where_the_agent_wrote_meanwhile_only_ours_is_taken_out(machine: Path, a
     assert ("later" if more else "ours") in file.read_text()
 
 
+GOOSE = ".config/goose/config.yaml"
+OURS = f"""  # signalbox: begin (`signalbox disconnect` takes this out)
+  signalbox:
+    enabled: true
+    type: "stdio"
+    name: "signalbox"
+    description: "MCP servers through Signalbox"
+    cmd: "{PROGRAM}"
+    args: ["mcp"]
+    envs: {{}}
+    timeout: 3600
+  # signalbox: end
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "",
+            f"{OURS.splitlines()[0].strip()}\nextensions:\n{OURS.partition(chr(10))[2]}".replace(
+                "  # signalbox: end", "# signalbox: end"
+            ),
+        ),
+        (
+            "a: 1\nextensions:\n  mine:\n    enabled: true\nb: 2",
+            f"a: 1\nextensions:\n{OURS}  mine:\n    enabled: true\nb: 2",
+        ),
+        ("extensions: {}\n", None),
+        ("{extensions: {}}\n", None),
+        ("extensions:\n  signalbox:\n    cmd: theirs\n", None),
+    ],
+)
+def test_goose_is_given_the_gateway_in_its_yaml(machine: Path, before: str, after: str | None) -> None:
+    (machine / ".config/goose").mkdir(parents=True)
+    if before:
+        written(machine, GOOSE, before)
+    untouched = everything(machine)
+    assert connected("goose") == 0
+    found = (machine / GOOSE).read_text() if (machine / GOOSE).exists() else ""
+    assert found == (before if after is None else after)
+    once = everything(machine)
+    assert connected("goose") == 0
+    assert everything(machine) == once
+    assert disconnected() == 0
+    assert everything(machine) == untouched
+
+
 def test_somebody_elses_server_of_that_name_stays(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(machine, ".cursor/mcp.json", '{"mcpServers": {"signalbox": {"command": "theirs"}}}')
     written(machine, ".codex/config.toml", '[mcp_servers.signalbox]\ncommand = "theirs"\n')

@@ -38,6 +38,15 @@ class TomlTable:
 
 
 @dataclass(frozen=True, slots=True)
+class YamlEntry:
+    """An entry of ours in a mapping of a YAML file."""
+
+    agent: str
+    table: tuple[str, ...]
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class OwnFile:
     """A file that is ours alone: its place below the agent's folder, and what it holds."""
 
@@ -97,7 +106,7 @@ class Agent:
     own: Callable[[Call], list[OwnFile]] = lambda _call: []
     switches: tuple[tuple[str, tuple[str, ...], Any], ...] = ()
     plugin: str | None = None
-    mcp: Callable[[Call], Wanted | TomlTable] | None = None
+    mcp: Callable[[Call], Wanted | TomlTable | YamlEntry] | None = None
     mcp_file: str | None = None
     trial: Callable[[str, str], list[dict[str, Any]]] | None = None
     was_run: bool = True
@@ -250,6 +259,21 @@ def _copilot_mcp(call: Call) -> Wanted:
 def _cursor_mcp(call: Call) -> Wanted:
     program, *words = call.program
     return _mcp("cursor", ("mcpServers", "signalbox"), {"command": program, "args": [*words, "mcp"]})
+
+
+def _goose_mcp(call: Call) -> YamlEntry:
+    program, *words = call.program
+    values = {
+        "enabled": True,
+        "type": "stdio",
+        "name": "signalbox",
+        "description": "MCP servers through Signalbox",
+        "cmd": program,
+        "args": [*words, "mcp"],
+        "envs": {},
+        "timeout": MCP_SECONDS,
+    }
+    return YamlEntry("goose", ("extensions", "signalbox"), values)
 
 
 def _gemini_lines(call: Call) -> list[LinesWanted]:
@@ -475,6 +499,8 @@ AGENTS: dict[str, Agent] = {
             home=".agents",
             signs=(".config/goose",),
             own=_goose,
+            mcp=_goose_mcp,
+            mcp_file=f"{HOME}.config/goose/config.yaml",
             afterwards=_RESTART.format("Goose"),
             was_run=False,
         ),

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.agents import AGENTS, Call, TomlTable
+from coordinator.client.connecting.agents import AGENTS, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.lines import LinesWanted
@@ -64,7 +64,7 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
 
 def _wanted(
     path: str, kept: Kept, known: Settings | None, place: Place
-) -> Wanted | LinesWanted | TomlTable | None:
+) -> Wanted | LinesWanted | TomlTable | YamlEntry | None:
     """Return what we put into a file; None where it is ours alone."""
     agent = AGENTS.get(kept.agent)
     if agent is None:

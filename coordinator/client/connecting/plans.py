@@ -9,10 +9,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
-from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block
-from coordinator.client.connecting.agents import TAKEN, Agent, Call, TomlTable
+from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block, yaml_block
+from coordinator.client.connecting.agents import TAKEN, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.files import Found, Refused
 from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.lines import LinesWanted
@@ -158,7 +159,7 @@ def _with_gateway(
     if path is None or agent.mcp is None:
         return changes
     wanted, was = agent.mcp(call), agent.mcp(former)
-    if isinstance(wanted, TomlTable):
+    if isinstance(wanted, TomlTable | YamlEntry):
         found = files.read(path)
         begun = next((one for one in changes if one.found.path == path), None)
         if begun is None and not call.gateway and BEGIN not in found.text:
@@ -171,13 +172,21 @@ def _with_gateway(
     return [*changes, to_disconnect(path, kept[path], was)[0]] if path in kept else changes
 
 
-def _with_table(begun: Change, wanted: TomlTable, kept: Mapping[str, Kept], *, wants: bool) -> Change:
+def _block_of(wanted: TomlTable | YamlEntry) -> ModuleType:
+    """Return what puts an entry of its kind into a file, and takes it out."""
+    return toml_block if isinstance(wanted, TomlTable) else yaml_block
+
+
+def _with_table(
+    begun: Change, wanted: TomlTable | YamlEntry, kept: Mapping[str, Kept], *, wants: bool
+) -> Change:
     """Return a change that puts our table behind what it does already, or takes it out."""
     before = kept.get(begun.found.path)
     text = (begun.after or b"").decode()
     try:
-        after = toml_block.put_in(text, wanted.table, wanted.values) if wants else toml_block.take_out(text)
-        base = toml_block.take_out((begun.base or b"").decode()).encode() if begun.base is not None else None
+        block = _block_of(wanted)
+        after = block.put_in(text, wanted.table, wanted.values) if wants else block.take_out(text)
+        base = block.take_out((begun.base or b"").decode()).encode() if begun.base is not None else None
     except Unreadable:  # the agent cannot read it either
         return begun
     if begun.found.content is None and not after:
@@ -241,12 +250,13 @@ def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
     return notes
 
 
-def _is_taken(path: str, wanted: Wanted | TomlTable) -> bool:
+def _is_taken(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
     with suppress(Refused, Unreadable):
         text = files.read(path).text
-        if isinstance(wanted, TomlTable):
-            return toml_block.stands(toml_block.take_out(text), wanted.table)
+        if isinstance(wanted, TomlTable | YamlEntry):
+            block = _block_of(wanted)
+            return bool(block.stands(block.take_out(text), wanted.table))
         return bool(text.strip()) and merging.gives_way(text, wanted)
     return False
 
@@ -260,7 +270,7 @@ def _settings_in(path: str) -> Any:
 
 
 def to_disconnect(
-    path: str, kept: Kept, wanted: Wanted | LinesWanted | TomlTable | None
+    path: str, kept: Kept, wanted: Wanted | LinesWanted | TomlTable | YamlEntry | None
 ) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
@@ -284,9 +294,9 @@ def to_disconnect(
     return change, exact
 
 
-def _without(text: str, wanted: Wanted | LinesWanted | TomlTable, kept: Kept) -> str:
-    if isinstance(wanted, TomlTable):
-        return toml_block.take_out(text)
+def _without(text: str, wanted: Wanted | LinesWanted | TomlTable | YamlEntry, kept: Kept) -> str:
+    if isinstance(wanted, TomlTable | YamlEntry):
+        return str(_block_of(wanted).take_out(text))
     if isinstance(wanted, LinesWanted) and wanted.is_toml:
         text = toml_block.take_out(text)
     if isinstance(wanted, LinesWanted):
