@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.client.connecting.agents import AGENTS, Agent, Call
+from coordinator.client.connecting import toml_block, yaml_block
+from coordinator.client.connecting.agents import AGENTS, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
+from coordinator.mcp.names import GATEWAY
 
 A_KEY = "sbx_YOUR_KEY"
 HEADLESS = (
@@ -44,6 +47,7 @@ class Program:
     managed: str | None = None
     managed_http: str | None = None
     plugin: str | None = None
+    gateway: Block | None = None
 
 
 def tabs() -> list[tuple[str, str]]:
@@ -67,7 +71,55 @@ def program(name: str, url: str) -> Program | None:
         managed=_managed(agent, Call(("signalbox",), url)) if is_claude else None,
         managed_http=settings_for(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
+        gateway=_gateway(agent, Call(("signalbox",), url, A_KEY, gateway=True)),
     )
+
+
+def any_client(url: str) -> list[Block]:
+    """Return what gives any other MCP client the gateway: over HTTP with a key, and as a program."""
+    http = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {A_KEY}"}}
+    stdio = {"command": "signalbox", "args": ["mcp"], "env": {URL_VARIABLE: url, KEY_VARIABLE: A_KEY}}
+    return [
+        Block("Over HTTP", _json({"mcpServers": {GATEWAY: http}}), True, True),
+        Block("On stdin and stdout", _json({"mcpServers": {GATEWAY: stdio}}), True, True),
+    ]
+
+
+def _gateway(agent: Agent, call: Call) -> Block | None:
+    """Return what gives an agent the gateway, as `signalbox connect` writes it."""
+    if agent.mcp is not None and agent.mcp_file is not None:
+        wanted, place = agent.mcp(call), agent.mcp_file
+        place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
+        if isinstance(wanted, TomlTable):
+            return Block(place, _plain(toml_block.put_in("", wanted.table, wanted.values)), True)
+        if isinstance(wanted, YamlEntry):
+            return Block(place, _plain(yaml_block.put_in("", wanted.table, wanted.values)), True)
+        return Block(place, _json(_nested(wanted.values)), True)
+    if agent.file and agent.wanted:
+        servers = {path: one for path, one in agent.wanted(call).values.items() if GATEWAY in path}
+        return Block(f"~/{agent.home}/{agent.file}", _json(_nested(servers)), True) if servers else None
+    return None
+
+
+def _plain(text: str) -> str:
+    """Return a block without the lines by which `signalbox disconnect` finds it."""
+    return "\n".join(
+        line for line in text.splitlines() if line.strip() not in {toml_block.BEGIN, toml_block.END}
+    )
+
+
+def _nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for path, one in values.items():
+        holder = value
+        for name in path[:-1]:
+            holder = holder.setdefault(name, {})
+        holder[path[-1]] = one
+    return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2)
 
 
 def exports(url: str, key: str) -> str:
@@ -97,10 +149,6 @@ def _blocks(agent: Agent, call: Call) -> list[Block]:
 
 def _settings(wanted: Wanted, *, telemetry: bool) -> dict[str, Any]:
     value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
-    for path, one in wanted.values.items() if telemetry else ():
-        holder = value
-        for name in path[:-1]:
-            holder = holder.setdefault(name, {})
-        holder[path[-1]] = one
+    value |= _nested(wanted.values) if telemetry else {}
     value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
     return value

@@ -114,6 +114,7 @@ def _home(
         "heard": last_heard(),
         "columns": depth.COLUMNS,
         "depth": depth.rows(),
+        "any_client": pasting.any_client(addresses.for_programs(request)),
     }
     return render(request, "connections/home.html", context, status=status)
 

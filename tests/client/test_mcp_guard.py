@@ -64,12 +64,12 @@ class Signalbox:
 class Agent:
     """An agent that started the guarded server."""
 
-    def __init__(self, url: str, *words: str) -> None:
+    def __init__(self, url: str, *words: str, key: str = "sbx_k") -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "coordinator.client.main", "mcp", *(words or ("s", "--", sys.executable, SERVER))],
             cwd=ROOT,
             env={
-                "PATH": os.defpath, "HOME": "/nonexistent", "SIGNALBOX_URL": url, "SIGNALBOX_KEY": "sbx_k",
+                "PATH": os.defpath, "HOME": "/nonexistent", "SIGNALBOX_URL": url, "SIGNALBOX_KEY": key,
                 "SIGNALBOX_SESSION": "ses_1",
             },
             stdin=subprocess.PIPE,

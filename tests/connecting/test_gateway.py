@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import tomllib
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.connecting import connect, talk
+from coordinator.client.connecting import connect, talk, toml_block
 from tests.connecting.homes import PROGRAM, URL, connected, disconnected, everything, machine, written
+from tests.people import signed_in
 
 __all__ = ["machine"]
 COMMAND = {"command": PROGRAM, "args": ["mcp"]}
@@ -79,8 +81,9 @@ def test_where_the_agent_wrote_meanwhile_only_ours_is_taken_out(machine: Path, a
 
 
 GOOSE = ".config/goose/config.yaml"
-OURS = f"""  # signalbox: begin (`signalbox disconnect` takes this out)
-  signalbox:
+MARKS = toml_block.BEGIN, toml_block.END
+MINE = "  mine:\n    enabled: true\n"
+ENTRY = f"""  signalbox:
     enabled: true
     type: "stdio"
     name: "signalbox"
@@ -89,22 +92,16 @@ OURS = f"""  # signalbox: begin (`signalbox disconnect` takes this out)
     args: ["mcp"]
     envs: {{}}
     timeout: 3600
-  # signalbox: end
 """
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
+        ("", f"{MARKS[0]}\nextensions:\n{ENTRY}{MARKS[1]}\n"),
         (
-            "",
-            f"{OURS.splitlines()[0].strip()}\nextensions:\n{OURS.partition(chr(10))[2]}".replace(
-                "  # signalbox: end", "# signalbox: end"
-            ),
-        ),
-        (
-            "a: 1\nextensions:\n  mine:\n    enabled: true\nb: 2",
-            f"a: 1\nextensions:\n{OURS}  mine:\n    enabled: true\nb: 2",
+            f"a: 1\nextensions:\n{MINE}b: 2",
+            f"a: 1\nextensions:\n  {MARKS[0]}\n{ENTRY}  {MARKS[1]}\n{MINE}b: 2",
         ),
         ("extensions: {}\n", None),
         ("{extensions: {}}\n", None),
@@ -124,6 +121,34 @@ def test_goose_is_given_the_gateway_in_its_yaml(machine: Path, before: str, afte
     assert everything(machine) == once
     assert disconnected() == 0
     assert everything(machine) == untouched
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("agent", [*PLACES, "goose"])
+def test_each_agents_page_has_the_gateway_to_paste_as_connect_writes_it(machine: Path, agent: str) -> None:
+    page = signed_in("viewer").get(f"/ui/connections/{agent}/").text
+    shown = html.unescape(page.partition('id="gateway-block"')[2].partition(">")[2].partition("</pre>")[0])
+    assert "sbx_" not in shown, "no key stands in it"
+    assert connected(agent) == 0
+    if agent == "goose":
+        wrote = [
+            line for line in (machine / GOOSE).read_text().splitlines() if not line.lstrip().startswith("#")
+        ]
+        assert shown.splitlines() == [line.replace(PROGRAM, "signalbox") for line in wrote]
+        return
+    path, (group, name), wanted = PLACES[agent]
+    assert f"~/{path}" in page
+    value = tomllib.loads(shown) if path.endswith(".toml") else json.loads(shown)
+    wrote_here = json.dumps(wanted).replace(f"'{PROGRAM}'", "signalbox").replace(PROGRAM, "signalbox")
+    assert json.dumps(value[group][name]).replace("http://testserver", URL) == wrote_here
+
+
+@pytest.mark.django_db
+def test_any_other_client_has_a_block_of_each_kind(machine: Path) -> None:
+    page = html.unescape(signed_in("viewer").get("/ui/connections/").text)
+    assert '/mcp",' in page
+    assert '"Authorization": "Bearer sbx_YOUR_KEY"' in page
+    assert '"command": "signalbox"' in page
 
 
 def test_somebody_elses_server_of_that_name_stays(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
