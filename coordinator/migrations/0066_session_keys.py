@@ -8,7 +8,7 @@ import coordinator.models.fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0064_deciders")]
+    dependencies = [("coordinator", "0065_reach")]
 
     operations = [
         migrations.CreateModel(
