@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0066_session_keys")]
+    dependencies = [("coordinator", "0067_session_keys")]
 
     operations = [
         migrations.AddField("mcpupstream", "accepted_command", models.TextField(blank=True, null=True)),

@@ -8,7 +8,7 @@ import coordinator.models.fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("coordinator", "0065_reach")]
+    dependencies = [("coordinator", "0066_triage")]
 
     operations = [
         migrations.CreateModel(
