@@ -215,6 +215,8 @@ SECURE_CSP: dict[str, list[str]] = {
     "default-src": ["'self'"],
     "img-src": ["'self'", "data:", "blob:"],
     "object-src": ["'none'"],
+    "worker-src": ["'self'"],
+    "manifest-src": ["'self'"],
     "base-uri": ["'none'"],
     "form-action": ["'self'"],
     "frame-ancestors": ["'none'"],

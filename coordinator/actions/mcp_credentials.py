@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from coordinator.actions import audit, mcp_upstreams, notifications
+from coordinator.actions import audit, mcp_upstreams, notifications, push
 from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.mcp import credentials
@@ -143,7 +143,7 @@ def _reseal() -> int:
         count = sum(_reseal_credential(row) for row in McpCredential.objects.select_for_update())
         for noun, model in (("agent", Blueprint), ("capability", Capability)):
             count += sum(_reseal_servers(row, noun) for row in _with_servers(model))
-        return count + notifications.reseal()
+        return count + notifications.reseal() + push.reseal()
 
 
 def _with_servers(model: Any) -> Any:

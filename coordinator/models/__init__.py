@@ -34,6 +34,7 @@ from coordinator.models.notifications import (
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
 from coordinator.models.prices import ModelPrice
+from coordinator.models.push import PushKey, PushSubscription
 from coordinator.models.rules import ToolRule
 from coordinator.models.runners import (
     Blueprint,
@@ -122,6 +123,8 @@ __all__ = [
     "PluginConfig",
     "PluginData",
     "PluginSetting",
+    "PushKey",
+    "PushSubscription",
     "QuietHours",
     "ReadMark",
     "RequestAssignment",

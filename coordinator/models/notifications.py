@@ -11,6 +11,12 @@ from coordinator.models.fields import IsoTextField
 from coordinator.models.permissions import PermissionRequest
 
 
+class NotificationTargetQuerySet(models.QuerySet["NotificationTarget"]):
+    def reachable(self) -> NotificationTargetQuerySet:
+        """Keep those that messages can be sent to: no device that has ended its subscription."""
+        return self.filter(push__ended_at__isnull=True)
+
+
 class NotificationTarget(models.Model):
     """One address of one person.
 
@@ -23,6 +29,7 @@ class NotificationTarget(models.Model):
         WEBHOOK = "webhook"
         EMAIL = "email"
         APPRISE = "apprise", "Service"
+        PUSH = "push"
 
     class About(models.TextChoices):
         """Of which requests an address hears."""
@@ -42,6 +49,8 @@ class NotificationTarget(models.Model):
     shown = models.TextField(null=True, blank=True)
     about = models.TextField(default="everything", db_default="everything")
     patterns = models.TextField(blank=True, default="", db_default="")
+
+    objects = NotificationTargetQuerySet.as_manager()
 
     class Meta:
         db_table = "notification_targets"

@@ -21,6 +21,10 @@ class NotSent(Exception):
     """The message did not get through; says why in a few words, never with the receiver's own text."""
 
 
+class Ended(NotSent):
+    """The address is no more, and never will be again; says why in a sentence for its owner."""
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """A message for people to read: one line of title, what stands below it, and the page that it ends with."""
@@ -69,10 +73,14 @@ def _waited(request: PermissionRequest, now: datetime) -> str:
     return times.rough(now - request.created_at) if isinstance(request.created_at, datetime) else "long"
 
 
+def path_to(request: PermissionRequest | None) -> str:
+    """Return the path of the page on which a person decides."""
+    return f"/ui/approvals/{request.request_id}/" if request else "/ui/approvals/"
+
+
 def link(request: PermissionRequest | None) -> str:
     """Return where a person decides: a page that asks for a sign-in first."""
-    path = f"/ui/approvals/{request.request_id}/" if request else "/ui/approvals/"
-    return f"{settings.PUBLIC_URL}{path}"
+    return f"{settings.PUBLIC_URL}{path_to(request)}"
 
 
 def session_of(request: PermissionRequest) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications import apprise_channel, emails, webhook_messages
+from coordinator.notifications import apprise_channel, emails, push, webhook_messages
 from coordinator.notifications.messages import NotSent
 
 Kind = NotificationTarget.Kind
@@ -16,6 +16,7 @@ CHANNELS: Mapping[str, Channel] = {
     Kind.WEBHOOK: webhook_messages.send,
     Kind.EMAIL: emails.send,
     Kind.APPRISE: apprise_channel.send,
+    Kind.PUSH: push.send,
 }
 
 

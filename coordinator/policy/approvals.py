@@ -147,6 +147,13 @@ def subject_of(request: PermissionRequest) -> Subject:
     )
 
 
+def gist_of(request: PermissionRequest) -> str:
+    """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
+    tool_input = subject_of(request).tool_input
+    command = tool_input.get("command") if isinstance(tool_input, dict) else None
+    return command if isinstance(command, str) and command else request.target_resource or ""
+
+
 def call_of(request: PermissionRequest) -> str:
     """Return the digest of the call that `request` asks for; of a row from before scopes, of what it shows."""
     context = context_of(request)

@@ -80,6 +80,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "PluginConfig": {NAMES: "plugin_id config_key", CREDENTIAL: "config_value"},
     "PluginData": {NAMES: "plugin_id key", CREDENTIAL: "value"},
     "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
+    "PushKey": {OURS: "public_key", CREDENTIAL: "private_key"},  # sealed
+    "PushSubscription": {PEOPLE: "device", CREDENTIAL: "keys", OURS: "sign_in why_ended"},  # keys: sealed
     "QuietHours": {NAMES: "person zone begins ends"},
     "ReadMark": {NAMES: "person agent_id message_id"},
     "RequestAssignment": {NAMES: "person assigned_by"},

@@ -77,9 +77,7 @@ class CardMember:
     @property
     def gist(self) -> str:
         """Return what is asked for in as few words as a list has room for: a command, or the target."""
-        tool_input = approvals.subject_of(self.row).tool_input
-        command = tool_input.get("command") if isinstance(tool_input, dict) else None
-        return command if isinstance(command, str) and command else self.row.target_resource or ""
+        return approvals.gist_of(self.row)
 
     @property
     def session_url(self) -> str:

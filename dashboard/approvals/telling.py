@@ -50,8 +50,16 @@ def sent_to(person: str) -> list[Notification]:
     return list(rows.order_by("-id")[:LOG])
 
 
+KINDS: dict[str, str] = {
+    Kind.APPRISE.value: "Service",
+    Kind.EMAIL.value: "E-mail",
+    Kind.WEBHOOK.value: "Webhook",
+    Kind.PUSH.value: "Device",
+}
+
+
 def kind_in_words(kind: str) -> str:
-    return {Kind.APPRISE: "Service", Kind.EMAIL: "E-mail", Kind.WEBHOOK: "Webhook"}.get(kind, kind)  # type: ignore[call-overload, no-any-return]
+    return KINDS.get(kind, kind)
 
 
 def about_in_words(target: NotificationTarget) -> str:

@@ -11,6 +11,7 @@ from django.utils.functional import SimpleLazyObject
 
 from coordinator.identity.roles import has_role, role_of
 from coordinator.models import Brake
+from dashboard.frame import devices, installing
 from dashboard.frame.rail import ENTRIES, Badge, Entry, Number, url_of
 from dashboard.frame.themes import THEMES, theme_of
 
@@ -49,9 +50,11 @@ def _brakes() -> list[Brake]:
 
 
 def rail(request: HttpRequest) -> dict[str, Any]:
-    """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`.
+    """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`,
+    `push_mark`, `release`.
 
-    `rail` are the lines that this person may see.
+    `rail` are the lines that this person may see. The last two are for static/js/push.js: by what it knows its own
+    device, and which release drew the page.
     """
     user = getattr(request, "user", None)
     if user is None:  # an error page, answered before the sign-in middleware ran
@@ -62,6 +65,8 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "brakes_in_force": SimpleLazyObject(lambda: _brakes() if role_of(user) else []),
         "theme": theme_of(request),
         "themes": THEMES,
+        "push_mark": SimpleLazyObject(lambda: devices.mark(request)),
+        "release": SimpleLazyObject(installing.version),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
     }

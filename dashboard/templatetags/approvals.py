@@ -10,10 +10,10 @@ from django.template import Library
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
+from coordinator.lib.invisible import is_invisible
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
 from dashboard.looks.parts import Part
-from dashboard.text.invisible import is_invisible
 
 register = Library()
 

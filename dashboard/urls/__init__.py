@@ -25,6 +25,7 @@ urlpatterns = [
     path("mcp/", include("dashboard.urls.mcp")),
     path("chat/", include("dashboard.urls.chat")),
     path("keys/", include("dashboard.urls.keys")),
+    path("", include("dashboard.urls.push")),
     path("plugins/", include("dashboard.urls.plugins")),
     path("rules/", include("dashboard.urls.rules")),
     path("runs/", include("dashboard.urls.runs")),

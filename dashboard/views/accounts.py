@@ -23,6 +23,7 @@ from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy import deciders
 from dashboard.deciders.delegations import shown
 from dashboard.deciders.forms import empty_delegation
+from dashboard.frame import devices
 from dashboard.frame.forms import SetUpForm, SignInForm
 from dashboard.frame.guards import signed_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -107,6 +108,7 @@ def confirm(_request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 def sign_out(request: HtmxHttpRequest) -> HttpResponse:
+    devices.sign_off(request)
     logout(request)
     messages.success(request, "You are signed out.")
     return redirect(settings.LOGOUT_REDIRECT_URL)

@@ -14,6 +14,7 @@ from coordinator.errors import SignalboxError
 from coordinator.models import NotificationTarget
 from coordinator.notifications import services
 from dashboard.approvals import telling
+from dashboard.approvals.devices import devices_of, how_to_reach
 from dashboard.frame import refusals
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -38,6 +39,8 @@ def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResp
         "quiet": telling.quiet_of(name, timezone.now()),
         "zones": telling.zones(),
         "steps": telling.steps(),
+        "devices": devices_of(name),
+        "reach": how_to_reach(request),
     }
     return render(request, "approvals/notifications.html", context)
 

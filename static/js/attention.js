@@ -5,6 +5,7 @@ const switches = { notify: "signalbox-notify", sound: "signalbox-sound" };
 const askEvery = 20_000;
 const badge = () => document.querySelector("#rail-badge-approvals");
 const isOn = (name) => localStorage.getItem(switches[name]) === "on";
+const isPushed = () => localStorage.getItem("signalbox-push") === "on"; // push.js: its notifications say more
 let bare = document.title;
 let count = Number(badge()?.dataset.badge ?? 0);
 let audio = null;
@@ -24,7 +25,7 @@ function heard(now) {
   showTitle();
   if (!more) return;
   if (isOn("sound")) play();
-  if (isOn("notify") && (document.hidden || !document.hasFocus()) && window.Notification?.permission === "granted") notify();
+  if (isOn("notify") && !isPushed() && (document.hidden || !document.hasFocus()) && window.Notification?.permission === "granted") notify();
 }
 
 function notify() {

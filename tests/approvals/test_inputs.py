@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.lib.invisible import is_invisible
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 from dashboard.templatetags.approvals import reveal, reveals
-from dashboard.text.invisible import is_invisible
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 

@@ -11,6 +11,10 @@ SAFE, BOTH, POST, GET = "GET HEAD", "GET HEAD POST", "POST", "GET"
 _PAGES: dict[tuple[str, str], str] = {
     ("anyone", BOTH): "accounts:login accounts:setup",
     ("anyone", POST): "accounts:logout accounts:theme",
+    (
+        "anyone",
+        SAFE,
+    ): "push:worker push:manifest push:offline",  # files of the app; nothing of anybody in them
     ("anyone", "GET HEAD POST PUT PATCH DELETE OPTIONS"): "home",  # it only leads to /ui/
     ("signed_in", SAFE): "accounts:account",
     ("signed_in", BOTH): "accounts:password",
@@ -33,13 +37,14 @@ _PAGES: dict[tuple[str, str], str] = {
     ("viewer", BOTH): "mcp:ask rules:calls rules:suggestions",
     # How far they themselves have read; and what rules would decide, which changes nothing.
     ("viewer", POST): "chat:read rules:trial",
-    ("approver", GET): "approvals:notifications",
+    ("approver", GET): "approvals:notifications push:waiting",
     ("approver", BOTH): "approvals:always runs:new sessions:resume sessions:rename",
     ("approver", POST): """
         agents:power brakes:put-on brakes:release approvals:decide approvals:confirm-set
         approvals:decide-set approvals:triage approvals:seen approvals:notification-add
         approvals:notification-remove approvals:notification-about approvals:quiet-hours
-        approvals:notification-test approvals:revoke rules:save mcp:accept mcp:preview mcp:save
+        approvals:notification-test approvals:revoke push:deny push:key push:renew push:subscribe
+        rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
         sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
@@ -82,7 +87,7 @@ _TO_LOOK_AT = """
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
-    coordinator_quiethours
+    coordinator_pushkey coordinator_pushsubscription coordinator_quiethours
     coordinator_readmark coordinator_requestassignment coordinator_requestsnooze
     coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
     coordinator_runneroffers

@@ -9,8 +9,11 @@ from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
-# Open on purpose: they lead in, lead out, or keep a colour.
-OPEN = {"/ui/sign-in/", "/ui/sign-out/", "/ui/setup/", "/ui/account/theme/"}
+# Open on purpose: they lead in, lead out, keep a colour, or are files of the app on a phone.
+OPEN = {
+    *("/ui/sign-in/", "/ui/sign-out/", "/ui/setup/", "/ui/account/theme/"),
+    *("/ui/service-worker.js", "/ui/manifest.webmanifest", "/ui/push/offline/"),
+}
 
 
 def test_every_page_names_who_may_open_it() -> None:

@@ -52,7 +52,8 @@ def add(
 
 
 def _require_room(by: User) -> None:
-    if NotificationTarget.objects.filter(person=by.get_username()).count() >= MOST_TARGETS:
+    kept = NotificationTarget.objects.filter(person=by.get_username()).exclude(kind=Kind.PUSH)
+    if kept.count() >= MOST_TARGETS:
         raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
 
 

@@ -7,15 +7,16 @@ import threading
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Max, Min, QuerySet
 from django.utils import timezone
 
+from coordinator.actions import push
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
-from coordinator.models import Notification, PermissionRequest
+from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import outbox, quiet
-from coordinator.notifications.messages import NotSent
+from coordinator.notifications.messages import Ended, NotSent
 from coordinator.policy import approvals, deciders
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,26 @@ SENDERS = 8  # targets that are sent to side by side, each by a thread of its ow
 
 busy: set[int] = set()  # targets that a thread of this process is sending to
 _busy_lock = threading.Lock()
+# One thread looks for what is due at once, one more waits to look after it: whatever comes meanwhile, it will see.
+_lookers = threading.BoundedSemaphore(2)
+_looking = threading.Lock()
+
+
+def deliver_at_once() -> None:
+    """Send what is due without waiting for housekeeping: a person should hear of a request within two seconds."""
+    if _lookers.acquire(blocking=False):
+        threading.Thread(target=_look_for_due, name="notifications-due", daemon=True).start()
+
+
+def _look_for_due() -> None:
+    with _looking:
+        try:
+            deliver_due()
+        except DatabaseError as problem:  # housekeeping tries again
+            log.warning("Notifications are sent a little later: %s", str(problem).strip())
+        finally:
+            connections.close_all()
+            _lookers.release()  # while we hold the lock: who waits for it has not looked yet
 
 
 def deliver_due(now: datetime | None = None) -> None:
@@ -51,6 +72,7 @@ def deliver_due(now: datetime | None = None) -> None:
 
 def _deliver_to(target_id: int) -> None:
     """Send what is due to one target, in order; where one message does not get through, the others wait too."""
+    took_all = False
     try:
         due = Notification.objects.due(timezone.now()).filter(target_id=target_id).order_by("id")
         for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
@@ -59,12 +81,16 @@ def _deliver_to(target_id: int) -> None:
                 rest = Notification.objects.due(now).filter(target_id=target_id)
                 rest.update(next_at=now + BACKOFF[0])
                 break
+        else:
+            took_all = True
     except Exception:
         log.exception("Notifications could not be sent")
     finally:
         connections.close_all()
         with _busy_lock:
             busy.discard(target_id)
+    if took_all:  # what was asked while we sent should not wait for housekeeping
+        deliver_at_once()
 
 
 def deliver(pk: int, now: datetime | None = None) -> bool:
@@ -85,10 +111,17 @@ def deliver(pk: int, now: datetime | None = None) -> bool:
     if why_not:
         _close(message, State.DROPPED, why_not)
         return True
-    if _keep_back(message, now):
-        return True
+    return _keep_back(message, now) or _handed_over(message, request, now)
+
+
+def _handed_over(message: Notification, request: PermissionRequest | None, now: datetime) -> bool:
+    """Send a message and write down what came of it; False where it has to be tried again."""
     try:
         outcome = outbox.send(message, request, now)
+    except Ended as problem:
+        push.end(message.target, str(problem), now)
+        _close(message, State.FAILED, str(problem))
+        return True
     except NotSent as problem:
         _failed(message, str(problem), now)
         return False
@@ -126,8 +159,15 @@ def _pointless(message: Notification, request: PermissionRequest | None, now: da
     user = User.objects.filter(username=message.target.person).first()
     if user is None or not has_role(user, APPROVER):
         return f"{message.target.person} may no longer decide"
-    if not message.request_id:
-        return None
+    if message.target.kind == NotificationTarget.Kind.PUSH and (why := push.why_silent(message.target, user)):
+        return why
+    return _not_asked(message, request, user, now) if message.request_id else None
+
+
+def _not_asked(
+    message: Notification, request: PermissionRequest | None, user: User, now: datetime
+) -> str | None:
+    """Say why the person should not be told of the request any more, or None."""
     if request is None:
         return "the request was deleted"
     if message.event == Event.SETTLED:

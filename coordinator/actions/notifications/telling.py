@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 
 from coordinator.actions.notifications.addresses import own
+from coordinator.actions.notifications.delivering import deliver_at_once
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import kinds, recipients
 
@@ -22,12 +24,15 @@ TAKEN_BACK = ("push",)
 def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
     """Send a message that says it is a test to one of this person's addresses."""
     now = now or timezone.now()
-    return Notification.objects.create(target=own(target_id, by), request_id="", created_at=now, next_at=now)
+    target = own(target_id, by)
+    message = Notification.objects.create(target=target, request_id="", created_at=now, next_at=now)
+    transaction.on_commit(deliver_at_once, robust=True)
+    return message
 
 
 def announce(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
-    targets = list(NotificationTarget.objects.all())
+    targets = list(NotificationTarget.objects.reachable())
     if targets:
         people = recipients.at_once(request, now)
         able = [one for one in targets if one.person in people]
@@ -62,4 +67,6 @@ def enqueue(
         for one in targets
     ]
     Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)
+    if rows:
+        transaction.on_commit(deliver_at_once, robust=True)
     return len(rows)

@@ -1,0 +1,215 @@
+"""Devices that take push messages: made, kept and ended, each its person's own; and the installation's key for them.
+
+A device is a notification target, so that its messages are written, tried again and listed as all others are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from coordinator.actions import audit
+from coordinator.errors import Conflict, Invalid
+from coordinator.identity.actors import person as person_actor
+from coordinator.identity.actors import system
+from coordinator.models import NotificationTarget, PushKey, PushSubscription
+from coordinator.models.notifications import NotificationTargetQuerySet
+from coordinator.notifications import push, webhooks, webpush
+from coordinator.secrets import keyring
+
+Kind = NotificationTarget.Kind
+MOST_DEVICES = 10
+LONGEST_ADDRESS, LONGEST_NAME = 2000, 60
+UNNAMED = "A device without a name"
+SIGNED_OUT = "The password was changed since. Sign in on that device and switch push on again."
+MOVED_ON = "Another person has signed in on this device."
+
+
+def public_key(*, now: datetime) -> str:
+    """Return the key that browsers bind their subscriptions to; makes it where there is none yet.
+
+    Raises Conflict where the keys of this installation cannot be read.
+    """
+    try:
+        private_key = webpush.new_private_key()
+        made, is_new = PushKey.objects.get_or_create(
+            pk=PushKey.ONLY,
+            defaults={
+                "public_key": webpush.public_key_of(private_key),
+                "private_key": keyring.seal(push.KEY_PURPOSE, private_key),
+                "made_at": now,
+            },
+        )
+        if not is_new:
+            keyring.unseal(push.KEY_PURPOSE, made.private_key)
+    except keyring.KeyringUnusable as problem:
+        raise Conflict(str(problem)) from None
+    return made.public_key
+
+
+def subscribe(
+    *, by: User, address: str, p256dh: str, auth: str, device: str, replaces: str = "", now: datetime
+) -> NotificationTarget:
+    """Keep a device's subscription and return its target; one that is known already gets its new keys and name.
+
+    `replaces` is the address that the same device had before. A device is one person's: another's subscription of
+    the same address ends. Raises Invalid for what is none, Conflict beyond the limit.
+    """
+    _require_sound(address, p256dh, auth)
+    name = " ".join(device.split())[:LONGEST_NAME]
+    try:
+        keys = keyring.seal(push.purpose_of(address), json.dumps({"p256dh": p256dh, "auth": auth}))
+    except keyring.KeyringUnusable as problem:
+        raise Conflict(str(problem)) from None
+    try:
+        with transaction.atomic():
+            return _keep(by, (address, replaces), keys, name, now)
+    except IntegrityError:
+        raise Conflict("This device is just being added. Reload the page.") from None
+
+
+def _keep(by: User, addresses: tuple[str, str], keys: str, name: str, now: datetime) -> NotificationTarget:
+    """Write the device down under its address, the first of the two; the second is the one that it had before."""
+    address, before = addresses
+    _end_others(by, address, now)
+    mine = _of(by)
+    known = mine.filter(address=address).first() or mine.filter(address=before).first()
+    if known is None and _of(by).reachable().count() >= MOST_DEVICES:
+        raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
+    target = known or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
+    target.address = address
+    target.save()
+    kept = PushSubscription.objects.filter(pk=target.pk).first()
+    PushSubscription.objects.update_or_create(
+        target=target,
+        defaults={
+            "device": name or (kept.device if kept else UNNAMED),
+            "keys": keys,
+            "sign_in": sign_in_of(by),
+            "ended_at": None,
+            "why_ended": None,
+        },
+    )
+    if known is None or (kept is not None and kept.ended_at is not None):
+        _audit("PUSH_DEVICE_ADDED", target, by, now)
+    return target
+
+
+def renew(*, by: User, address: str, now: datetime) -> NotificationTarget | None:
+    """Tie a known device to this sign-in and return its target; None where it is none of this person's any more.
+
+    Then the browser ends its subscription: the person removed it elsewhere, or it was another's.
+    """
+    with transaction.atomic():
+        _end_others(by, address, now)
+        target = _of(by).reachable().filter(address=address, push__isnull=False).first()
+        if target is not None:
+            PushSubscription.objects.filter(pk=target.pk).update(sign_in=sign_in_of(by))
+    return target
+
+
+def sign_off(target_id: object, *, by: User, now: datetime) -> None:
+    """Remove the device that `by` signs out on, where this is one of theirs."""
+    if not isinstance(target_id, int):
+        return
+    with transaction.atomic():
+        target = _of(by).filter(pk=target_id).first()
+        if target is not None:
+            _audit("PUSH_DEVICE_REMOVED", target, by, now)
+            NotificationTarget.objects.filter(pk=target.pk).delete()
+
+
+def why_silent(target: NotificationTarget, owner: User) -> str | None:
+    """Return why nothing may be sent to a device any more, or None."""
+    device = PushSubscription.objects.filter(pk=target.pk).first()
+    if device is None or device.ended_at is not None:
+        return "the device has ended its subscription"
+    if device.sign_in != sign_in_of(owner):
+        return SIGNED_OUT
+    return None
+
+
+def end(target: NotificationTarget, why: str, now: datetime) -> None:
+    """Note that a device takes no messages any more, and forget its keys; its owner reads why, and removes it."""
+    with transaction.atomic():
+        device = PushSubscription.objects.filter(pk=target.pk, ended_at__isnull=True)
+        if device.update(ended_at=now, why_ended=why, keys=""):
+            audit.record(
+                "PUSH_DEVICE_ENDED",
+                actor=system("notifications"),
+                target=f"notification:{target.pk}",
+                result="success",
+                reason=why,
+                now=now,
+            )
+
+
+def reseal() -> int:
+    """Seal with the newest key what is not, and return how many values. Call it in a transaction.
+
+    Raises KeyringUnusable.
+    """
+    newest, count = keyring.newest_key(), 0
+    for key in PushKey.objects.select_for_update():
+        if keyring.key_id_of(key.private_key) != newest:
+            key.private_key = keyring.seal(
+                push.KEY_PURPOSE, keyring.unseal(push.KEY_PURPOSE, key.private_key)
+            )
+            key.save(update_fields=["private_key"])
+            count += 1
+    for device in PushSubscription.objects.select_for_update().select_related("target").exclude(keys=""):
+        if keyring.key_id_of(device.keys) != newest:
+            purpose = push.purpose_of(device.target.address)
+            device.keys = keyring.seal(purpose, keyring.unseal(purpose, device.keys))
+            device.save(update_fields=["keys"])
+            count += 1
+    return count
+
+
+def mark_of(address: str) -> str:
+    """Return by what a page knows its browser's own device among those listed, without telling its address."""
+    return hashlib.sha256(address.encode()).hexdigest()[:32]
+
+
+def sign_in_of(user: User) -> str:
+    """Return what changes with the person's password, as their sessions do."""
+    return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()[:32]
+
+
+def _of(user: User) -> NotificationTargetQuerySet:
+    return NotificationTarget.objects.filter(person=user.get_username(), kind=Kind.PUSH)
+
+
+def _end_others(by: User, address: str, now: datetime) -> None:
+    others = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
+    for target in others.exclude(person=by.get_username()):
+        end(target, MOVED_ON, now)
+
+
+def _require_sound(address: str, p256dh: str, auth: str) -> None:
+    try:
+        if len(address) > LONGEST_ADDRESS:
+            raise Invalid("The address of the push service is too long.")
+        webhooks.check_literal(address)
+        webpush.check_keys(p256dh, auth)
+    except webhooks.AddressRefused as refusal:
+        raise Invalid(f"The push service's address cannot be used. {refusal}") from None
+    except ValueError:
+        raise Invalid("The browser's keys cannot be read. Reload the page and try again.") from None
+
+
+def _audit(event: str, target: NotificationTarget, by: User, now: datetime) -> None:
+    """Write the change down, without the address: who knows it can end the subscription."""
+    audit.record(
+        event,
+        actor=person_actor(by),
+        target=f"notification:{target.pk}",
+        result="success",
+        metadata={"kind": target.kind, "host": urlsplit(target.address).hostname},
+        now=now,
+    )

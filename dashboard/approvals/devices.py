@@ -1,0 +1,48 @@
+"""A person's devices that take push messages, as the page lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import split_domain_port
+
+from coordinator.actions import push
+from coordinator.lib.addresses import is_loopback
+from coordinator.lib.unreadable import UnreadableText
+from coordinator.models import NotificationTarget, PushSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """`mark` is by what a browser knows itself in the list; `why_ended` is empty for one that takes messages."""
+
+    pk: int
+    name: str
+    mark: str
+    since: datetime | UnreadableText
+    why_ended: str
+
+
+def devices_of(person: str) -> list[Device]:
+    """Return a person's devices in the order in which they were added."""
+    targets = NotificationTarget.objects.filter(person=person, kind=NotificationTarget.Kind.PUSH)
+    kept = {one.pk: one for one in PushSubscription.objects.filter(target__in=targets)}
+    return [_device(target, kept.get(target.pk)) for target in targets.order_by("id")]
+
+
+def _device(target: NotificationTarget, kept: PushSubscription | None) -> Device:
+    ended = "Its keys are gone. Remove it." if kept is None else ""
+    if kept is not None and kept.ended_at is not None:
+        ended = kept.why_ended or "It has ended."
+    name = kept.device if kept is not None else push.UNNAMED
+    return Device(target.pk, name, push.mark_of(target.address), target.created_at, ended)
+
+
+def how_to_reach(request: HttpRequest) -> dict[str, object]:
+    """Return whether this page came over HTTPS or from this very machine, and our port, for the words on HTTPS."""
+    name, _ = split_domain_port(request.get_host())
+    local = is_loopback(name.strip("[]")) or name == "localhost" or name.endswith(".localhost")
+    return {"is_secure": request.is_secure(), "is_local": local, "port": settings.BIND_PORT}

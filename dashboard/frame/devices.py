@@ -1,0 +1,42 @@
+"""Which device a session is signed in on, where that takes push messages: known to its pages, removed at sign-out."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.utils import timezone
+
+from coordinator.actions import push
+from coordinator.models import NotificationTarget
+
+# In the session: {"target": id, "mark": by what the page knows its own subscription, "sign_in": whose it was then}
+HELD = "push"
+
+
+def hold(request: HttpRequest, target: NotificationTarget) -> None:
+    """Note that this session's browser is this device."""
+    assert isinstance(request.user, User)
+    request.session[HELD] = {
+        "target": target.pk,
+        "mark": push.mark_of(target.address),
+        "sign_in": push.sign_in_of(request.user),
+    }
+
+
+def mark(request: HttpRequest) -> str:
+    """Return the mark of this session's device; empty where it has none, or the password was changed since.
+
+    A page then ties its device to the session anew.
+    """
+    session = getattr(request, "session", None)
+    held = session.get(HELD) if session is not None else None
+    if not isinstance(held, dict) or not isinstance(request.user, User):
+        return ""
+    return str(held.get("mark", "")) if held.get("sign_in") == push.sign_in_of(request.user) else ""
+
+
+def sign_off(request: HttpRequest) -> None:
+    """Remove this session's device: what requests say is no longer for whoever holds it."""
+    held = request.session.get(HELD)
+    if isinstance(held, dict) and isinstance(request.user, User):
+        push.sign_off(held.get("target"), by=request.user, now=timezone.now())

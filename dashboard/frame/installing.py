@@ -1,0 +1,78 @@
+"""What makes Signalbox an app on a phone's home screen: its manifest, and its service worker with what that keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles.storage import staticfiles_storage
+from django.template.loader import render_to_string
+from django.templatetags.static import static
+from django.urls import reverse
+
+from dashboard.frame.themes import THEMES
+
+SOURCE = "static/js/service-worker.js"
+# What the offline page is drawn with.
+SHELL = (
+    "css/tokens.css",
+    "css/base.css",
+    "css/layout.css",
+    "css/components.css",
+    "js/offline.js",
+    "js/device.js",
+    "js/time-words.js",
+    "favicon.svg",
+    "icons.svg",
+)
+ACCENT, GROUND = "#2f5fde", "#f7f8fa"  # of the icon, and behind it while the app starts
+
+
+def manifest() -> dict[str, Any]:
+    """Return the web app manifest."""
+    sizes = (192, 512)
+    icons = [(f"img/icon-{size}.png", size, "any") for size in sizes]
+    icons += [(f"img/icon-maskable-{size}.png", size, "maskable") for size in sizes]
+    return {
+        "id": "/ui/",
+        "name": "Signalbox",
+        "short_name": "Signalbox",
+        "description": "The control room for people who run AI agents",
+        "lang": "en",
+        "start_url": reverse("approvals:inbox"),
+        "scope": "/ui/",
+        "display": "standalone",
+        "background_color": GROUND,
+        "theme_color": ACCENT,
+        "icons": [
+            {"src": static(name), "sizes": f"{size}x{size}", "type": "image/png", "purpose": purpose}
+            for name, size, purpose in icons
+        ],
+    }
+
+
+@lru_cache(maxsize=1)
+def worker() -> str:
+    """Return the service worker: what it has to know of this release, and its source."""
+    source = Path(settings.BASE_DIR, SOURCE).read_text()
+    told = {
+        "version": version(),
+        "offline": reverse("push:offline"),
+        "shell": [reverse("push:offline"), *(static(name) for name in SHELL)],
+        "icon": static("img/icon-192.png"),
+        "badge": static("img/icon-badge-96.png"),
+    }
+    return f"const RELEASE = {json.dumps(told)};\n{source}"
+
+
+@lru_cache(maxsize=1)
+def version() -> str:
+    """Return what changes with every release that a browser could notice: static files, worker, offline page."""
+    digest = hashlib.sha256(Path(settings.BASE_DIR, SOURCE).read_bytes())
+    digest.update(render_to_string("push/offline.html", {"theme": THEMES["system"]}).encode())
+    digest.update(str(getattr(staticfiles_storage, "manifest_hash", "")).encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,114 @@
+"""Signalbox as an app that is told of requests: its files, its devices, and the Deny from a notification."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpResponse, JsonResponse
+from django.middleware.csrf import get_token
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from coordinator.actions import approvals, push
+from coordinator.errors import Invalid, SignalboxError
+from coordinator.notifications.push import listed, waiting_for
+from dashboard.frame import devices, installing
+from dashboard.frame.guards import approver
+from dashboard.frame.htmx import HtmxHttpRequest
+
+MOST_LISTED = 100
+
+
+@require_safe
+def worker(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
+    return HttpResponse(installing.worker(), "text/javascript; charset=utf-8")
+
+
+@require_safe
+def manifest(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the manifest, which browsers ask for without cookies."""
+    return JsonResponse(installing.manifest(), content_type="application/manifest+json")
+
+
+@require_safe
+def offline(request: HtmxHttpRequest) -> HttpResponse:
+    """Return the page that the service worker keeps; it holds nothing of anybody."""
+    return render(request, "push/offline.html")
+
+
+@require_GET
+@approver
+def waiting(request: HtmxHttpRequest) -> HttpResponse:
+    """Return what waits for this person now, and the token that a Deny from a notification needs beside the proof."""
+    now = timezone.now()
+    rows = waiting_for(_user(request), now).order_by("-id")
+    told = {"at": now.isoformat(), "count": rows.count(), "requests": listed(rows[:MOST_LISTED], now)}
+    return JsonResponse(told | {"csrf": get_token(request)})
+
+
+@require_POST
+@approver
+def key(_request: HtmxHttpRequest) -> HttpResponse:
+    """Return the key that a browser binds its subscription to; the first time it is made."""
+    try:
+        return JsonResponse({"key": push.public_key(now=timezone.now())})
+    except SignalboxError as refusal:
+        return _refused(refusal)
+
+
+@require_POST
+@approver
+def subscribe(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep this browser's subscription."""
+    form, is_moved = request.POST, bool(request.POST.get("replaces"))
+    try:
+        target = push.subscribe(
+            by=_user(request),
+            address=form.get("endpoint", ""),
+            p256dh=form.get("p256dh", ""),
+            auth=form.get("auth", ""),
+            device=form.get("device", ""),
+            replaces=form.get("replaces", ""),
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        return _refused(refusal)
+    devices.hold(request, target)
+    if not is_moved:
+        messages.success(request, "This device is notified. Send a test to check it.")
+    return JsonResponse({"kept": True})
+
+
+@require_POST
+@approver
+def renew(request: HtmxHttpRequest) -> HttpResponse:
+    """Tie this browser's subscription to the new sign-in, or say that it is no longer kept."""
+    target = push.renew(by=_user(request), address=request.POST.get("endpoint", ""), now=timezone.now())
+    if target is not None:
+        devices.hold(request, target)
+    return JsonResponse({"kept": target is not None})
+
+
+@require_POST
+@approver
+def deny(request: HtmxHttpRequest) -> HttpResponse:
+    """Deny the one request whose digest a notification showed. There is no such door to approve."""
+    request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
+    try:
+        if not request_id or not judged:
+            raise Invalid("The notification does not say what it showed.")
+        approvals.decide(request_id, by=_user(request), verdict="denied", judged=judged)
+    except SignalboxError as refusal:
+        return _refused(refusal)
+    return HttpResponse(status=204)
+
+
+def _refused(refusal: SignalboxError) -> HttpResponse:
+    return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
+
+
+def _user(request: HtmxHttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user
