@@ -35,6 +35,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "ChatBranch": {NAMES: "parent_id"},
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
     "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
+    "DecidingRule": {NAMES: "permission_type tool server agent host groups people changed_by"},
+    "Delegation": {NAMES: "made_by revoked_by", PEOPLE: "reason"},
     "Draft": {SHOWN_MASKED: "text blocks", NAMES: "kind message_id began_at"},  # masked when it is an event
     "DrivenCall": {SHOWN_MASKED: "told output", NAMES: "call_id began_at"},  # likewise; gone when the turn has ended
     "DrivenCommand": {PEOPLE: "command", NAMES: "command_id runner_id ordered_by", MASKED: "error"},
@@ -71,12 +73,12 @@ COLUMNS: dict[str, dict[str, str]] = {
                            CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
     "PermissionContext": {MASKED: "tool_name tool_input folder reason answer",
                           NAMES: "requested_by owner session_id agent_id host validity scope closed_by revoked_by "
-                                 "used_by",
+                                 "used_by decided_for",
                           OURS: "subject_key pending_key idempotency_key cover_key repeat_key",
                           PEOPLE: "revoke_reason seen_by"},
     "PermissionRequest": {MASKED: "plugin_id permission_type target_resource justification metadata",
                           NAMES: "request_id status approved_by"},
-    "PermissionVote": {NAMES: "voter validity scope", OURS: "judged", PEOPLE: "reason"},
+    "PermissionVote": {NAMES: "voter right_of validity scope", OURS: "judged", PEOPLE: "reason"},
     "PluginConfig": {NAMES: "plugin_id config_key", CREDENTIAL: "config_value"},
     "PluginData": {NAMES: "plugin_id key", CREDENTIAL: "value"},
     "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
