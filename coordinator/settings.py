@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -60,6 +61,17 @@ def env_seconds(name: str, default: float) -> float:
     if not 0 < seconds < 10_000_000:
         raise ImproperlyConfigured(f"{name} must be more than 0 seconds, not {text!r}.")
     return seconds
+
+
+def env_zone(name: str, default: str) -> ZoneInfo:
+    """Return a time zone by its name, such as Europe/Berlin."""
+    text = env_str(name, default)
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ImproperlyConfigured(
+            f"{name} must be a time zone such as Europe/Berlin, not {text!r}."
+        ) from None
 
 
 def env_list(name: str) -> list[str]:
@@ -368,6 +380,8 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
+# Days begin at midnight here, where something is counted by the day. Times are stored in UTC all the same.
+LOCAL_ZONE = env_zone("SIGNALBOX_TIME_ZONE", "UTC")
 
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from django.db import connection, transaction
 
-from coordinator.actions import origins
+from coordinator.actions import origins, spending
 from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.engine import bulk, locks, values
 from coordinator.errors import Invalid, NotFound, SignalboxError
@@ -201,6 +201,7 @@ def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -
     ids = bulk.new_ids("events", len(waiting))
     bulk.insert("events", "id", EVENT_COLUMNS, ids, (event for _, (event, _) in waiting))
     bulk.insert("event_context", "event_id", CONTEXT_COLUMNS, ids, (context for _, (_, context) in waiting))
+    spending.count(row for _, row in waiting)
     for (place, _), event_id in zip(waiting, ids, strict=True):
         outcomes[place] = Recorded(event_id)
 

@@ -33,7 +33,7 @@ from coordinator.policy import in_force
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 from coordinator.secrets.sealing import seal, unseal
 
-GRANTS_PAGE = "/ui/mcp/"
+GRANTS_PAGE, BUDGETS_PAGE = "/ui/mcp/", "/ui/budgets/"
 SEALED_AS = "mcp-gateway-call"
 # For so long a result that its client did not hear is kept for the same call made again.
 KEPT_FOR = timedelta(minutes=10)
@@ -60,9 +60,10 @@ def card(request: PermissionRequest) -> str:
     return messages.link(request)
 
 
-def grants_page() -> str:
-    """Return where a person grants tools."""
-    return f"{settings.PUBLIC_URL}{GRANTS_PAGE}"
+def allowed_at(denial: Ruling) -> str:
+    """Return where a person allows what was denied: the page of grants, or that of budgets."""
+    page = BUDGETS_PAGE if denial.by.startswith("budget ") else GRANTS_PAGE
+    return f"{settings.PUBLIC_URL}{page}"
 
 
 def earlier(binding: Binding, now: datetime) -> GatewayCall | None:

@@ -210,22 +210,24 @@ class HookCommand:
     # --- what reports -----------------------------------------------------------------------------------------
 
     def _tell(self) -> NoReturn:
-        """Tell a hook that nobody waits for. Behind others that were not told yet, it waits its turn."""
+        """Tell a hook that nobody waits for; the answer may carry a note for the model.
+
+        Behind others that were not told yet, it waits its turn.
+        """
         self._held = False
         self._set_limit(self._began + QUICK_END)
         if Spool(self._spool):
             self._keep()
             self.finish(flush=True)
         try:
-            answer = self._post(self._began + QUICKLY, QUICKLY)
-            self._taken(answer)
+            said = self._taken(self._post(self._began + QUICKLY, QUICKLY))
         except (Away, Broken):
             self._keep()
         except Refused as problem:
             if self._may_be_mended:
                 self._keep()
             self.finish(said=f"Signalbox did not take this: {problem}", code=1)
-        self.finish()
+        self.finish(said)
 
     # --- calls ------------------------------------------------------------------------------------------------
 

@@ -251,4 +251,5 @@ DIALECT = Dialect(
     offer_in_words=offer_in_words,
     pieces=MessagePieces(_piece_of, _message_of),
     tools=tuple(SUBJECTS),
+    notes=frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"}),
 )

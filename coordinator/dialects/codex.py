@@ -119,4 +119,5 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=("Bash",),
+    notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
 )

@@ -51,6 +51,16 @@ def _cannot_postpone(_hook: Hook, _started: str) -> Reply | None:
     return None
 
 
+def in_context(hook: Hook, answer: Answer, text: str) -> Answer:
+    """Return the answer with a text for the model, as Claude Code and most others after it read it."""
+    said = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
+    return answer | {"hookSpecificOutput": said | {"additionalContext": text}}
+
+
+def _always(_hook: Hook) -> bool:
+    return True
+
+
 def _nothing_to_add(_hook: Hook, call: AskedCall) -> AskedCall:
     return call
 
@@ -74,6 +84,9 @@ class Dialect:
     `postpone` says, where the agent can, that it shall end now and ask about the call again when it is resumed; the
     text is how it was started, None where it cannot.
 
+    The answers to `notes` may carry a text for the model, which `add_note` puts there, unless whatever
+    posts the hook is too old for that (`knows_notes`). Empty: no hook of it can.
+
     `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
     offers to make stand; `tools` are those to offer where a rule is written.
     """
@@ -94,6 +107,9 @@ class Dialect:
     offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
     pieces: MessagePieces | None = None
     tools: tuple[str, ...] = ()
+    notes: frozenset[str] = frozenset()
+    add_note: Callable[[Hook, Answer, str], Answer] = in_context
+    knows_notes: Callable[[Hook], bool] = _always
 
     # --- calls --------------------------------------------------------------------------------------------
 
@@ -153,6 +169,15 @@ class Dialect:
         """
         words = f"Nobody answered in Signalbox within {seconds:.0f} s."
         return self.say(hook.name, DENY if deny else ASK, words, {})
+
+    def takes_note(self, hook: Hook) -> bool:
+        """Say whether the answer to this hook may carry a note. Sub-agents are told none: it is not for them."""
+        return hook.name in self.notes and hook.subagent is None and self.knows_notes(hook)
+
+    def with_note(self, hook: Hook, reply: Reply | None, text: str) -> Reply:
+        """Return the reply with a note for the model; what it decides stays."""
+        answer = self.add_note(hook, (reply.answer if reply is not None else None) or {}, text)
+        return Reply(answer, reply.denial if reply is not None else None)
 
     def told_to_wait(self, hook: Hook, held: Settled) -> Reply | None:
         """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.

@@ -139,4 +139,5 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    notes=frozenset({"AfterTool", "BeforeAgent", "SessionStart"}),
 )

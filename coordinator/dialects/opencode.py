@@ -53,7 +53,7 @@ class OpenCodeHook(Hook):
     """What the plugin posts: one of its functions, or an event."""
 
     in_columns: ClassVar[frozenset[str]] = frozenset(
-        {"session_id", "hook_event_name", "timestamp", "event_id", "properties"}
+        {"session_id", "hook_event_name", "timestamp", "event_id", "properties", "takes_notes"}
     )
 
     def within(self, *path: str) -> Any:
@@ -249,6 +249,15 @@ def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Repl
     return Reply(answer)
 
 
+def _add_note(_hook: Hook, answer: Answer, text: str) -> Answer:
+    return answer | {"note": text}
+
+
+def _knows_notes(hook: Hook) -> bool:
+    """Say whether the plugin that posted this knows what to do with a note: older ones do not."""
+    return hook.fields.get("takes_notes") is True
+
+
 DIALECT = Dialect(
     name=SOURCE,
     calls=CALLS,
@@ -263,4 +272,7 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    notes=frozenset({BEFORE}),
+    knows_notes=_knows_notes,
+    add_note=_add_note,
 )

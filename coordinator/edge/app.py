@@ -31,6 +31,7 @@ from coordinator.edge.ingest import Ingest
 from coordinator.edge.intake import Intake
 from coordinator.edge.leftover import Leftover
 from coordinator.edge.metrics import MetricsDoor, Reporter
+from coordinator.edge.notes import Notes
 from coordinator.edge.observing import Observed
 from coordinator.edge.otlp import TelemetryDoor
 from coordinator.edge.ownership import WriteRights
@@ -139,6 +140,7 @@ class Application:
         self.rulings = Rulings(self.hub, policies, self.threads)
         asker = Asker(self.waits, self.threads)
         gate = BrakeGate(self.waits, self.threads)
+        notes = Notes(self.hub, self.threads)
         driving = DrivingDoor(
             self.auth,
             self.writer,
@@ -151,7 +153,7 @@ class Application:
         self.hooks: dict[str, CallGuard] = {}
         for name, dialect in DIALECTS.items():
             recorder = Recorder(self.writer, dialect)
-            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate)
+            door = HookDoor(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes)
             self.hooks[name] = CallGuard(door, self.rulings, longest)
         self.gateway = GatewayDoor(
             self.auth,
@@ -163,6 +165,7 @@ class Application:
             bodies=self.bodies,
             hub=self.hub,
             gate=gate,
+            notes=notes,
         )
         self._doors: dict[str, Door] = {
             "events": self.ingest.batch,

@@ -38,7 +38,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.models import Runner
 from coordinator.policy import agent_options
 from coordinator.policy.tool_calls import AskedCall
-from coordinator.policy.tool_rules import ALLOW, DENY, Ruling
+from coordinator.policy.tool_rules import ALLOW, DENY, Ruling, stricter
 from coordinator.sessions.driving import Update
 
 SCOPE = "runner"
@@ -163,6 +163,8 @@ class DrivingDoor:
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
         ruling = await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program)
+        by_budgets = await self._rulings.by_budgets((asked.agent_id, asked.program), asked.session_id)
+        ruling = stricter(ruling, by_budgets)
         if ruling.decision not in {ALLOW, DENY}:
             return await self._answered(question, asked, ruling, admission, gone=gone, until=until)
         by, now = admission.caller.actor, timezone.now()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -29,17 +30,21 @@ from coordinator.edge.call_guard import GuardedCall
 from coordinator.edge.deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
+from coordinator.edge.notes import Notes
 from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
-from coordinator.edge.rulings import Rulings, by_brake
+from coordinator.edge.rulings import BUDGETS_UNREAD, Rulings, by_brake
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
+from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.reports import SessionLocation
+
+log = logging.getLogger(__name__)
 
 SCOPES = ("agent",)
 # Seconds a hook waits for a person where its address does not say (`?wait=`): some agents give up after 60.
@@ -68,8 +73,10 @@ class HookDoor:
         bodies: Bodies,
         *,
         gate: BrakeGate,
+        notes: Notes,
     ) -> None:
         self.dialect = recorder.dialect
+        self._notes = notes
         self._gate = gate
         self._auth = auth
         self._bodies = bodies
@@ -124,7 +131,28 @@ class HookDoor:
                 call.late, call.ruling = True, NO_OPINION
                 await self._told_late(hook, asks, delivery.denied)
                 return None
-            return await self._answer(call, hook, asks)
+            reply = await self._answer(call, hook, asks)
+            return await self._with_notes(call, hook, reply, asks)
+
+    async def _with_notes(
+        self, call: GuardedCall, hook: Hook, reply: Reply | None, asks: _HookRequest
+    ) -> Reply | None:
+        """Return the reply with the notes that people wrote to the session's agent."""
+        # A tool that asks reads no note, and a run that ends here to be resumed later would lose it.
+        if asks.has_no_prompt or (asks.resumes_as is not None and self.dialect.is_call(hook)):
+            return reply
+        if not self.dialect.takes_note(hook) or not await self._notes.any():
+            return reply
+        if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:
+            return None  # the guard has the last word
+        try:
+            known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+            through = f"{AGENTS[self.dialect.name]}'s hook {hook.name}"
+            text = await self._notes.take(known.session_id, through, given_to=asks.sent_as)
+            return self.dialect.with_note(hook, reply, text) if text else reply
+        except Exception as problem:  # what was decided goes out all the same
+            log.warning("A hook %s is answered without its note: %s", hook.name, str(problem).strip())
+            return reply
 
     async def _told_late(self, hook: Hook, asks: _HookRequest, denied: str | None) -> None:
         await self._recorder.observe(hook, asks.where, asks.size)
@@ -146,6 +174,7 @@ class HookDoor:
         ruling = await self._rulings.on(
             hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name, asks.caller.id
         )
+        ruling = stricter(ruling, await self._by_budgets(hook, asks))
         if asks.has_no_prompt and (ruling.decision == ASK or _is_silent(ruling, hook, self.dialect)):
             # Whoever asks has nobody else to ask, and takes no answer for no.
             ruling = replace(ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
@@ -161,6 +190,16 @@ class HookDoor:
                 # It waited for a person, or for the database; meanwhile a brake may have been put on.
                 reply = await self._braked(call, hook, ruling, asks) or reply
         return reply
+
+    async def _by_budgets(self, hook: Hook, asks: _HookRequest) -> Ruling:
+        """Return what the budgets say of the call; its session is there before its first call is decided."""
+        if not self._rulings.has_budgets:
+            return NO_OPINION
+        try:
+            known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+        except SignalboxError:
+            return BUDGETS_UNREAD
+        return await self._rulings.by_budgets(asks.agents, known.session_id)
 
     async def _braked(
         self, call: GuardedCall, hook: Hook, ruling: Ruling, asks: _HookRequest

@@ -90,7 +90,8 @@ PAGE_DOORS: dict[str, str] = {
         "form": """
             accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power
             agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
-            approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release chat:clear
+            approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release
+            budgets:add budgets:allow budgets:edit budgets:remove chat:clear
             chat:delete-message chat:read
             deciders:delegate deciders:delegation-end deciders:group-change deciders:group-delete
             deciders:group-make deciders:save
@@ -100,7 +101,8 @@ PAGE_DOORS: dict[str, str] = {
             mcp:accept mcp:accept-command mcp:accepted-only mcp:add mcp:ask mcp:credential-remove
             mcp:credential-set mcp:upstream mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
             mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
-            runs:new runs:release runs:stop sessions:command sessions:delete sessions:rename
+            runs:new runs:release runs:stop sessions:command sessions:delete
+            sessions:note sessions:rename
             sessions:resume sessions:stop sessions:stop-turn sessions:unqueue""",
         "upload": "chat:say sessions:prompt",
     }.items()

@@ -20,29 +20,33 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.mcp.names import PREFIX, Place, behind_gateway
-from coordinator.policy import brakes, certain, managed, tool_rules
+from coordinator.models.budgets import BudgetReach
+from coordinator.policy import brakes, budgets, certain, managed, tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.brakes import Braked
+from coordinator.policy.budgets import BudgetRow
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, PartialCall, Rule, Ruling
 
 log = logging.getLogger(__name__)
 
-TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes"})
+TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
 KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
 UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
+BUDGETS_UNREAD = Ruling(ASK, "It cannot be read just now how much of the budgets is used.", "budgets")
 GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    """What people have set: the rules in their order, the managed MCP servers, the brakes that are on."""
+    """What people have set: the rules in their order, the managed MCP servers, the brakes that are on, the budgets."""
 
     rules: tuple[Rule, ...]
     managed: ManagedServers
     brakes: tuple[Braked, ...] = ()
+    budgets: tuple[BudgetRow, ...] = ()
 
 
 class Rulings:
@@ -106,11 +110,33 @@ class Rulings:
         for brake in self._snapshot.brakes:
             if not call.agent_known or brake.may_hold((call.agent_id, call.program)):
                 ruling = tool_rules.stricter(ruling, by_brake(brake))
+        names = (call.agent_id, call.program)
+        if any(
+            one.reach == BudgetReach.PERSON or one.concerns(names, None) for one in self._snapshot.budgets
+        ):
+            ruling = tool_rules.stricter(ruling, BUDGETS_UNREAD)
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
         if self._snapshot.managed.may_deny(call.tool):
             ruling = tool_rules.stricter(ruling, GRANTS_UNREAD)
         return ruling
+
+    @property
+    def has_budgets(self) -> bool:
+        """Say whether a budget may hold any call up, as far as this process knows."""
+        return self._snapshot is None or bool(self._snapshot.budgets)
+
+    async def by_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
+        """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
+        if not self.has_budgets:
+            return NO_OPINION
+        known = self._snapshot.budgets if self._snapshot is not None else None
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._threads.run(_by_budgets, known, agents, session_id)
+        except Exception as problem:
+            log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
+            return BUDGETS_UNREAD
 
     def by_brakes(self, agents: Sequence[str | None], host: str | None) -> Ruling:
         """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
@@ -189,5 +215,11 @@ def by_brake(brake: Braked) -> Ruling:
     return Ruling(DENY, brake.words, f"brake {brake.id}")
 
 
+def _by_budgets(known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str) -> Ruling:
+    in_force = budgets.in_force() if known is None else known
+    return budgets.ruling(in_force, agents, session_id, timezone.now())
+
+
 def _load() -> PolicySnapshot:
-    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()), brakes.in_force())
+    acting = tuple(one for one in budgets.in_force() if one.acts)
+    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()), brakes.in_force(), acting)

@@ -27,6 +27,7 @@ FEED_TABLES = (
     FeedTable("driven_sessions", "session_id", "driven", quiet=frozenset({"last_n"})),
     FeedTable("drafts", "session_id", "drafts"),
     FeedTable("session_changes", "id", "session_changes", "session_id", ops=("insert", "update")),
+    FeedTable("session_notes", "id", "notes", "session_id"),
     FeedTable("driven_calls", "session_id", "drafts", part=True),
     FeedTable("driven_commands", "runner_id", "runners", part=True),
     FeedTable("runner_offers", "runner_id", "runners", part=True),
@@ -47,6 +48,8 @@ FEED_TABLES = (
     FeedTable("brakes", "id", "brakes"),
     # Counted up with every change to who may decide what, groups and roles among them.
     FeedTable("rights_version", "id", "deciders"),
+    FeedTable("budgets", "id", "budgets"),
+    FeedTable("budget_marks", "budget_id", "budgets", part=True, ops=("insert",)),
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
     FeedTable("agents", "id", "agents"),
     FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),

@@ -47,7 +47,7 @@ def denied(server_id: str, tool: str, reason: str, link: str) -> str:
     """Return the words for a call that policy denies."""
     return (
         f"Denied: {tool} of {server_id} did not run. {reason.rstrip('.')}. Do not work around it. "
-        f"A person can grant it at {link}; tell them what you need it for."
+        f"A person can allow it at {link}; tell them what you need it for."
     )
 
 

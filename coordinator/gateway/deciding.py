@@ -14,7 +14,7 @@ from django.conf import settings
 
 from coordinator.gateway.binding import about, name_of
 from coordinator.gateway.servers import KnownTool, Server
-from coordinator.policy import access, tool_rules
+from coordinator.policy import access, budgets, tool_rules
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import ASK, DENY, Rule, Ruling
 
@@ -25,11 +25,14 @@ NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the chang
 class Caller:
     """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know).
 
+    `session_id` is where the call stands; None where no budget asks for that.
+
     Nothing proves the program. So what it says lets nothing happen that any program's rules deny or ask.
     """
 
     agent_id: str
     program: str = ""
+    session_id: str | None = None
 
 
 def on_call(
@@ -98,4 +101,8 @@ def _may_see(rules: Sequence[Rule], agent_id: str, program: str, name: str) -> b
 def now(server: Server, tool: str, caller: Caller, arguments: Any, at: datetime) -> tuple[Ruling, Verdict]:
     """Decide by what stands in the database at this instant."""
     verdict = access.resolve(caller.agent_id, server.name, tool, at)
-    return on_call(tool_rules.saved(), verdict, server, tool, caller=caller, arguments=arguments), verdict
+    ruling = on_call(tool_rules.saved(), verdict, server, tool, caller=caller, arguments=arguments)
+    if caller.session_id is not None:
+        by_budgets = budgets.ruling(budgets.in_force(), [caller.agent_id], caller.session_id, at)
+        ruling = tool_rules.stricter(ruling, by_budgets)
+    return ruling, verdict

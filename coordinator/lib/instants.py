@@ -13,7 +13,7 @@ The grammar: `YYYY-MM-DD`, `T` or a blank, `HH:MM:SS`, at most nine digits of a 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,6 +79,17 @@ def to_us(instant: datetime) -> int:
 def from_us(microseconds: int) -> datetime:
     """Return the instant so many microseconds after 1970; OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=microseconds)
+
+
+def day_of(milliseconds: int, zone: tzinfo) -> str:
+    """Return the day of an instant (milliseconds since 1970) as the clocks of a zone have it, `2026-02-23`."""
+    return from_us(milliseconds * 1000).astimezone(zone).date().isoformat()
+
+
+def end_of_day(instant: datetime, zone: tzinfo) -> datetime:
+    """Return when the instant's day in a zone is over: 23 to 25 hours after it began where clocks are changed."""
+    tomorrow = instant.astimezone(zone).date() + timedelta(days=1)
+    return datetime.combine(tomorrow, time.min, zone).astimezone(UTC)
 
 
 def sqlite_us(column: str) -> str:

@@ -6,6 +6,7 @@ from coordinator.lib.unreadable import UnreadableText
 from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
+from coordinator.models.budgets import Budget, BudgetMark, SessionOwner, UsageDay
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
 from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
@@ -24,6 +25,7 @@ from coordinator.models.mcp import (
     McpServer,
     McpTool,
 )
+from coordinator.models.notes import Note
 from coordinator.models.notifications import (
     Escalation,
     EscalationStep,
@@ -80,6 +82,8 @@ __all__ = [
     "AuditNode",
     "Blueprint",
     "Brake",
+    "Budget",
+    "BudgetMark",
     "Callback",
     "Capability",
     "Change",
@@ -115,6 +119,7 @@ __all__ = [
     "McpUpstream",
     "MessagePart",
     "ModelPrice",
+    "Note",
     "Notification",
     "NotificationTarget",
     "PermissionContext",
@@ -139,10 +144,12 @@ __all__ = [
     "Session",
     "SessionChange",
     "SessionKey",
+    "SessionOwner",
     "SessionTitle",
     "SessionWriter",
     "SetupToken",
     "StopCommand",
     "ToolRule",
     "UnreadableText",
+    "UsageDay",
 ]

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import (
     approvals,
+    budgets,
     chat_search,
     deciders,
     decision_events,
@@ -69,6 +70,8 @@ JOBS: list[Job] = [
     Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
+    Job("budgets:notice", timedelta(seconds=5), budgets.notice_due),
+    Job("budgets:forget", timedelta(days=1), budgets.forget_old),
     Job("prune", timedelta(minutes=10), pruning.prune_some),
     Job("gateway", timedelta(minutes=1), gateway_upkeep.keep_in_order),
     Job("feed:prune", timedelta(minutes=1), feed.prune),

@@ -28,6 +28,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Blueprint": {SHOWN_MASKED: "description system_prompt mcp_servers skills",
                   NAMES: "name type tags capabilities demands parameters_schema status"},
     "Brake": {NAMES: "name reach set_by released_by", PEOPLE: "reason"},
+    "Budget": {NAMES: "reach name span measure at_limit changed_by allowed_by"},
+    "BudgetMark": {OURS: "about"},
     "Callback": {MASKED: "text", NAMES: "child_run_id child_session_id parent_session_id delivered_run_id"},
     "Capability": {SHOWN_MASKED: "description text mcp_servers", NAMES: "name type script"},
     "Change": {NAMES: "topic key parent op"},
@@ -68,6 +70,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url", OURS: "accepted_command"},
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
     "ModelPrice": {NAMES: "model changed_by"},
+    "Note": {PEOPLE: "text", NAMES: "written_by given_to run_id", OURS: "through why_closed"},
     "Notification": {NAMES: "request_id state event", OURS: "outcome"},
     "NotificationTarget": {NAMES: "person kind name about", PEOPLE: "patterns", OURS: "shown",
                            CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
@@ -99,9 +102,11 @@ COLUMNS: dict[str, dict[str, str]] = {
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},
     "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base"},
     "SessionKey": {OURS: "key_hash", NAMES: "session_id agent_id runner_id"},
+    "SessionOwner": {NAMES: "person"},
     "SessionTitle": {MASKED: "title", NAMES: "set_by", OURS: "source"},
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
     "ToolRule": {NAMES: "verdict agents program changed_by", PEOPLE: "tool pattern reason"},
+    "UsageDay": {NAMES: "day session_id model agent program person"},
 }  # fmt: skip

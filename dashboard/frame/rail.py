@@ -75,6 +75,7 @@ ENTRIES: tuple[Entry, ...] = (
         pinned=True,
     ),
     Entry("brake", "Brake", "brakes:home", "st-ban"),
+    Entry("budgets", "Budgets", "budgets:home", "st-half"),
     Entry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
     Entry("runs", "Runs", "runs:list", "runs"),
     Entry("chat", "Chat", "chat:list", "chat", pinned=True),

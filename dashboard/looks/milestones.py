@@ -10,6 +10,7 @@ from collections.abc import Callable
 from coordinator.actions.transcripts import READ_FROM
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
 
+MOST_OF_A_NOTE = 300  # characters in its line
 _MILESTONES = {
     "session_start": ("play", "Session started", "busy"),
     "run_start": ("play", "Run started", "busy"),
@@ -56,6 +57,14 @@ def _read_from(facts: StoredValue | None) -> str:
     return " · ".join(word for word in words if word)
 
 
+def _note(event: TimelineEvent) -> str:
+    """Return who wrote a note, and its beginning."""
+    held = event.tool_input.value if event.tool_input else None
+    text = str(held.get("text", "")) if isinstance(held, dict) else ""
+    shown = text if len(text) <= MOST_OF_A_NOTE else f"{text[:MOST_OF_A_NOTE]}…"
+    return f"Note from {event.reason or 'somebody'}: {' '.join(shown.split())}"
+
+
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", _turn_ended, ""),
@@ -63,6 +72,9 @@ _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
+    "note": ("chat", _note, "calm"),
+    "note_delivered": ("st-check", lambda event: f"Note delivered with {event.reason}", "good"),
+    "note_not_delivered": ("st-cross", lambda event: f"Note not delivered: {event.reason}", "bad"),
     READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
 }
 

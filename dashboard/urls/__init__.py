@@ -18,6 +18,7 @@ urlpatterns = [
     path("approvals/", include("dashboard.urls.approvals")),
     path("audit/", include("dashboard.urls.audit")),
     path("brake/", include("dashboard.urls.brakes")),
+    path("budgets/", include("dashboard.urls.budgets")),
     path("deciders/", include("dashboard.urls.deciders")),
     path("claude-code/", include("dashboard.urls.former")),
     path("connections/", include("dashboard.urls.connections")),

@@ -14,6 +14,7 @@ from dashboard.views import (
     session_events,
     session_exports,
     session_list,
+    session_notes,
     session_steering,
     sessions,
 )
@@ -35,6 +36,8 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/events/<int:event_id>/", session_events.raw_event, name="event"),
     path("sessions/<text:session_id>/-/stop/", session_acts.stop, name="stop"),
     path("sessions/<text:session_id>/-/resume/", runs.resume, name="resume"),
+    path("sessions/<text:session_id>/-/notes/", session_notes.notes, name="notes"),
+    path("sessions/<text:session_id>/-/note/", session_notes.write, name="note"),
     path("sessions/<text:session_id>/-/prompt/", session_steering.prompt, name="prompt"),
     path("sessions/<text:session_id>/-/stop-turn/", session_steering.stop_turn, name="stop-turn"),
     path("sessions/<text:session_id>/-/unqueue/", session_steering.unqueue, name="unqueue"),

@@ -32,8 +32,10 @@ from coordinator.sessions.timeline import (
     rows_since,
 )
 from coordinator.sessions.timeline.rows import FAR
+from dashboard.budgets.standings import warnings
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.sessions.notes import notes_context
 from dashboard.timeline.draft import draft_context
 from dashboard.timeline.drawing import asked_of
 from dashboard.timeline.heading import header_context, page_url
@@ -55,7 +57,8 @@ def detail(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     context = window_context(session, query)
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
-    context |= header_context(session, query)
+    context |= header_context(session, query) | notes_context(session)
+    context["budget_warnings"] = warnings(session, timezone.now())
     context["minimap"] = minimap_for(session, query, context["counts"], context["window"])
     return render(request, "sessions/detail.html", context)
 

@@ -196,7 +196,8 @@ class Server {
     if (!text.trim()) return null
     const answer = JSON.parse(text)
     if (answer?.signalbox) throw new Error(`it answered ${answer.signalbox.status}: ${answer.signalbox.detail}`)
-    if (!["allow", "deny", "ask"].includes(answer?.decision)) throw new Error("its answer cannot be understood")
+    const isNote = answer?.decision === undefined && typeof answer?.note === "string"
+    if (!isNote && !["allow", "deny", "ask"].includes(answer?.decision)) throw new Error("its answer cannot be understood")
     return answer
   }
 
@@ -343,6 +344,7 @@ const sessionOf = (properties) =>
 
 export const SignalboxPlugin = async ({ client, directory }) => {
   const sessions = new Set()
+  const notes = new Map() // what a person wrote to a session's agent, until a result of it carries that
   const allowed = new Set() // calls that Signalbox let run: OpenCode need not ask for them again
   let server = null
   let broken = null
@@ -359,6 +361,12 @@ export const SignalboxPlugin = async ({ client, directory }) => {
     const at = Date.now()
     const told = { hook_event_name: name, session_id: session, cwd: directory, timestamp: new Date(at).toISOString() }
     return { id: randomUUID(), at, hook: { ...told, ...fields } }
+  }
+
+  const notesOf = (session, carried = false) => {
+    const text = notes.get(session) || ""
+    if (carried) notes.delete(session)
+    return text
   }
 
   const answerPermission = async (event) => {
@@ -400,16 +408,24 @@ export const SignalboxPlugin = async ({ client, directory }) => {
         tool_name: input.tool,
         tool_input: output.args,
         tool_use_id: input.callID,
+        takes_notes: true,
       })
       const answer = await server.decide(asked)
       if (!answer) return
-      if (answer.decision !== "allow") throw new Error(String(answer.reason || "Denied in Signalbox."))
+      if (typeof answer.note === "string") notes.set(input.sessionID, `${notesOf(input.sessionID)}\n\n${answer.note}`)
+      if (answer.decision === undefined) return
+      if (answer.decision !== "allow") {
+        throw new Error(String(answer.reason || "Denied in Signalbox.") + notesOf(input.sessionID, true))
+      }
       allowed.add(input.callID)
       if (answer.args && typeof answer.args === "object") {
         // OpenCode runs the very object that it showed us.
         for (const name of Object.keys(output.args)) delete output.args[name]
         Object.assign(output.args, answer.args)
       }
+    },
+    "tool.execute.after": async (input, output) => {
+      if (output && typeof output.output === "string") output.output += notesOf(input.sessionID, true)
     },
     dispose: async () => {
       if (!server) return

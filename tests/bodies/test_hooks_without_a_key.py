@@ -25,7 +25,7 @@ def test_no_more_than_a_strangers_body_is_taken_in() -> None:
         taken += 4096
         return {"type": "http.request", "body": b"x" * 4096, "more_body": True}
 
-    door = HookDoor(Mock(), Mock(), Mock(), Mock(), Bodies(), gate=Mock())
+    door = HookDoor(Mock(), Mock(), Mock(), Mock(), Bodies(), gate=Mock(), notes=Mock())
     with pytest.raises(TooLarge):
         asyncio.run(door.read(GuardedCall(), SCOPE, receive))
     assert taken <= STRANGER.sent + 4096

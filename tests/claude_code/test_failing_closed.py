@@ -32,6 +32,7 @@ from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone
+from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import Rulings
@@ -106,7 +107,13 @@ class World:
         asker = Asker(waits, threads)
         recorder = Recorder(writer, DIALECTS[agent])
         door = HookDoor(
-            Authenticator(threads), recorder, self.rulings, asker, Bodies(), gate=BrakeGate(waits, threads)
+            Authenticator(threads),
+            recorder,
+            self.rulings,
+            asker,
+            Bodies(),
+            gate=BrakeGate(waits, threads),
+            notes=Notes(hub, threads),
         )
         self.guard = CallGuard(door, self.rulings, longest)
 

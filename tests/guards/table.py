@@ -20,14 +20,15 @@ _PAGES: dict[tuple[str, str], str] = {
     ("signed_in", BOTH): "accounts:password",
     ("signed_in", POST): "accounts:confirm",
     ("viewer", SAFE): """
-        overview rail-badge brakes:home brakes:banner agents:list agents:detail mcp:list mcp:unknown mcp:server
+        overview rail-badge brakes:home brakes:banner budgets:home budgets:of-session
+        agents:list agents:detail mcp:list mcp:unknown mcp:server
         mcp:tool mcp:sheet mcp:why mcp:matrix mcp:grants mcp:grant chat:list chat:agents chat:search
         chat:attachment chat:thumbnail chat:presence chat:export chat:thread plugins:list
         plugins:detail runs:list runners:list search:find
         search:files sessions:list sessions:rows sessions:image sessions:value sessions:event sessions:ndjson
         sessions:markdown sessions:print sessions:evidence sessions:evidence-zip
         sessions:go sessions:children sessions:nested
-        sessions:newest sessions:header sessions:detail sessions:minimap sessions:changes""",
+        sessions:newest sessions:header sessions:detail sessions:minimap sessions:changes sessions:notes""",
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
@@ -40,22 +41,24 @@ _PAGES: dict[tuple[str, str], str] = {
     ("approver", GET): "approvals:notifications push:waiting",
     ("approver", BOTH): "approvals:always runs:new sessions:resume sessions:rename",
     ("approver", POST): """
-        agents:power brakes:put-on brakes:release approvals:decide approvals:confirm-set
+        agents:power brakes:put-on brakes:release budgets:allow
+        approvals:decide approvals:confirm-set
         approvals:decide-set approvals:triage approvals:seen approvals:notification-add
         approvals:notification-remove approvals:notification-about approvals:quiet-hours
         approvals:notification-test approvals:revoke push:deny push:key push:renew push:subscribe
         rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
-        sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
+        sessions:note sessions:prompt sessions:stop sessions:stop-turn sessions:unqueue
         rules:accept-suggestion deciders:delegate deciders:delegation-end""",
     ("admin", SAFE): "style",
     ("admin", GET): "approvals:escalation",
     ("admin", BOTH): """
-        agents:new agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
+        agents:new budgets:edit
+        agents:edit agents:delete agents:password mcp:add mcp:edit mcp:delete mcp:paste chat:clear
         keys:list sessions:delete""",
     ("admin", POST): """
-        agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
+        budgets:add budgets:remove agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
         deciders:save deciders:group-make deciders:group-change deciders:group-delete
         costs:save-prices connections:code connections:key
         connections:test mcp:accept-command mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
@@ -71,7 +74,7 @@ ADMIN_PAGES = {
 }  # fmt: skip
 _TO_LOOK_AT = """
     auth_group coordinator_acceptedonlyserver coordinator_apikey coordinator_askinggrant
-    coordinator_brake coordinator_auditcheckpoint coordinator_auditdelivery
+    coordinator_brake coordinator_budget coordinator_budgetmark coordinator_auditcheckpoint coordinator_auditdelivery
     coordinator_auditkey coordinator_auditleaf coordinator_auditlog coordinator_auditnode
     coordinator_blueprint coordinator_callback coordinator_capability coordinator_change
     coordinator_chatattachment coordinator_chatbranch
@@ -85,7 +88,7 @@ _TO_LOOK_AT = """
     coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcpprocess
     coordinator_mcptool
     coordinator_mcpupstream coordinator_messagepart
-    coordinator_modelprice coordinator_notification coordinator_notificationtarget
+    coordinator_modelprice coordinator_note coordinator_notification coordinator_notificationtarget
     coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
     coordinator_pushkey coordinator_pushsubscription coordinator_quiethours
     coordinator_readmark coordinator_requestassignment coordinator_requestsnooze
@@ -93,9 +96,10 @@ _TO_LOOK_AT = """
     coordinator_runneroffers
     coordinator_runparameters
     coordinator_runtimeplugin coordinator_session coordinator_sessionchange coordinator_sessionkey
+    coordinator_sessionowner
     coordinator_sessiontitle
     coordinator_sessionwriter
-    coordinator_setuptoken coordinator_stopcommand coordinator_toolrule"""
+    coordinator_setuptoken coordinator_stopcommand coordinator_toolrule coordinator_usageday"""
 ADMIN_TABLES: dict[str, str] = {
     "auth_user": "add change delete",
     "coordinator_agent": "add change delete",

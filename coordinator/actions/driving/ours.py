@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coordinator.actions import notes
 from coordinator.actions.driving import calls, changes, commands, drafts, facts, joining, permissions
 from coordinator.actions.driving.facts import Taker
 from coordinator.actions.driving.told import Told
@@ -53,6 +54,8 @@ def _turn_started(told: Told, fields: Mapping[str, Any]) -> None:
     blocks = told.speech.content(fields.get("prompt"))
     if blocks:
         told.event("message", role="user", content=blocks)
+    if told.run_id is not None:
+        notes.turn_started(told.session_id, told.run_id, told.now)
 
 
 def _turn_ended(told: Told, fields: Mapping[str, Any]) -> None:
@@ -69,6 +72,7 @@ def _turn_ended(told: Told, fields: Mapping[str, Any]) -> None:
     reason = _text(fields.get("stopReason")) or "ended"
     told.event(TURN_END, reason=reason)
     told.driven.run_id = None
+    notes.turn_ended(told.session_id, told.now)
     permissions.withdraw_open(
         told.session_id, CANCELLED if reason == "cancelled" else TURN_OVER, now=told.now
     )

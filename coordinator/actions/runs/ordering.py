@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,8 +14,9 @@ from coordinator.actions.runs.machine import lock_session, queue
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
-from coordinator.models import Blueprint, Run, Session
+from coordinator.models import Blueprint, DrivenSession, Run, Session, SessionOwner
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
+from coordinator.policy import budgets
 from coordinator.runs import demands, offers
 from coordinator.runs.blueprints import brought_agent
 from coordinator.runs.parameters import DRIVEN, require_fit
@@ -56,6 +58,11 @@ def create(
         else:
             session = _new_session(session_id, agent_name, project_dir, parent_session_id, now)
             writers.note_maker(session.session_id, by)
+            if by.kind == "user":
+                SessionOwner.objects.create(session=session, person=by.name)
+        chosen = (parameters or {}).get("agent")
+        names = (agent_name, chosen if isinstance(chosen, str) else None)
+        _refuse_over_budget(session, names, by, now, is_new=kind != RESUME)
         run = queue(
             session,
             kind=kind,
@@ -131,6 +138,22 @@ def _refuse_choices(given: dict[str, Any], by: Actor) -> None:
     chosen = [name for name in offers.FOR_PEOPLE if name in given]
     if chosen and by.kind != "user":
         raise Forbidden(f"Only a person may choose {' and '.join(chosen)}: the agent may then ask nobody.")
+
+
+def _refuse_over_budget(
+    session: Session, names: Iterable[str | None], by: Actor, now: datetime, *, is_new: bool
+) -> None:
+    """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
+    driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
+    agents = {*names, session.agent_name, session.executor_profile, driven}
+    agents |= {offers.PROGRAMS.get(name or "") for name in agents}
+    person = budgets.owner_of(session.pk) or (by.name if by.kind == "user" else budgets.maker_of(by.name))
+    held = budgets.holding_runs(agents, person, None if is_new else session.pk, now)
+    if held is not None:
+        raise Conflict(
+            f"The budget of {held.budget.title} is used up ({held.used_words}). No run begins until a person raises"
+            " it on the page Budgets, or allows more until the end of the day."
+        )
 
 
 def _driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:

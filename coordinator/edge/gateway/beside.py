@@ -310,7 +310,7 @@ class BesideDoor:
             if refusal is None:
                 return {"decision": "allow", "call_id": attempt.call_id}
             if refusal.decision == DENY:
-                return self._no(record, _denied(binding, refusal.reason))
+                return self._no(record, _denied(binding, refusal))
             return None
         if row.status == PermissionRequest.Status.DENIED:
             await self._threads.run(gateway_calls.take_denial, attempt, row.request_id, now=now)
@@ -366,8 +366,8 @@ def _response(ending: Ending) -> bytes | None:
     return answers.result(0, result)
 
 
-def _denied(binding: Binding, reason: str) -> str:
-    return answers.denied(binding.server_id, binding.tool, reason, gateway_calls.grants_page())
+def _denied(binding: Binding, denial: Ruling) -> str:
+    return answers.denied(binding.server_id, binding.tool, denial.reason, gateway_calls.allowed_at(denial))
 
 
 def _if_decided(request_id: str) -> PermissionRequest | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from dataclasses import replace
 from typing import Any
 
 from django.utils import timezone
@@ -19,6 +20,7 @@ from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import outcome_of
 from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, call_response, finish
 from coordinator.edge.http import Gone
+from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings, by_brake
 from coordinator.gateway import answers, deciding
@@ -28,7 +30,7 @@ from coordinator.gateway.messages import INVALID_PARAMS
 from coordinator.gateway.states import PREFIX, GoOnState, WaitState, opened
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.access import Verdict
-from coordinator.policy.tool_rules import ASK, DENY, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter
 
 REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
 
@@ -47,7 +49,9 @@ class Calls:
         upstreams: Upstreams,
         instant: Instant,
         threads: EdgeThreads,
+        notes: Notes,
     ) -> None:
+        self._notes = notes
         self._rulings = rulings
         self._policies = policies
         self._listings = listings
@@ -87,6 +91,8 @@ class Calls:
         """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
         is_told, x.brake = await self._instant.look(x.known_as)
         rules = await self._rulings.rules() if is_told else None
+        if self._rulings.has_budgets or not is_told:
+            x.caller = replace(x.caller, session_id=await self._records.session_of(x))
         if not is_told:
             self._listings.forget(x.server.name)
         x.server = await self._listings.server(x)  # it may be another one than when the request came
@@ -96,7 +102,10 @@ class Calls:
         pair = x.agent_id, x.server.name
         policy = (await self._policies.of({pair}))[pair]
         verdict = policy.verdict(x.agent_id, x.server.name, tool, now)
-        return deciding.on_call(rules, verdict, x.server, tool, caller=x.caller, arguments=arguments), verdict
+        ruling = deciding.on_call(rules, verdict, x.server, tool, caller=x.caller, arguments=arguments)
+        if x.caller.session_id is not None:
+            ruling = stricter(ruling, await self._rulings.by_budgets([x.agent_id], x.caller.session_id))
+        return ruling, verdict
 
     async def _deny(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
         words = await self.note_denial(x, record, ruling)
@@ -112,7 +121,7 @@ class Calls:
         await self._records.perform(
             functools.partial(gateway_calls.note_denial, binding, ruling, place, now=timezone.now())
         )
-        return answers.denied(x.server.name, record.tool, ruling.reason, gateway_calls.grants_page())
+        return answers.denied(x.server.name, record.tool, ruling.reason, gateway_calls.allowed_at(ruling))
 
     async def _ask(
         self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | GoOnState | None
@@ -192,7 +201,9 @@ class Calls:
             await x.line.answer(response)
             return
         record.upstream += time.perf_counter() - began
-        await finish(x.line, response, event, _status_of(x, answer.status))
+        through = f"a result of {record.tool} of {x.server.name}"
+        told, event = await self._notes.added(record.session_id, through, response, event)
+        await finish(x.line, told, event, _status_of(x, answer.status))
         self._records.end(record, outcome_of(response), response)
 
 

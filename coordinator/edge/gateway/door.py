@@ -39,6 +39,7 @@ from coordinator.edge.gateway.telling import Telling
 from coordinator.edge.gateway.upstreams import Upstreams
 from coordinator.edge.http import Gone, headers_of
 from coordinator.edge.limits import KEY, LIMITS
+from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
 from coordinator.edge.shares import Shares
@@ -76,6 +77,7 @@ class GatewayDoor:
         bodies: Bodies,
         hub: Hub,
         gate: BrakeGate,
+        notes: Notes,
     ) -> None:
         self._auth = auth
         self._bodies = bodies
@@ -98,7 +100,7 @@ class GatewayDoor:
         self._held: set[Disconnect] = set()
         self.records = records = Records(writer)
         self.refusals = Refusals(records)
-        runner = Runner(self.upstreams, self.registry, records, threads, gate)
+        runner = Runner(self.upstreams, self.registry, records, threads, gate=gate, notes=notes)
         self.holding = Holding(waits, threads, records, runner)
         self.calls = Calls(
             rulings=rulings,
@@ -109,6 +111,7 @@ class GatewayDoor:
             upstreams=self.upstreams,
             instant=instant,
             threads=threads,
+            notes=notes,
         )
         self.all_servers = AllServers(
             clients=self.clients,

@@ -151,7 +151,10 @@ class Holding:
                 return True
             if refusal.decision == DENY:
                 words = answers.denied(
-                    held.binding.server_id, held.binding.tool, refusal.reason, gateway_calls.grants_page()
+                    held.binding.server_id,
+                    held.binding.tool,
+                    refusal.reason,
+                    gateway_calls.allowed_at(refusal),
                 )
                 await self._say(held, "denied", words)
                 return True
@@ -171,7 +174,7 @@ class Holding:
         fresh = await self._runner.bound_anew(held.x, held.binding)
         if fresh is None:
             words = answers.denied(
-                held.binding.server_id, held.binding.tool, refusal.reason, gateway_calls.grants_page()
+                held.binding.server_id, held.binding.tool, refusal.reason, gateway_calls.allowed_at(refusal)
             )
             await self._say(held, "denied", words)
             return True

@@ -18,7 +18,7 @@ from coordinator.live.hub import Hub
 from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 
-TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams")
+TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets")
 Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 
@@ -68,7 +68,7 @@ def _failure(answer: asyncio.Future[Look]) -> None:
 def _look(position: int) -> Look:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT 1 FROM changes WHERE id > %s AND topic IN (%s, %s, %s, %s, %s) LIMIT 1",
+            "SELECT 1 FROM changes WHERE id > %s AND topic IN (%s, %s, %s, %s, %s, %s) LIMIT 1",
             [position, *TOPICS],
         )
         is_told = cursor.fetchone() is None

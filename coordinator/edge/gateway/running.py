@@ -25,6 +25,7 @@ from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Upstreams, call_response, finish
 from coordinator.edge.http import Headers
+from coordinator.edge.notes import Notes
 from coordinator.edge.rulings import by_brake
 from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, deciding
@@ -68,8 +69,11 @@ class Runner:
         registry: Registry,
         records: Records,
         threads: EdgeThreads,
+        *,
         gate: BrakeGate,
+        notes: Notes,
     ) -> None:
+        self._notes = notes
         self._upstreams = upstreams
         self._registry = registry
         self._records = records
@@ -129,6 +133,8 @@ class Runner:
             assert problem is not None
             response = await self._failed(x, record, binding, problem)
         if line is not None and not x.gone.happened:
+            through = f"a result of {record.tool} of {record.server_id}"
+            response, event = await self._notes.added(record.session_id, through, response, event)
             await finish(line, response, event)
             if not x.gone.happened:
                 await self._threads.run(gateway_calls.deliver, record.call_id, now=timezone.now())

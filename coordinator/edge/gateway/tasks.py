@@ -103,7 +103,7 @@ class Tasks:
                 return
             if refusal.decision == DENY:
                 words = answers.denied(
-                    call.server_id, call.tool_name, refusal.reason, gateway_calls.grants_page()
+                    call.server_id, call.tool_name, refusal.reason, gateway_calls.allowed_at(refusal)
                 )
             else:
                 words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask anew."

@@ -1,0 +1,75 @@
+"""Keeping up what sessions use by day and model, in the transaction that writes their events.
+
+So a budget is asked about with a sum of few rows, however many events there are, and the sum is that of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+
+from coordinator.engine import bulk
+from coordinator.lib import instants
+from coordinator.policy.tool_calls import GATEWAY
+from coordinator.sessions.events import CONTEXT_COLUMNS, EVENT_COLUMNS
+from coordinator.sessions.prices import KINDS
+
+CALL = "pre_tool"
+BY_GATEWAY = "gateway"  # the source of a call's event that the gateway writes
+UNKNOWN_MODEL = "unknown"
+# Whose a session is: who ordered it on a page, else who made the key that began it.
+OWNER = (
+    "coalesce((SELECT o.person FROM session_owners o WHERE o.session_id = s.session_id),"
+    " (SELECT substr(k.created_by, 6) FROM session_writers w JOIN api_keys k ON k.name = w.writer"
+    " WHERE w.session_id = s.session_id AND substr(k.created_by, 1, 5) = 'user:'"
+    " ORDER BY w.is_runner, w.id LIMIT 1))"
+)
+_TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
+_COUNTED = ("calls", *_TOKENS)
+_TYPE = EVENT_COLUMNS.index("event_type")
+_SESSION, _RECEIVED, _MODEL, _SOURCE = map(
+    CONTEXT_COLUMNS.index, ("session_id", "received_at", "model", "source")
+)
+_AT = tuple(map(CONTEXT_COLUMNS.index, _TOKENS))
+_OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
+
+
+def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
+    """Add what these events (their columns, their contexts' columns) say was used. Call it where they are written."""
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for event, context in rows:
+        has_tokens = context[_OUTPUT] is not None
+        if event[_TYPE] != CALL and not has_tokens:
+            continue
+        model = (context[_MODEL] or UNKNOWN_MODEL) if has_tokens else ""
+        day = instants.day_of(context[_RECEIVED], settings.LOCAL_ZONE)
+        counts = sums.setdefault((context[_SESSION], day, model), [0] * (2 + len(_AT)))
+        if event[_TYPE] == CALL:
+            counts[context[_SOURCE] == BY_GATEWAY] += 1
+        if has_tokens:
+            for place, at in enumerate(_AT, 2):
+                counts[place] += context[at] or 0
+    if sums:
+        packed = msgspec.json.encode([[*key, *counts] for key, counts in sorted(sums.items())]).decode()
+        with connection.cursor() as cursor:
+            cursor.execute(_upsert(), [packed])
+
+
+def _upsert() -> str:
+    """Return the statement. A call through the gateway counts once: its agent's own hook tells of it, too."""
+    given = ("session_id", "day", "model", "own", "by_gateway", *_TOKENS)
+    types = ("text", "text", "text", *["bigint"] * (2 + len(_TOKENS)))
+    sums = ", ".join(f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED)
+    return (
+        f"WITH given ({', '.join(given)}) AS ({bulk.rows_of_json(*types)})"  # noqa: S608 - names of ours
+        f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
+        f" SELECT g.day, g.session_id, g.model, s.agent_name, s.executor_profile, {OWNER},"
+        f" g.own + CASE WHEN s.executor_profile = '{GATEWAY}' THEN g.by_gateway ELSE 0 END,"
+        f" {', '.join(f'g.{name}' for name in _TOKENS)}"
+        " FROM given g JOIN sessions s ON s.session_id = g.session_id WHERE true"
+        f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {sums}"
+    )

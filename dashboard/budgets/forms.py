@@ -1,0 +1,56 @@
+"""The forms by which an administrator sets a budget and changes one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+
+from coordinator.models import Agent
+from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
+from coordinator.sessions.agent_programs import AGENTS
+
+MOST_NAMES = 200
+
+
+class AmountForm(forms.Form):
+    """How much, and what happens once it is used."""
+
+    amount = forms.FloatField(
+        min_value=0,
+        label="Amount",
+        help_text="Of what is counted: tokens, US dollars or tool calls. Denied calls count, too.",
+        widget=forms.NumberInput({"step": "any", "inputmode": "decimal"}),
+    )
+    at_limit = forms.ChoiceField(
+        choices=AtLimit.choices,
+        initial=AtLimit.WARN,
+        label="When it is used up",
+        help_text="From 80 percent on, the sessions concerned say so in any case.",
+    )
+
+
+class BudgetForm(AmountForm):
+    """A new budget."""
+
+    reach = forms.ChoiceField(choices=BudgetReach.choices, label="For")
+    name = forms.CharField(
+        required=False,
+        max_length=255,
+        label="Agent or person",
+        help_text="The agent's id or program (such as codex), or the person's user name. Empty for everything.",
+    )
+    measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="Count")
+    span = forms.ChoiceField(choices=BudgetSpan.choices, label="For how long")
+    field_order = ("reach", "name", "measure", "span", "amount", "at_limit")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].widget.attrs["list"] = "budget-names"
+
+    def names(self) -> list[str]:
+        """Return the agents and people that are known, for the field's list."""
+        agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
+        people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
+        return sorted({*map(str, agents), *AGENTS, *people[:MOST_NAMES]})

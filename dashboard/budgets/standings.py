@@ -1,0 +1,45 @@
+"""How budgets stand, as pages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db.models import Sum
+
+from coordinator.models import Session
+from coordinator.models.budgets import BudgetMeasure, BudgetReach
+from coordinator.policy import budgets
+from coordinator.policy.budgets import BudgetRow, Standing
+
+MOST_SESSIONS = 3  # of a budget for each session: those that used most today
+MOST_LOOKED_AT = 50
+
+
+def shown(now: datetime) -> list[tuple[BudgetRow, list[Standing]]]:
+    """Return every budget in force with how it stands: today, or in the sessions that used most of it."""
+    return [(budget, _of(budget, now)) for budget in budgets.in_force()]
+
+
+def _of(budget: BudgetRow, now: datetime) -> list[Standing]:
+    if budget.is_by_session:
+        rows = budgets.counted(budget, now).order_by().values("session_id")
+        tokens = Sum("input_tokens") + Sum("output_tokens") + Sum("calls")
+        busiest = rows.annotate(most=tokens).order_by("-most").values_list("session_id", flat=True)
+        sessions = [budgets.standing(budget, now, one) for one in busiest[:MOST_LOOKED_AT]]
+        return sorted(sessions, key=lambda one: -one.share)[:MOST_SESSIONS]
+    found = budgets.standing(budget, now)
+    if budget.measure == BudgetMeasure.CALLS:
+        return [found]
+    return [replace(found, silent=budgets.silent_sessions(budgets.counted(budget, now)))]
+
+
+def warnings(session: Session, now: datetime) -> Sequence[Standing]:
+    """Return the budgets of which what this session counts for has used 80 percent or more."""
+    in_force = budgets.in_force()
+    if not in_force:
+        return []
+    names = (session.agent_name, session.executor_profile)
+    concerned = [one for one in in_force if one.reach == BudgetReach.PERSON or one.concerns(names, None)]
+    return [one for one in budgets.of_session(concerned, names, session.pk, now) if one.is_warned]

@@ -1,0 +1,68 @@
+"""Notes to a session's agent as its page shows them: what was written, what became of it, and how the next one goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.dialects.registry import DIALECTS
+from coordinator.models import DrivenSession, Note, Session
+from coordinator.policy.tool_calls import GATEWAY
+from coordinator.secrets.masking import without_secrets
+from coordinator.sessions import notes
+from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.statuses import LIVE
+
+BY_HOOK = "It reaches the agent with its next tool call or prompt."
+BY_RUNNER = "It reaches the agent at its next step, or else as its next prompt."
+BY_GATEWAY = "It reaches the agent with the next result of an MCP tool that it calls through Signalbox."
+ONLY_BY_GATEWAY = (
+    "{} cannot be told anything while it works: its hooks carry no words. The note reaches it only with the result of "
+    "an MCP tool that it calls through Signalbox. If it calls none, the note is not delivered."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNote:
+    """A note, its text as people see it, and where it stands: `delivered`, `waiting` or `lost`."""
+
+    note: Note
+    text: str
+    state: str
+    why: str = ""
+
+
+def notes_context(session: Session) -> dict[str, Any]:
+    """Return what `sessions/_notes.html` draws."""
+    driven = session.status in LIVE and DrivenSession.objects.filter(pk=session.pk).exists()
+    words, is_doubtful = way_of(session, driven=driven)
+    return {
+        "session": session,
+        "notes": [_shown(note, session) for note in notes.newest(session.pk)],
+        "note_way": words,
+        "note_is_doubtful": is_doubtful,
+        "takes_notes": session.status in LIVE,
+        "longest_note": notes.LONGEST,
+    }
+
+
+def way_of(session: Session, *, driven: bool) -> tuple[str, bool]:
+    """Return how a note reaches this session's agent, in words, and whether it may well not."""
+    profile = session.executor_profile or ""
+    if driven:
+        return BY_RUNNER, False
+    if profile == GATEWAY:
+        return BY_GATEWAY, False
+    dialect = DIALECTS.get(profile)
+    if dialect is not None and dialect.notes:
+        return BY_HOOK, False
+    return ONLY_BY_GATEWAY.format(AGENTS.get(profile, "This agent")), True
+
+
+def _shown(note: Note, session: Session) -> ShownNote:
+    text = without_secrets(note.text)
+    if note.given_at is not None:
+        return ShownNote(note, text, "delivered")
+    if notes.is_lost(note, session.status):
+        return ShownNote(note, text, "lost", note.why_closed or "The session has ended.")
+    return ShownNote(note, text, "waiting")

@@ -1,0 +1,116 @@
+"""Budgets: how much agents may use, how much they have, and what happens then."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from coordinator.actions import budgets
+from coordinator.errors import NotFound, SignalboxError
+from coordinator.identity.actors import person
+from coordinator.models import Budget, Session
+from coordinator.policy.budgets import row_of
+from dashboard.budgets.forms import AmountForm, BudgetForm
+from dashboard.budgets.standings import shown, warnings
+from dashboard.frame import refusals
+from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+
+
+@require_safe
+@viewer
+def home(request: HtmxHttpRequest) -> HttpResponse:
+    return _page(request, BudgetForm())
+
+
+@require_POST
+@admin
+def add(request: HtmxHttpRequest) -> HttpResponse:
+    """Set a budget. What is wrong with it is said beside the form."""
+    form = BudgetForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, status=422)
+    said = form.cleaned_data
+    try:
+        budgets.add(
+            said["reach"],
+            said["name"],
+            said["span"],
+            said["measure"],
+            amount=said["amount"],
+            at_limit=said["at_limit"],
+            by=person(request.user),
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return _page(request, form, status=refusal.status)
+    messages.success(request, "The budget counts from now on, with what was used today.")
+    return redirect("budgets:home")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin
+def edit(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    """Raise or lower a budget, or change what happens once it is used up."""
+    row = get_object_or_404(Budget, pk=budget_id, ended_at__isnull=True)
+    form = AmountForm(request.POST or None, initial={"amount": row.amount, "at_limit": row.at_limit})
+    status = 200
+    if request.method == "POST" and form.is_valid():
+        said = form.cleaned_data
+        try:
+            budgets.change(budget_id, **said, by=person(request.user), now=timezone.now())
+        except NotFound as refusal:
+            raise Http404(str(refusal.detail)) from None
+        except SignalboxError as refusal:
+            form.add_error(None, str(refusal.detail))
+            status = refusal.status
+        else:
+            messages.success(request, "The budget is changed.")
+            return redirect("budgets:home")
+    elif form.errors:
+        status = 422
+    context = {"form": form, "budget": row_of(row), "row": row}
+    return render(request, "budgets/edit.html", context, status=status)
+
+
+@require_POST
+@approver
+def allow(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    """Let a budget hold nothing up until the day ends."""
+    with refusals.as_message(request, missing_is_404=True):
+        budgets.allow_today(budget_id, by=person(request.user), now=timezone.now())
+        messages.success(request, "The budget holds nothing up until the end of the day.")
+    return redirect("budgets:home")
+
+
+@require_POST
+@admin
+def remove(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
+    with refusals.as_message(request, missing_is_404=True):
+        budgets.remove(budget_id, by=person(request.user), now=timezone.now())
+        messages.success(request, "The budget is removed.")
+    return redirect("budgets:home")
+
+
+@require_safe
+@never_cache
+@viewer
+def of_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """The line on a session's page, fetched again when a budget changes or is nearly used."""
+    session = get_object_or_404(Session, pk=session_id)
+    context = {"session": session, "budget_warnings": warnings(session, timezone.now())}
+    return render(request, "budgets/_of_session.html", context)
+
+
+def _page(request: HtmxHttpRequest, form: BudgetForm, status: int = 200) -> HttpResponse:
+    now = timezone.now()
+    rows = Budget.objects.in_bulk()
+    standings = [(budget, rows[budget.id], found) for budget, found in shown(now) if budget.id in rows]
+    context = {"form": form, "budgets": standings, "time_zone": str(settings.LOCAL_ZONE)}
+    return render(request, "budgets/home.html", context, status=status)

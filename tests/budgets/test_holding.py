@@ -1,0 +1,99 @@
+"""Through the served program: hooks, the gateway, driven agents and orders heed a budget that is used up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.claude_code.double import Claude
+from tests.client.programs import until
+from tests.gateway.agents import Wire, furnish, text_of
+from tests.gateway.example_server import running
+from tests.served import Served
+
+pytestmark = pytest.mark.served
+AT_ONCE = 20
+
+
+@pytest.fixture
+def admin(served: Served) -> Iterator[httpx.Client]:
+    browser = served.sign_in("admin")
+    yield browser
+    served.emptied("budget_marks", "budgets", "usage_days")
+
+
+def add(admin: httpx.Client, served: Served, amount: int, at_limit: str, **more: str) -> int:
+    form = {"reach": "everything", "name": "", "measure": "calls", "span": "day"} | more
+    answer = admin.post("/ui/budgets/add/", data=form | {"amount": amount, "at_limit": at_limit})
+    assert answer.status_code == 200, answer.text
+    return int(served.sql("SELECT max(id) FROM budgets")[0][0])
+
+
+def before(claude: Claude, command: str = "ls") -> dict[str, str]:
+    return claude.before(claude.new_call("Bash", {"command": command}))
+
+
+def test_calls_are_denied_from_the_limit_on_until_a_person_allows_more(
+    served: Served, admin: httpx.Client
+) -> None:
+    served.emptied("usage_days")
+    budget = add(admin, served, 3, "hold", span="session", reach="agent", name="claude-code")
+    claude = Claude(served)
+    with until() as pause:
+        while not (denied := before(claude)):
+            pause()
+    assert denied["permissionDecision"] == "deny"
+    assert f"budget {budget}" in denied["permissionDecisionReason"]
+    assert "No call runs until a person raises it" in denied["permissionDecisionReason"]
+    assert before(Claude(served)) == {}  # another session has its own
+    assert admin.post(f"/ui/budgets/{budget}/allow/").status_code == 200
+    with until() as pause:
+        while before(claude):
+            pause()
+
+
+def test_a_used_up_budget_asks_and_names_itself(served: Served, admin: httpx.Client) -> None:
+    served.emptied("usage_days")
+    budget = add(admin, served, 1, "ask", span="session")
+    claude = Claude(served, wait="2")
+    with until() as pause:
+        while not (answer := before(claude, "make it")):
+            pause()
+    assert answer["permissionDecision"] == "deny"  # nobody answered
+    rows = served.sql("SELECT justification FROM permission_requests ORDER BY id DESC LIMIT 1")
+    assert f"Budget {budget}: The budget of 1 tool calls a session for everything is used up" in rows[0][0]
+
+
+def test_of_many_at_once_no_more_pass_than_are_under_way(served: Served, admin: httpx.Client) -> None:
+    served.emptied("usage_days")
+    add(admin, served, 5, "hold")
+    agents = [Claude(served) for _ in range(AT_ONCE)]
+    with until() as pause:  # the workers hear of it by the feed
+        while not before(agents[0]):
+            pause()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        assert all(pool.map(before, agents))  # used up: not one passes
+
+
+def test_the_gateway_and_orders_heed_it(served: Served, admin: httpx.Client) -> None:
+    served.emptied("usage_days")
+    with running() as example:
+        furnish(served, example.url)
+        wire = Wire(served)
+        wire.initialize()
+        assert text_of(wire.call("echo", text="one")) == "echo: one"
+        add(admin, served, 2, "hold", reach="agent", name="agent.one")
+        with until() as pause:
+            while "is used up" not in (said := text_of(wire.call("echo", text="two"))):
+                pause()
+        assert "Denied" in said
+        calls = example.calls["echo two"]
+        assert "is used up" in text_of(wire.call("echo", text="two"))
+        assert example.calls["echo two"] == calls
+    order = {"type": "start_session", "agent_name": "agent.one", "prompt": "x"}
+    refused = served.client("operator").post("/runs", json=order)
+    assert refused.status_code == 409
+    assert "is used up" in refused.json()["detail"]

@@ -1,0 +1,230 @@
+"""Only people set, raise and remove budgets; each is in the audit, and pages say how budgets stand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from coordinator.actions import budgets, events, runs
+from coordinator.actions.runs import ordering
+from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor, key, system
+from coordinator.lib import instants
+from coordinator.models import AuditLog, Budget, BudgetMark, Run, Session, SessionOwner
+from coordinator.policy import budgets as policy
+from coordinator.runs.statuses import RESUME, START
+from coordinator.sessions.events import NewEvent
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+ANNA = Actor("user", "anna")
+NOW = timezone.now()
+
+
+def add(measure: str = "calls", amount: float = 10, at_limit: str = "hold", **more: Any) -> Budget:
+    said = {"reach": "everything", "name": "", "span": "day"} | more
+    return budgets.add(**said, measure=measure, amount=amount, at_limit=at_limit, by=ANNA, now=NOW)
+
+
+def session(number: int = 1, **columns: Any) -> Session:
+    values = {"status": "running", "created_at": NOW, "agent_name": "codex", "executor_profile": "codex"}
+    return Session.objects.create(session_id=f"ses_{number:012x}", **values | columns)
+
+
+def call(of: Session, times: int = 1, now: datetime = NOW) -> None:
+    one = NewEvent(event_type="pre_tool", session_id=of.pk, timestamp=instants.canonical(now))
+    events.record_events([one] * times, now)
+
+
+@pytest.mark.parametrize("by", [key("k"), system("s")])
+def test_programs_set_none(by: Actor) -> None:
+    made = add()
+    with pytest.raises(BadRequest):
+        budgets.add("everything", "", "day", "calls", amount=1, at_limit="hold", by=by, now=NOW)
+    with pytest.raises(BadRequest):
+        budgets.change(made.pk, amount=99, at_limit="warn", by=by, now=NOW)
+    with pytest.raises(BadRequest):
+        budgets.allow_today(made.pk, by=by, now=NOW)
+    with pytest.raises(BadRequest):
+        budgets.remove(made.pk, by=by, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"amount": 0},
+        {"amount": float("nan")},
+        {"amount": float("inf")},
+        {"measure": "miles"},
+        {"at_limit": "explode"},
+        {"span": "month"},
+        {"reach": "agent"},
+        {"name": "codex"},
+        {"reach": "agent", "name": "x\x00"},
+    ],
+)
+def test_what_cannot_be_counted_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        add(**wrong)
+
+
+def test_each_step_is_audited_with_what_was_before() -> None:
+    made = add()
+    budgets.change(made.pk, amount=20, at_limit="ask", by=ANNA, now=NOW)
+    budgets.allow_today(made.pk, by=ANNA, now=NOW)
+    budgets.remove(made.pk, by=ANNA, now=NOW)
+    with pytest.raises(NotFound):
+        budgets.change(made.pk, amount=30, at_limit="ask", by=ANNA, now=NOW)
+    rows = AuditLog.objects.filter(target_id=f"budget:{made.pk}").order_by("id")
+    assert [row.event_type for row in rows] == [
+        "BUDGET_SET",
+        "BUDGET_CHANGED",
+        "BUDGET_ALLOWED_TODAY",
+        "BUDGET_REMOVED",
+    ]
+    changed = rows[1].metadata
+    assert (changed["before"]["amount"], changed["after"]["amount"]) == (10, 20)
+
+
+def test_80_and_100_percent_are_noted_once_a_day_and_anew_after_a_change() -> None:
+    made, one = add(), session()
+    call(one, 7)
+    budgets.notice_due(NOW)
+    assert not BudgetMark.objects.exists()
+    call(one)
+    budgets.notice_due(NOW)
+    budgets.notice_due(NOW)
+    call(one, 2)
+    budgets.notice_due(NOW)
+    assert list(BudgetMark.objects.order_by("level").values_list("level", flat=True)) == [80, 100]
+    told = (
+        AuditLog.objects.filter(actor_id="system:budgets").order_by("id").values_list("event_type", flat=True)
+    )
+    assert list(told) == ["BUDGET_NEARLY_USED", "BUDGET_USED_UP"]
+    budgets.change(made.pk, amount=12, at_limit="hold", by=ANNA, now=NOW)
+    budgets.notice_due(NOW)
+    assert list(BudgetMark.objects.values_list("level", flat=True)) == [80]
+
+
+def test_a_session_s_budget_is_noted_by_session() -> None:
+    add(amount=2, span="session")
+    one, two = session(1), session(2)
+    call(one, 2)
+    call(two)
+    budgets.notice_due(NOW)
+    assert set(BudgetMark.objects.values_list("about", "level")) == {(one.pk, 80), (one.pk, 100)}
+
+
+def test_a_call_is_denied_asked_or_let_through_by_what_is_used() -> None:
+    held, asked, warned = add(amount=3), add(amount=2, at_limit="ask"), add(amount=1, at_limit="warn")
+    one = session()
+
+    def ruling(now: datetime = NOW) -> tuple[str, str]:
+        found = policy.ruling(policy.in_force(), ["codex"], one.pk, now)
+        return found.decision, found.by
+
+    call(one)
+    assert ruling() == ("observe", "")
+    call(one)
+    assert ruling() == ("ask", f"budget {asked.pk}")
+    call(one)
+    assert ruling() == ("deny", f"budget {held.pk}")
+    until = budgets.allow_today(held.pk, by=ANNA, now=NOW)
+    assert ruling() == ("ask", f"budget {asked.pk}")
+    assert ruling(until + timedelta(seconds=1)) == ("observe", "")  # another day
+    budgets.change(asked.pk, amount=100, at_limit="ask", by=ANNA, now=NOW)
+    assert ruling() == ("observe", "")
+    assert policy.standing(policy.row_of(warned), NOW).is_reached
+
+
+def test_a_person_s_and_an_agent_s_budget_hold_theirs_alone() -> None:
+    add(amount=1, reach="person", name="anna")
+    add(amount=1, reach="agent", name="gemini")
+    hers, other, gemini = session(1), session(2), session(3, agent_name="agent.g", executor_profile="gemini")
+    SessionOwner.objects.create(session=hers, person="anna")
+    for one in (hers, other, gemini):
+        call(one)
+    held = {
+        one.pk: policy.ruling(policy.in_force(), [], one.pk, NOW).decision for one in (hers, other, gemini)
+    }
+    assert held == {hers.pk: "deny", other.pk: "observe", gemini.pk: "deny"}
+
+
+def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
+    def order(by: Actor = ANNA, **more: Any) -> Run:
+        return ordering.create(kind=START, prompt="x", by=by, now=NOW, **more)
+
+    mine = order()
+    assert SessionOwner.objects.get().person == "anna"
+    call(Session.objects.get(pk=mine.session_id))
+    add(amount=1, reach="person", name="anna")
+    before = Session.objects.count()
+    with pytest.raises(Conflict, match="The budget of 1 tool calls a day for anna is used up"):
+        order()
+    assert Session.objects.count() == before
+    order(Actor("user", "bob"))
+    with pytest.raises(Conflict):  # it is hers, whoever orders its next turn
+        runs.create(kind=RESUME, session_id=mine.session_id, prompt="x", by=Actor("user", "bob"), now=NOW)
+    budgets.allow_today(Budget.objects.get().pk, by=ANNA, now=NOW)
+    order()
+
+
+def test_a_page_of_a_run_says_why_it_is_refused() -> None:
+    call(session())
+    add(amount=1)
+    client = signed_in("approver")
+    answer = client.post("/ui/runs/new/", {"prompt": "x", "agent_name": ""}, follow=True)
+    assert "is used up" in answer.content.decode()
+
+
+def test_the_page_shows_use_and_what_is_not_known_and_takes_a_budget() -> None:
+    admin, viewer = signed_in("admin"), signed_in("viewer")
+    form = {"reach": "agent", "name": "codex", "measure": "tokens", "span": "day", "amount": "1000"}
+    answer = admin.post("/ui/budgets/add/", form | {"at_limit": "ask"}, follow=True)
+    assert answer.status_code == 200
+    one = session()
+    events.record_events(
+        [
+            NewEvent(
+                event_type="model_request",
+                session_id=one.pk,
+                timestamp=instants.canonical(timezone.now()),
+                model="m",
+                input_tokens=400,
+                output_tokens=450,
+            )
+        ],
+        timezone.now(),
+    )
+    call(session(2), now=timezone.now())
+    page = " ".join(viewer.get("/ui/budgets/").content.decode().split())
+    assert "850 tokens of 1,000 tokens a day (85 %)" in page
+    assert "1 session tells no tokens and is not counted." in page
+    assert 'value="85"' in page
+    seen = " ".join(viewer.get(f"/ui/sessions/{one.pk}/").content.decode().split())
+    assert "Budget nearly used" in seen
+    budget = Budget.objects.get()
+    assert viewer.post(f"/ui/budgets/{budget.pk}/allow/").status_code == 403
+    assert admin.get(f"/ui/budgets/{budget.pk}/").status_code == 200
+    assert admin.post(f"/ui/budgets/{budget.pk}/", {"amount": "-1", "at_limit": "ask"}).status_code == 422
+    admin.post(f"/ui/budgets/{budget.pk}/", {"amount": "5000", "at_limit": "hold"})
+    assert Budget.objects.get().amount == 5000
+    assert "Budget nearly used" not in viewer.get(f"/ui/budgets/of/{one.pk}/").content.decode()
+    assert admin.post("/ui/budgets/add/", form | {"at_limit": "ask", "amount": "nan"}).status_code == 422
+
+
+def test_looking_at_budgets_reads_sums_and_no_events() -> None:
+    add(amount=1)
+    add("tokens", amount=1, reach="agent", name="codex")
+    one = session()
+    call(one)
+    in_force = policy.in_force()
+    with CaptureQueriesContext(connection) as queries:
+        policy.ruling(in_force, ["codex"], one.pk, NOW)
+    assert len(queries) == 3
+    assert not any("event" in query["sql"] for query in queries)

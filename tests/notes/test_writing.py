@@ -1,0 +1,113 @@
+"""Only people write notes, to sessions at work, in bounds; each is taken once, and one that cannot be is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import notes
+from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
+from coordinator.identity.actors import Actor, key, system
+from coordinator.models import AuditLog, Event, Note, Session
+from coordinator.sessions.notes import LONGEST, MOST_AT_ONCE, MOST_WAITING, for_agent, waiting_in
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session.objects.create(
+        session_id="ses_0123456789ab", status="running", created_at=NOW, executor_profile="claude-code"
+    )
+
+
+def write(session: Session, text: str = "Stop after this.") -> Note:
+    return notes.write(session.pk, text, by=Actor("user", "anna"), now=NOW)
+
+
+def test_programs_write_none(session: Session) -> None:
+    for by in (key("k"), system("s")):
+        with pytest.raises(BadRequest):
+            notes.write(session.pk, "x", by=by, now=NOW)
+    assert not Note.objects.exists()
+    assert signed_in("viewer").post(f"/ui/sessions/{session.pk}/-/note/", {"text": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize("text", ["", "  ", "x" * (LONGEST + 1), "a\x00b"])
+def test_a_text_out_of_bounds_is_refused(session: Session, text: str) -> None:
+    with pytest.raises(Invalid):
+        write(session, text)
+
+
+def test_nothing_is_written_to_what_nobody_reads(session: Session) -> None:
+    for _ in range(MOST_WAITING):
+        write(session)
+    with pytest.raises(Conflict, match="wait already"):
+        write(session)
+    Session.objects.filter(pk=session.pk).update(status="finished")
+    with pytest.raises(Conflict, match="has ended"):
+        write(session)
+    with pytest.raises(NotFound):
+        notes.write("ses_nobody", "x", by=Actor("user", "anna"), now=NOW)
+
+
+def test_it_is_taken_once_and_only_so_much_at_a_time(session: Session) -> None:
+    written = [write(session, f"Note {number}") for number in range(MOST_AT_ONCE + 1)]
+    first = notes.take(session.pk, "its hook", NOW, given_to="h1")
+    assert [note.pk for note in first] == [note.pk for note in written[:MOST_AT_ONCE]]
+    assert [note.pk for note in notes.take(session.pk, "its hook", NOW)] == [written[-1].pk]
+    assert notes.take(session.pk, "its hook", NOW) == []
+    assert waiting_in(NOW) == {session.pk}
+    assert waiting_in(NOW + timedelta(hours=1)) == frozenset()
+    assert for_agent(notes.take(session.pk, "its hook", NOW, given_to="h1")) == for_agent(first)
+
+
+def test_one_whose_session_has_ended_is_said_to_be_lost_and_closed(session: Session) -> None:
+    note = write(session)
+    Session.objects.filter(pk=session.pk).update(status="finished")
+    client = signed_in("viewer")
+    address = f"/ui/sessions/{session.pk}/-/notes/"
+    assert "Not delivered: The session has ended." in client.get(address).content.decode()
+    notes.close_lost(NOW + timedelta(seconds=5))
+    notes.close_lost(NOW + timedelta(seconds=9))
+    note.refresh_from_db()
+    assert note.closed_at is not None
+    assert "Not delivered" in client.get(address).content.decode()
+    assert notes.take(session.pk, "its hook", NOW) == []
+    told = Event.objects.filter(session=session).order_by("id").values_list("event_type", flat=True)
+    assert list(told) == ["note", "note_not_delivered"]
+    assert AuditLog.objects.filter(event_type="NOTE_NOT_DELIVERED").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ("claude-code", "with its next tool call or prompt"),
+        ("gemini", "with its next tool call or prompt"),
+        ("goose", "Goose cannot be told anything while it works"),
+        ("cursor", "Cursor cannot be told anything while it works"),
+        (None, "This agent cannot be told anything while it works"),
+        ("mcp-gateway", "the next result of an MCP tool"),
+    ],
+)
+def test_the_page_says_before_how_a_note_goes(session: Session, profile: str | None, words: str) -> None:
+    Session.objects.filter(pk=session.pk).update(executor_profile=profile)
+    page = signed_in("approver").get(f"/ui/sessions/{session.pk}/").content.decode()
+    assert words in " ".join(page.split())
+
+
+def test_the_page_shows_notes_without_secrets_and_says_what_is_wrong(session: Session) -> None:
+    client = signed_in("approver")
+    url = f"/ui/sessions/{session.pk}/-/note/"
+    refused = client.post(url, {"text": "x" * (LONGEST + 1)}, headers={"HX-Request": "true"})
+    assert refused.status_code == 422
+    assert "A note has at most 4,000 characters" in refused.content.decode()
+    client.post(url, {"text": "Use ghp_" + "a1B2" * 9 + " <b>now</b>"}, headers={"HX-Request": "true"})
+    page = client.get(f"/ui/sessions/{session.pk}/").content.decode()
+    assert "ghp_a1B2a1B2" not in page
+    assert "&lt;b&gt;now" in page
+    assert "<b>now" not in page
