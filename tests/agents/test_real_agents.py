@@ -8,62 +8,28 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
 from coordinator.client.connecting.agents import KILLED
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
-from tests.agents.connected import connect
-from tests.agents.real_agents import AGENTS, PROMPT, Home, Run
+from tests.agents.real_agents import AGENTS, PROMPT, Run
 from tests.served import Served, children_of
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 REASON = "Not on a Friday."
+NOTE = "Leave the branch alone."
 DEADLINE = 8  # seconds that an agent gives a hook where the test wants its end
 
 
 @pytest.fixture(scope="module", autouse=True)
 def agents() -> None:
     programs.needed(*AGENTS)
-
-
-@pytest.fixture
-def homes(tmp_path: Path) -> Iterator[Callable[..., dict[str, Home]]]:
-    """Makes a home for each agent, connected with a server."""
-    made: list[Home] = []
-
-    def make(served: Served, *, only: str | None = None, deadline: int | None = None) -> dict[str, Home]:
-        names = [only] if only else list(AGENTS)
-        new = {name: Home(name, tmp_path / f"{name}-{len(made)}") for name in names}
-        made.extend(new.values())
-        with ThreadPoolExecutor(2) as some:
-            list(some.map(lambda home: connect(home, served, deadline=deadline), new.values()))
-        return new
-
-    yield make
-    for home in made:
-        home.close()
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., dict[str, Run]]]:
-    """Starts agents, whose models want to run these commands."""
-    started: list[Run] = []
-
-    def start(homes: dict[str, Home], *commands: str) -> dict[str, Run]:
-        runs = {name: home.starts(*commands) for name, home in homes.items()}
-        started.extend(runs.values())
-        return runs
-
-    yield start
-    for run in started:
-        run.close()
 
 
 def held(served: Served, run: Run, command: str) -> str:
@@ -99,7 +65,7 @@ def crash(served: Served, how: signal.Signals = signal.SIGKILL) -> None:
         served.process = None
 
 
-def test_told_held_approved_and_denied(served, homes, start, subtests):
+def test_told_held_approved_and_denied_and_sent_a_note(served, homes, start, subtests):
     hold(served)
     runs = start(homes(served), "echo one > one", "touch approved", "touch denied")
     approver = served.sign_in("approver")
@@ -108,17 +74,27 @@ def test_told_held_approved_and_denied(served, homes, start, subtests):
             request_id = held(served, run, "touch approved")
             assert run.home.ran("one")
             assert not run.home.ran("approved")
+            write_note(served, approver, request_id)
             decide(approver, request_id, "approved")
     for name, run in runs.items():
         with subtests.test("decided", agent=name):
             request_id = held(served, run, "touch denied")
             assert run.home.ran("approved")
             decide(approver, request_id, "denied", reason=REASON)
-            assert REASON in told(run)
+            model_was_told = told(run)
+            assert REASON in model_was_told
+            assert model_was_told.count(NOTE) == 1
             assert not run.home.ran("denied")
     for name in runs:
         with subtests.test("told", agent=name):
             was_told(events(served, name))
+
+
+def write_note(served: Served, approver: httpx.Client, request_id: str) -> None:
+    """Write a note to the agent whose call waits."""
+    asked_in = "SELECT session_id FROM permission_context WHERE request_id = ?"
+    ((session,),) = served.sql(asked_in, (request_id,))
+    assert approver.post(f"/ui/sessions/{session}/-/note/", data={"text": NOTE}).status_code == 200
 
 
 def was_told(session: list[tuple[Any, ...]]) -> None:

@@ -1,0 +1,167 @@
+"""The brake with real agents at work: by their hooks, driven by a runner, and with callers of the gateway beside them.
+
+All work at the same time. What the agents run is real; it writes down when it began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.agents import programs
+from tests.agents.driven import AGENTS as DRIVEN
+from tests.agents.driven import ON_PATH, Machine
+from tests.agents.real_agents import AGENTS
+from tests.agents.test_driven_agents import FIRST, more
+from tests.brakes.test_brake import put_on, release
+from tests.claude_code.double import Claude
+from tests.client.programs import until
+from tests.gateway.agents import Wire, furnish, text_of
+from tests.gateway.example_server import Example, running
+from tests.served import Served
+
+pytestmark = [pytest.mark.served, pytest.mark.real_agent]
+COMMAND = "date +%s.%N >> log"
+MANY = 500  # calls of an agent: more than it can make here
+IN_FLIGHT = 50  # over all: eight real agents, and callers beside them
+BY_GATEWAY = 12
+PAUSE = 0.1  # seconds between two calls of a caller: the agents need the machine, too
+WITHIN = 1.0  # seconds in which everything stops
+LOOKED_AT = 2.5  # seconds for which nothing may begin
+
+
+@pytest.fixture(scope="module", autouse=True)
+def agents() -> None:
+    programs.needed(*AGENTS, *ON_PATH)
+
+
+@pytest.fixture
+def served(one_server: Any) -> Served:
+    server: Served = one_server.emptied()
+    server.sql(
+        "INSERT INTO tool_rules (position, tool, pattern, verdict, reason, deny_at_deadline, changed_at, changed_by)"
+        " VALUES (1, 'Bash|bash|run_shell_command', 'date .*', 'allow', '', ?, '2026-02-20T00:00:00.000000+00:00',"
+        " 'user:admin')",
+        (False,),
+    )
+    return server
+
+
+@pytest.fixture
+def machine(served: Served, tmp_path: Path) -> Iterator[Machine]:
+    one = Machine(served, tmp_path / "driven", tuple(DRIVEN))
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def example() -> Iterator[Example]:
+    with running() as found:
+        yield found
+
+
+@dataclass
+class Callers:
+    """Calls that are made one after the other by many at once: when each that passed was asked for."""
+
+    passed: list[float] = field(default_factory=list)
+    over: Event = field(default_factory=Event)
+
+    def go_on(self, call: Callable[[], bool]) -> None:
+        """Call again and again."""
+        while not self.over.is_set():
+            at = time.time()
+            if call():
+                self.passed.append(at)
+            self.over.wait(PAUSE)
+
+
+def by_hook(served: Served) -> Callable[[], bool]:
+    claude = Claude(served, wait="20")
+    return lambda: not claude.before(claude.new_call("Read", {"file_path": "/tmp/x"}))
+
+
+def by_gateway(served: Served) -> Callable[[], bool]:
+    wire = Wire(served)
+    wire.initialize()
+    return lambda: text_of(wire.call("echo", text="x")) == "echo: x"
+
+
+def begun(log: Path) -> list[float]:
+    """Return when the agent's commands began."""
+    return [float(line) for line in log.read_text().split()] if log.exists() else []
+
+
+def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
+    served: Served, homes: Any, start: Any, machine: Machine, example: Example
+) -> None:
+    furnish(served, example.url)
+    approver = served.sign_in("approver")
+    for script in machine.scripts.values():
+        script.commands = [COMMAND] * MANY
+    turns = {agent: machine.order(agent, FIRST) for agent in machine.scripts}
+    runs = start(homes(served), *[COMMAND] * MANY)
+    by_hooks = {name: run.home.work / "log" for name, run in runs.items()}
+    driven = {f"driven {agent}": machine.project(agent) / "log" for agent in turns}
+    logs = by_hooks | driven
+    hooked, at_gateway = Callers(), Callers()
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        try:
+            for number in range(IN_FLIGHT - len(logs)):
+                callers, call = (at_gateway, by_gateway) if number < BY_GATEWAY else (hooked, by_hook)
+                pool.submit(callers.go_on, call(served))
+            with until() as pause:
+                while any(len(begun(log)) < 2 for log in logs.values()):
+                    pause()
+            brake = put_on(approver)
+            committed = time.time()
+            time.sleep(LOOKED_AT)  # what might begin is looked for, not waited for
+            stopped = {name: begun(log) for name, log in logs.items()}
+            for name, times in stopped.items():
+                assert max(times) <= committed + WITHIN, f"{name} began a call after the brake"
+            for callers in (hooked, at_gateway):
+                assert callers.passed
+                assert max(callers.passed) <= committed
+            ended(machine, turns)
+            was_put_off(served)
+            release(approver, brake)
+            released = time.time()
+            with until() as pause:
+                while any(len(begun(log)) <= len(stopped[name]) for name, log in by_hooks.items()):
+                    pause()
+                while any(max(callers.passed) < released for callers in (hooked, at_gateway)):
+                    pause()
+        finally:
+            hooked.over.set()
+            at_gateway.over.set()
+            served.sql("DELETE FROM brakes")
+    again = {agent: more(machine, agent, session, COMMAND) for agent, (_, session) in turns.items()}
+    for agent, (_, session) in turns.items():
+        assert machine.ended(again[agent], session) == "completed", machine.told(again[agent], session)
+        assert len(begun(driven[f"driven {agent}"])) == len(stopped[f"driven {agent}"]) + 1
+
+
+def ended(machine: Machine, turns: dict[str, tuple[str, str]]) -> None:
+    """Check that the driven agents' turns were stopped through their runner."""
+    for agent, (run, session) in turns.items():
+        assert machine.ended(run, session) == "stopped", f"{agent}: {machine.told(run, session)}"
+
+
+def was_put_off(served: Served) -> None:
+    """Check that an order which comes while the brake is on does not begin."""
+    order = {"type": "start_session", "prompt": "x", "parameters": {"prompt": "x", "agent": "claude"}}
+    client: httpx.Client = served.client("operator")
+    answer = client.post("/runs", json=order)
+    assert answer.status_code == 201, answer.text
+    run = answer.json()["run_id"]
+    assert served.sql("SELECT status FROM runs WHERE run_id = ?", (run,)) == [("pending",)]
+    client.post(f"/runs/{run}/stop")
