@@ -96,7 +96,9 @@ def _take(request_id: str, step: EscalationStep, now: datetime) -> bool:
         if (context := PermissionContext.objects.filter(request=row).first()) is not None:
             row.context = context
         people = recipients.of_step(step, row, now)
-        targets = kinds.hearing(NotificationTarget.objects.filter(person__in=people), row)
+        targets = kinds.hearing(
+            NotificationTarget.objects.reachable().filter(person__in=people).order_by("id"), row
+        )
         count = enqueue(targets, row, Notification.Event.ESCALATED, now)
         Escalation.objects.create(request=row, step=step, at=now, messages=count)
         audit.record(

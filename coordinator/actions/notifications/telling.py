@@ -32,7 +32,7 @@ def send_test(target_id: int, *, by: User, now: datetime | None = None) -> Notif
 
 def announce(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
-    targets = list(NotificationTarget.objects.reachable())
+    targets = list(NotificationTarget.objects.reachable().order_by("id"))
     if targets:
         people = recipients.at_once(request, now)
         able = [one for one in targets if one.person in people]
@@ -48,7 +48,7 @@ def settled(request: PermissionRequest, *, now: datetime) -> None:
     told = Notification.objects.filter(
         request_id=request.request_id, event__in=(Event.ASKED, Event.ESCALATED)
     ).exclude(state__in=(State.FAILED, State.DROPPED))
-    targets = NotificationTarget.objects.filter(pk__in=told.values("target_id"))
+    targets = NotificationTarget.objects.filter(pk__in=told.values("target_id")).order_by("id")
     names = (request.approved_by or "").split(", ")
     enqueue(
         [one for one in targets if one.person not in names or one.kind in TAKEN_BACK],
