@@ -193,7 +193,7 @@ def members_cell(row: Group) -> Any:
 
 @admin.register(Group)
 class GroupAdmin(ViewOnlyAdmin):
-    """The roles, and who has which. Set on the person's page; Signalbox keeps the three itself."""
+    """The roles, set on the person's page, and the groups of people who decide, kept on the page Who decides."""
 
     list_display = (columns.text("name"), members_cell)
     search_fields = ("name",)

@@ -9,9 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import approvals
-from coordinator.models import AuditLog, DecidingRule, Delegation
+from coordinator.models import AuditLog, DecidingRule, Delegation, Grant, McpServer, PluginSetting
 from coordinator.operations.doctor import Level, upkeep
 from coordinator.policy import deciders, deciding_rules
+from coordinator.policy.access_requests import WantedAccess
+from coordinator.policy.approvals import judged_digest
 from tests.approvals.cards import form
 from tests.approvals.factories import asked, fresh, person
 from tests.deciders.factories import group, row
@@ -183,6 +185,23 @@ def test_two_approvers_see_and_decide_what_is_theirs() -> None:
     assert fresh(read).status == "pending"
     signed_in(bob).post("/ui/approvals/decide/", posted)
     assert fresh(read).approved_by == "bob"
+
+
+def test_what_comes_with_an_approval_needs_the_right_to_it_too() -> None:
+    row(person("anna"))
+    bob, now = signed_in(person("bob")), timezone.now()
+    plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
+    McpServer.objects.create(name="files", command="files", created_at=now)
+    wish = WantedAccess("coder", "files", "delete").subject
+    access = {name: getattr(wish, name) for name in ("plugin_id", "permission_type", "target_resource")}
+    rows_ = [asked(now=now), asked(now=now, tool_name=wish.tool_name, tool_input=wish.tool_input, **access)]
+    for request in rows_:
+        said = {"ids": request.request_id, "judged": f"{judged_digest(request)}:{request.request_id}"}
+        bob.post("/ui/approvals/decide/", said | {"verdict": "approved", "grant": "on"})
+    plugin.refresh_from_db()
+    assert plugin.allowed_permissions == []
+    assert not Grant.objects.exists()
+    assert [fresh(one).status for one in rows_] == ["pending", "pending"]
 
 
 def test_a_row_without_anybody_is_said_loudly_to_admins_and_by_the_doctor() -> None:
