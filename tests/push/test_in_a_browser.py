@@ -224,10 +224,12 @@ def test_what_is_decided_elsewhere_leaves_the_screen_and_the_icons_number(
     assert "api.two" in left["body"]
     assert phone.worker.evaluate("() => self.badge") == 1
     phone.lay_aside()
-    phone.deliver(told | {"kind": "closed", "beside": "Bob denied it just now.", "waiting": 0})
+    verdict = {"id": told["id"], "judged": told["judged"]}
+    assert served.sign_in("approver2").post("/ui/push/deny/", data=verdict).status_code == 204
+    assert phone.push()["kind"] == "closed"
     [note] = phone.until_shown(lambda notes: len(notes) == 1 and notes[0]["silent"])
-    assert note["body"].endswith("Bob denied it just now.")
-    assert note["actions"] == []
+    assert note["body"].endswith("Approver2 denied it just now.")
+    assert (note["tag"], note["actions"]) == (told["id"], [])
 
 
 def test_a_press_opens_the_card_in_the_inbox_that_is_open(served: Served, phone: Phone) -> None:
