@@ -56,7 +56,8 @@ class Fence:
     """What this process may reach; and why it was stopped, in words for people."""
 
     def __init__(self, networks: Sequence[str], libraries: Sequence[str]) -> None:
-        self.networks, self.libraries = networks, tuple(f"{one}{os.sep}" for one in libraries)
+        self.networks = networks
+        self.libraries = tuple(f"{os.path.realpath(one)}{os.sep}" for one in libraries)
         self.why = ""
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:

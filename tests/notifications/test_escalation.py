@@ -15,16 +15,12 @@ from coordinator.errors import Forbidden, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Escalation, EscalationStep, Notification
 from tests.approvals.factories import MINUTE, NOW, asked, person
+from tests.deciders.factories import group
+from tests.deciders.factories import row as deciding_row
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = NOW - timedelta(days=1)
-
-
-def group(name: str, *people: User) -> Group:
-    found = Group.objects.create(name=name)
-    found.user_set.set(people)
-    return found
 
 
 def step(after: int, whom: Group | User) -> EscalationStep:
@@ -101,6 +97,19 @@ def test_who_may_not_decide_is_not_told_of_it(told: Told) -> None:  # noqa: F811
     told.clear()
     after(5)
     assert told.people() == ["ben"]
+
+
+def test_who_decides_rules_say_whom_a_step_may_tell(told: Told) -> None:  # noqa: F811
+    ada, ben = person("ada"), person("ben")
+    for one in (ada, ben):
+        listening(one)
+        step(5, one)
+    deciding_row(ada, permission_type="ProcessExecution")
+    asked()
+    after(0)
+    assert told.people() == ["ada"]
+    after(5)
+    assert told.people() == ["ada"]
 
 
 def test_where_the_first_step_names_nobody_who_may_decide_everybody_is_told(told: Told) -> None:  # noqa: F811

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,9 +100,11 @@ def test_a_service_that_never_answers_is_left(
     receiver.wait.set()
 
 
-def test_what_a_message_does_not_need_is_fenced_off() -> None:
+def test_what_a_message_does_not_need_is_fenced_off(tmp_path: Path) -> None:
     fence = Fence([], [sys.prefix])
     fence("open", (f"{sys.prefix}/lib/python/x.py", "rb", 0))
+    (tmp_path / "venv").symlink_to(sys.prefix)
+    Fence([], [str(tmp_path / "venv")])("open", (f"{tmp_path}/venv/lib/python/x.py", "rb", 0))
     fence("socket.connect", (None, ("93.184.215.14", 443)))
     for event, args in (
         ("open", ("/etc/passwd", "r", 0)),
