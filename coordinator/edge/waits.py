@@ -81,13 +81,48 @@ class Disconnect:
             self._then.discard(call)
 
 
+class Bell:
+    """What wakes one waiter, or time. Slighter than asyncio's Event and wait_for, which are a task for each of many."""
+
+    __slots__ = ("_rung", "_sleeper")
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._sleeper: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the waiter, or let it not fall asleep."""
+        self._rung = True
+        self._wake()
+
+    def clear(self) -> None:
+        self._rung = False
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep until it rings, if it has not rung already, but no longer than so many seconds."""
+        if self._rung:
+            return
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        timer = loop.call_later(seconds, self._wake)
+        try:
+            await self._sleeper
+        finally:
+            timer.cancel()
+            self._sleeper = None
+
+    def _wake(self) -> None:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+
 class Waits:
     """All waiters of one process. Whoever holds a poll takes one of `places` for it."""
 
     def __init__(self, hub: Hub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._hub = hub
-        self._waiting = TopicIndex[asyncio.Event]()
+        self._waiting = TopicIndex[Bell]()
         self.places = Shares(settings.MAX_POLLS, "polls")
         self._closing = False
         hub.listeners.append(self._on_changes)
@@ -115,7 +150,7 @@ class Waits:
         the answer goes out: the key may have been revoked while the last check ran.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        changed = asyncio.Event()
+        changed = Bell()
         self._waiting[changed] = Topics(topics)
         self._hub.feed.watch()
         try:
@@ -131,8 +166,7 @@ class Waits:
                         or (gone is not None and gone.happened)
                     ):
                         return found
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(changed.wait(), min(left, pause))
+                    await changed.wait(min(left, pause))
         finally:
             self._hub.feed.unwatch()
             del self._waiting[changed]

@@ -42,11 +42,18 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         worker.connections.add(self)
         self.http2: bytearray | None = None  # what a client of HTTP/2 said that is still to be refused
         self.heard = self.refused = False
+        self.no_request: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, and end again where no request comes."""
         super().connection_made(transport)
-        self.worker.loop.call_later(HEADERS_WITHIN, self._close_if_no_request_came)
+        self.no_request = self.worker.loop.call_later(HEADERS_WITHIN, self._close_if_no_request_came)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End, and be kept by no timer."""
+        if self.no_request is not None:
+            self.no_request.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take what came. A client that begins to speak HTTP/2 is told why it is not served (edge.grpc_refusal)."""
