@@ -196,12 +196,12 @@ class Card:
     @cached_property
     def choice(self) -> str:
         """Return what choosing the card means: each request that this person may decide, as it is shown."""
-        return _packed(self.yours)
+        return json.dumps([f"{member.judged}:{member.row.request_id}" for member in self.yours])
 
     @cached_property
     def whole(self) -> str:
-        """Return the same of all who wait."""
-        return _packed(self.waiting)
+        """Return all who wait in the same form, without what is shown of them: nothing of it is decided."""
+        return json.dumps([f":{member.row.request_id}" for member in self.waiting])
 
     @cached_property
     def waiting(self) -> list[CardMember]:
@@ -283,11 +283,6 @@ class Card:
     @property
     def justifications(self) -> list[str]:
         return list(dict.fromkeys(member.row.justification for member in self.members))
-
-
-def _packed(members: Iterable[CardMember]) -> str:
-    """Return requests, each with the digest of what is shown of it, as a form's field carries them."""
-    return json.dumps([f"{member.judged}:{member.row.request_id}" for member in members])
 
 
 def cards_of(

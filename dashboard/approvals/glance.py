@@ -32,7 +32,8 @@ class Glance:
         """Return a part of the call with the pieces that bear a mark, where it is one text."""
         if not isinstance(part.value, str) or not self.reasons:
             return part
-        return replace(part, spans=tuple(marks.spans(self.kept, self.tool, part.value)))
+        bearing = [mark for mark in self.kept if mark.reason in self.reasons]
+        return replace(part, spans=tuple(marks.spans(bearing, self.tool, part.value)))
 
 
 def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:

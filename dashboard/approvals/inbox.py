@@ -21,7 +21,7 @@ from dashboard.approvals.cards import Card, cards_of
 from dashboard.approvals.rights import Rights
 
 CARDS_ON_A_PAGE = 30  # as many as a phone can hold
-MOST_CHOICES = 100  # values of one filter that are offered
+MOST_CHOICES = 25  # values of one filter that are offered
 MOST_READ = 2_000  # requests whose calls are read for their marks
 AS_IT_COMES = Arrangement()
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -145,7 +145,7 @@ def inbox(
         min(snoozed.values(), default=None),
         arrangement,
         rights,
-        _choices(everything),
+        _choices(everything, arrangement),
     )
 
 
@@ -280,15 +280,13 @@ def _as_waiting(row: PermissionRequest) -> Waiting:
     )
 
 
-def _choices(waiting: Iterable[Waiting]) -> dict[str, list[tuple[str, str]]]:
-    """Return what each filter offers, with how many requests have it, the commonest first."""
-    counted: dict[str, Counter[str]] = {
-        name: Counter() for name in ("tool", "agent", "session", "type", "host")
-    }
-    for one in waiting:
-        for name, counter in counted.items():
-            counter[getattr(one, name)] += 1
-    return {
-        name: [(value, f"{value} ({n})") for value, n in counter.most_common(MOST_CHOICES) if value]
-        for name, counter in counted.items()
-    }
+def _choices(waiting: Sequence[Waiting], chosen: Arrangement) -> dict[str, list[tuple[str, str]]]:
+    """Return what each filter offers, with how many requests have it: the commonest, and what is chosen."""
+    found = {}
+    for name in ("tool", "agent", "session", "type", "host"):
+        counter = Counter(getattr(one, name) for one in waiting)
+        offered = dict(counter.most_common(MOST_CHOICES))
+        if value := getattr(chosen, name):
+            offered.setdefault(value, counter[value])
+        found[name] = [(value, f"{value} ({number})") for value, number in offered.items() if value]
+    return found

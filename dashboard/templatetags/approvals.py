@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from typing import Any
 
-from django.template import Library
+from django.template import Context, Library
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
@@ -17,6 +20,8 @@ from dashboard.looks.parts import Part
 
 register = Library()
 
+PLACES = ("0card-token0", "0card-key0", "0card-chosen0", "0card-lasting0")
+_PLACE = re.compile("|".join(PLACES))
 _UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
 
@@ -54,6 +59,28 @@ def _mark(char: str) -> str:
 def reveals(text: object) -> bool:
     """Say whether the text has characters that `reveal` marks: worth a warning above it."""
     return any(is_invisible(match) for match in _UNUSUAL.findall(str(text)))
+
+
+@register.simple_tag(takes_context=True)
+def card_tools(context: Context, card: Any) -> SafeString:
+    """Draw what may be done with a card's requests beside deciding them (approvals/_tools.html).
+
+    It is alike on all cards but for what stands in PLACES, so it is drawn once for each kind of card and filled in: a
+    page has thirty.
+    """
+    member = card.waiting[0]
+    lasting = reverse("approvals:always", args=[card.first.request_id]) if card.may_last else ""
+    values = (context.get("csrf_token", ""), card.key, card.whole, lasting)
+    filled = dict(zip(PLACES, map(escape, values), strict=True))
+    drawn = _tools(bool(member.snoozed_until), bool(member.assigned_to), bool(lasting))
+    return SafeString(_PLACE.sub(lambda match: filled[match[0]], drawn))
+
+
+@lru_cache(maxsize=8)
+def _tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
+    token, key, chosen, link = PLACES
+    said = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
+    return render_to_string("approvals/_tools.html", said | {"snoozed": snoozed, "assigned": assigned})
 
 
 @register.filter
