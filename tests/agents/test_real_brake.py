@@ -29,12 +29,13 @@ from tests.gateway.example_server import Example, running
 from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
-COMMAND = "date +%s.%N >> log"
-MANY = 500  # calls of an agent: more than it can make here
+# More than an agent can make here, and each another: some agents stop where they see that they repeat themselves.
+COMMANDS = tuple(f"date +%s.%N >> log # {number}" for number in range(500))
 IN_FLIGHT = 50  # over all: eight real agents, and callers beside them
 BY_GATEWAY = 12
-PAUSE = 0.1  # seconds between two calls of a caller: the agents need the machine, too
+PAUSE = 0.5  # seconds between two calls of a caller: the agents need the machine, too
 WITHIN = 1.0  # seconds in which everything stops
+AT_MOST = 200.0  # seconds, on a busy machine
 LOOKED_AT = 2.5  # seconds for which nothing may begin
 
 
@@ -107,9 +108,9 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
     furnish(served, example.url)
     approver = served.sign_in("approver")
     for script in machine.scripts.values():
-        script.commands = [COMMAND] * MANY
+        script.commands = COMMANDS
     turns = {agent: machine.order(agent, FIRST) for agent in machine.scripts}
-    runs = start(homes(served), *[COMMAND] * MANY)
+    runs = start(homes(served), *COMMANDS)
     by_hooks = {name: run.home.work / "log" for name, run in runs.items()}
     driven = {f"driven {agent}": machine.project(agent) / "log" for agent in turns}
     logs = by_hooks | driven
@@ -119,7 +120,7 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
             for number in range(IN_FLIGHT - len(logs)):
                 callers, call = (at_gateway, by_gateway) if number < BY_GATEWAY else (hooked, by_hook)
                 pool.submit(callers.go_on, call(served))
-            with until() as pause:
+            with until(AT_MOST) as pause:
                 while any(len(begun(log)) < 2 for log in logs.values()):
                     pause()
             brake = put_on(approver)
@@ -135,7 +136,7 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
             was_put_off(served)
             release(approver, brake)
             released = time.time()
-            with until() as pause:
+            with until(AT_MOST) as pause:
                 while any(len(begun(log)) <= len(stopped[name]) for name, log in by_hooks.items()):
                     pause()
                 while any(max(callers.passed) < released for callers in (hooked, at_gateway)):
@@ -144,7 +145,7 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
             hooked.over.set()
             at_gateway.over.set()
             served.sql("DELETE FROM brakes")
-    again = {agent: more(machine, agent, session, COMMAND) for agent, (_, session) in turns.items()}
+    again = {agent: more(machine, agent, session, COMMANDS[0]) for agent, (_, session) in turns.items()}
     for agent, (_, session) in turns.items():
         assert machine.ended(again[agent], session) == "completed", machine.told(again[agent], session)
         assert len(begun(driven[f"driven {agent}"])) == len(stopped[f"driven {agent}"]) + 1
