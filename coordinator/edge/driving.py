@@ -27,14 +27,16 @@ from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.http import headers_of, send_json
 from coordinator.edge.limits import KEY, LIMITS
-from coordinator.edge.rulings import Rulings
+from coordinator.edge.rulings import ASKED_AT_GATEWAY, Rulings
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import Invalid
+from coordinator.identity import session_keys
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.names import behind_gateway
 from coordinator.models import Runner
 from coordinator.policy import agent_options
 from coordinator.policy.tool_calls import AskedCall
@@ -162,7 +164,12 @@ class DrivingDoor:
         self, question: Question, asked: AskedCall, admission: Admission, *, gone: Disconnect, until: float
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
-        ruling = await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program)
+        key_id = None
+        if behind_gateway(asked.tool) is not None:
+            key_id = await self._threads.run(session_keys.of_session, asked.session_id)
+        ruling = await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program, key_id)
+        if key_id is not None and ruling is ASKED_AT_GATEWAY:
+            ruling = replace(ruling, decision=ALLOW)  # a person is not asked twice
         by_budgets = await self._rulings.by_budgets((asked.agent_id, asked.program), asked.session_id)
         ruling = stricter(ruling, by_budgets)
         if ruling.decision not in {ALLOW, DENY}:

@@ -26,7 +26,7 @@ from coordinator.policy.access import Policy
 from coordinator.policy.brakes import Braked
 from coordinator.policy.budgets import BudgetRow
 from coordinator.policy.managed import ManagedServers
-from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, PartialCall, Rule, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, OBSERVE, PartialCall, Rule, Ruling
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read aga
 UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
 BUDGETS_UNREAD = Ruling(ASK, "It cannot be read just now how much of the budgets is used.", "budgets")
 GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
+# Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
+ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Rulings:
             ruling = tool_rules.stricter(ruling, UNREAD)
         ruling = tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
         if through_gateway and ruling.decision == ASK and await self._is_at_gateway(agent_id, key_id):
-            return NO_OPINION
+            return ASKED_AT_GATEWAY
         return ruling
 
     async def rules(self) -> tuple[Rule, ...] | None:

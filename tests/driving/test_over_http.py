@@ -128,6 +128,41 @@ def test_rules_decide_before_anybody_is_asked(driver: Driver) -> None:
     assert driver.pending() is None
 
 
+def test_what_the_gateway_asks_about_is_not_asked_twice(driver: Driver, aside: ThreadPoolExecutor) -> None:
+    box = driver.served
+    box.sql("DELETE FROM mcp_servers WHERE name = 'notes'")
+    box.sql(
+        "INSERT INTO mcp_servers (name, command, created_at, default_policy) VALUES ('notes', '', 1, 'opt-out')"
+    )
+    rules(box, {"tool": "mcp__notes__write", "verdict": "ask"})
+    question = push()
+    question["toolCall"] |= {
+        "title": "mcp__signalbox__notes__write",
+        "_meta": {"claudeCode": {"toolName": "mcp__signalbox__notes__write"}},
+    }
+    asked = aside.submit(driver.ask, question, "before")
+    decide(driver, wait_for_card(driver), "denied")
+    asked.result(20)
+    box.sql(
+        "INSERT INTO session_keys (key_hash, session_id, agent_id, runner_id, created_at, expires_at)"
+        " VALUES ('h', ?, 'a', 'r', ?, ?)",
+        (driver.session, *("2999-01-01T00:00:00.000000+00:00",) * 2),
+    )
+    ((key_id,),) = box.sql("SELECT id FROM session_keys WHERE key_hash = 'h'")
+    box.sql(
+        "INSERT INTO mcp_gateway_sessions (session_id, door, key_id, agent_id, protocol_version, created_at, used_at)"
+        " VALUES ('gws', '', ?, 'a', '2025-11-25', ?, ?)",
+        (-key_id, *("2999-01-01T00:00:00.000000+00:00",) * 2),
+    )
+    question["toolCall"] |= {"toolCallId": f"toolu_{uuid.uuid4().hex}"}
+    try:
+        assert driver.ask(question, "then")["outcome"] == {"optionId": "allow"}
+        assert driver.pending() is None
+    finally:
+        box.sql("DELETE FROM session_keys")
+        box.sql("DELETE FROM mcp_gateway_sessions WHERE session_id = 'gws'")
+
+
 def test_the_end_of_the_turn_withdraws_the_question(driver: Driver, aside: ThreadPoolExecutor) -> None:
     asked = aside.submit(driver.ask, push())
     request_id = wait_for_card(driver)
