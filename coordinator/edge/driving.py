@@ -164,12 +164,7 @@ class DrivingDoor:
         self, question: Question, asked: AskedCall, admission: Admission, *, gone: Disconnect, until: float
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
-        key_id = None
-        if behind_gateway(asked.tool) is not None:
-            key_id = await self._threads.run(session_keys.of_session, asked.session_id)
-        ruling = await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program, key_id)
-        if key_id is not None and ruling is ASKED_AT_GATEWAY:
-            ruling = replace(ruling, decision=ALLOW)  # a person is not asked twice
+        ruling = await self._ruling(asked)
         by_budgets = await self._rulings.by_budgets((asked.agent_id, asked.program), asked.session_id)
         ruling = stricter(ruling, by_budgets)
         if ruling.decision not in {ALLOW, DENY}:
@@ -177,6 +172,17 @@ class DrivingDoor:
         by, now = admission.caller.actor, timezone.now()
         work = functools.partial(permissions.by_ruling, asked, ruling, question.options, by=by, now=now)
         return await self._perform(work)
+
+    async def _ruling(self, asked: AskedCall) -> Ruling:
+        """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
+        handed = None
+        if behind_gateway(asked.tool) is not None:
+            handed = await self._threads.run(session_keys.of_session, asked.session_id)
+        if handed is None:
+            return await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program)
+        key_id, agent_id = handed
+        ruling = await self._rulings.on(asked.tool, asked.about, agent_id, asked.program, key_id)
+        return replace(ruling, decision=ALLOW) if ruling is ASKED_AT_GATEWAY else ruling
 
     async def _answered(
         self,

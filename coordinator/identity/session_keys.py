@@ -28,7 +28,7 @@ def id_of(key_hash: str) -> int | None:
     return None if found is None else -found
 
 
-def of_session(session_id: str) -> int | None:
-    """Return the id of the key that the session's agent has; None where it has none."""
-    found = SessionKey.objects.filter(session_id=session_id).values_list("id", flat=True).first()
-    return None if found is None else -found
+def of_session(session_id: str) -> tuple[int, str] | None:
+    """Return the id of the key that the session's agent has, and as which agent it calls; None where it has none."""
+    found = SessionKey.objects.filter(session_id=session_id).values_list("id", "agent_id").first()
+    return None if found is None else (-found[0], found[1])

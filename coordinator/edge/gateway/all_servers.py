@@ -145,6 +145,8 @@ class AllServers:
 
     async def _list(self, x: Exchange) -> None:
         """Answer with the tools of all servers that can be reached; what cannot is named in `_meta`."""
+        if x.client is None and x.key.session_id is not None:
+            await self._standing(x)  # by which hooks and questions of this agent know that it is here
         turns = asyncio.Semaphore(AT_ONCE)
         opened = await self._open_servers(x)
         found = await asyncio.gather(*(self._tools_of(x, server, turns) for server in opened))
