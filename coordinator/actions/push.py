@@ -171,6 +171,23 @@ def reseal() -> int:
     return count
 
 
+def unusable() -> list[str]:
+    """Return why the key, or devices' keys, cannot be opened, one sentence each."""
+    sealed = [
+        (push.KEY_PURPOSE, key.private_key, "The key for push messages") for key in PushKey.objects.all()
+    ]
+    for device in PushSubscription.objects.select_related("target").exclude(keys="").order_by("pk"):
+        name = f"The device {device.device} of {device.target.person}"
+        sealed.append((push.purpose_of(device.target.address), device.keys, name))
+    problems = []
+    for purpose, text, name in sealed:
+        try:
+            keyring.unseal(purpose, text)
+        except keyring.KeyringUnusable as problem:
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
 def mark_of(address: str) -> str:
     """Return by what a page knows its browser's own device among those listed, without telling its address."""
     return hashlib.sha256(address.encode()).hexdigest()[:32]

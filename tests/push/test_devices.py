@@ -205,8 +205,15 @@ def test_the_key_is_made_once(service: PushService) -> None:
     assert push.public_key(now=NOW) == service.public_key == PushKey.objects.get().public_key
 
 
-def test_a_lost_keyring_is_told_and_not_replaced(service: PushService, settings, tmp_path) -> None:
+def test_a_lost_keyring_is_told_and_not_replaced(
+    service: PushService, alice: User, settings, tmp_path
+) -> None:
+    subscribed(service, alice)
+    assert push.unusable() == []
     settings.DATA_DIR = tmp_path / "other"
+    key, device = push.unusable()
+    assert key.startswith("The key for push messages: ")
+    assert device.startswith("The device Alice's phone of alice: ")
     with pytest.raises(Conflict, match="credential_keys"):
         push.public_key(now=NOW)
 

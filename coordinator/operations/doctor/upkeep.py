@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from coordinator.actions import attachments, notifications, search, setup
+from coordinator.actions import attachments, notifications, push, search, setup
 from coordinator.lib.times import rough
 from coordinator.mcp import commands, credentials
 from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpUpstream
@@ -86,7 +86,7 @@ def _credentials() -> Check:
         except credentials.CredentialUnusable as problem:
             problems.append(str(problem.detail))
     told = "of the MCP servers' credentials cannot be used"
-    if not problems and (problems := notifications.unusable()):
+    if not problems and (problems := notifications.unusable() + push.unusable()):
         told = "of the addresses that messages are sent to cannot be used"
     if problems:
         return fail(
