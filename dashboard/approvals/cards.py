@@ -79,7 +79,7 @@ class CardMember:
         """Return what is asked for in as few words as a list has room for: a command, or the target."""
         return approvals.gist_of(self.row)
 
-    @property
+    @cached_property
     def session_url(self) -> str:
         """Return where its session shows the call; nothing where no page can have that session's name."""
         context = approvals.context_of(self.row)
@@ -212,12 +212,12 @@ class Card:
         """Return those who wait whom the person who looks may decide."""
         return [member for member in self.waiting if not member.why_not]
 
-    @property
+    @cached_property
     def waits_for(self) -> list[str]:
         """Return whom they wait for, each once; nothing where every approver may decide."""
         return list(dict.fromkeys(member.waits_for for member in self.waiting if member.waits_for))
 
-    @property
+    @cached_property
     def why_not(self) -> list[str]:
         """Return why the person who looks may not decide some, where `waits_for` does not say it."""
         found = (member.why_not for member in self.waiting if member.why_not)
@@ -270,7 +270,7 @@ class Card:
             if all(scope in one.scopes for one in wanted)
         ]
 
-    @property
+    @cached_property
     def gives_access(self) -> bool:
         """Say whether an approval becomes a grant: that is for a time, and wherever its agent works."""
         return all(wanted_access_of(member.row) is not None for member in self.waiting)

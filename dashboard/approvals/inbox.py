@@ -187,7 +187,7 @@ def _fitting(
     found = [
         one
         for one in waiting
-        if all(getattr(one, name) == value for name, value in chosen)
+        if (not chosen or all(getattr(one, name) == value for name, value in chosen))
         and (one.name in snoozed) is bool(wanted.snoozed)
         and _is_taken(one, wanted.taken, person)
     ]
@@ -236,7 +236,7 @@ def _alike(waiting: Iterable[Waiting], group: str) -> list[list[Waiting]]:
 
 
 def _lane_of(one: Waiting, group: str) -> str:
-    return "" if group == "same" else str(getattr(one, group))
+    return "" if group == "same" else getattr(one, group) or ""
 
 
 def _rows(page: Page[list[Waiting]], shown: Sequence[str]) -> list[PermissionRequest]:
