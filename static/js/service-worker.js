@@ -95,9 +95,11 @@ self.addEventListener("message", (event) => {
 
 async function look() {
   const asked = Date.now();
+  const kept = await caches.has(KEPT);
   const answer = await ask();
   if (answer === null) return null; // not reached: what is kept stays, and is shown as old
   if (answer === "signed out") return forget();
+  if (kept && !(await caches.has(KEPT))) return null; // signed out meanwhile
   const { csrf, ...list } = answer;
   await (await caches.open(KEPT)).put(LIST, new Response(JSON.stringify(list)));
   await count(list.count);

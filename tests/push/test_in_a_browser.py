@@ -290,7 +290,8 @@ def test_signing_out_leaves_nothing_behind(served: Served, phone: Phone) -> None
     phone.push()
     phone.until_shown(lambda notes: len(notes) == 1)
     page = phone.page
-    assert page.evaluate("async () => (await (await caches.open('signalbox-kept')).keys()).length") == 2
+    while page.evaluate("async () => (await (await caches.open('signalbox-kept')).keys()).length") < 2:
+        page.wait_for_timeout(20)  # the proof is there, the list comes
     page.get_by_role("button", name="More").click()
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/ui/sign-in/")
