@@ -219,6 +219,7 @@ class HookCommand:
         if Spool(self._spool):
             self._keep()
             self.finish(flush=True)
+        said = b""
         try:
             said = self._taken(self._post(self._began + QUICKLY, QUICKLY))
         except (Away, Broken):
