@@ -48,11 +48,14 @@ MEASURES = _listed(
 AMOUNTS = _listed("max min num number total prompt completion input output context thinking")
 
 
-def looks_secret(key: str, value: str | None = None) -> bool:
-    """Say whether a value of this name must never be shown. `value`: it may also hold an address with a password."""
+def looks_secret(key: str | None, value: str | None = None) -> bool:
+    """Say whether a value of this name must never be shown. `value`: it may also hold an address with a password.
+
+    `key` is None in rows of other programs: SQLite lets them leave out a part of the primary key.
+    """
     if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
         return True
-    words = [word.lower() for word in _WORDS.findall(key)]
+    words = [word.lower() for word in _WORDS.findall(key or "")]
     if not words or _is_measure(words) or words == ["pwd"]:  # PWD alone is a working folder
         return False
     if words[-1] in SECRET_LAST or (words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(words)):
@@ -64,7 +67,7 @@ def _is_measure(words: list[str]) -> bool:
     return words[-1] in MEASURES or (words[-1] == "tokens" and bool(AMOUNTS & set(words)))
 
 
-def masked(key: str, value: str | None) -> str | None:
+def masked(key: str | None, value: str | None) -> str | None:
     """Return `***` for a value that `looks_secret` and is not empty, else the value as it is."""
     return MASK if value and looks_secret(key, value) else value
 
