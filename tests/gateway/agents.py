@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 
-from coordinator.actions.keys import hash_of
 from tests.served import Served
 
 AGENT, KEY = "agent.one", "sbx_gateway-agent-one"
@@ -37,6 +36,8 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
 
 def bind(box: Served, agent: str, raw: str) -> None:
     """Give an agent a key of its own."""
+    from coordinator.actions.keys import hash_of  # which needs Django
+
     box.sql("DELETE FROM api_keys WHERE name = ?", (agent,))
     box.sql(
         "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 from mcp.server import MCPServer
@@ -80,28 +81,35 @@ def build(example: Example) -> MCPServer:
 
 
 @contextlib.contextmanager
-def running(example: Example | None = None, *, port: int = 0) -> Iterator[Example]:
-    """Serve an example in a thread for the length of the block."""
-    example = example or Example()
-    app = build(example).streamable_http_app()
+def serving(app: Any, *, port: int = 0) -> Iterator[str]:
+    """Serve an MCP application in a thread for the length of the block; yields its address."""
     config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", port))
-        example.url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         while not server.started:
-            assert thread.is_alive(), "the example server does not start"
+            assert thread.is_alive(), "the server does not start"
             time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            thread.join(5)
+
+
+@contextlib.contextmanager
+def running(example: Example | None = None, *, port: int = 0) -> Iterator[Example]:
+    """Serve an example in a thread for the length of the block."""
+    example = example or Example()
+    with serving(build(example).streamable_http_app(), port=port) as example.url:
         try:
             yield example
         finally:
             example.release.set()
-            server.should_exit = True
-            server.force_exit = True
-            thread.join(5)
 
 
 if __name__ == "__main__":

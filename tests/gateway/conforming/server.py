@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import threading
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import mcp_types as types
-import uvicorn
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -25,7 +21,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from tests.gateway.conforming.questions import A_TEXT, IMAGE, Context, Json, an_object, form, needs
 from tests.gateway.conforming.tools import Tools
-from tests.gateway.example_server import PIXEL
+from tests.gateway.example_server import PIXEL, serving
 
 TEXT = "This is the content of the static text resource."
 
@@ -190,16 +186,5 @@ def build() -> Server[Any]:
 @contextlib.contextmanager
 def running() -> Iterator[str]:
     """Serve it in a thread for the length of the block; yields its address."""
-    app = build().streamable_http_app(event_store=Events(), retry_interval=100)
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive(), "the conforming server does not start"
-            time.sleep(0.01)
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join(5)
+    with serving(build().streamable_http_app(event_store=Events(), retry_interval=100)) as url:
+        yield url
