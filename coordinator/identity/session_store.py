@@ -9,8 +9,10 @@ import hashlib
 from typing import Any
 
 from django.contrib.sessions.backends import db
+from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
+from django.db import OperationalError
 from django.utils import timezone
 
 
@@ -32,6 +34,15 @@ class SessionStore(db.SessionStore):
         row = super().create_model_instance(data)
         row.session_key = stored_under(row.session_key)
         return row
+
+    def save(self, must_create: bool = False) -> None:
+        """Save the session. Raises OperationalError where the database is busy: it is no session that has gone."""
+        try:
+            super().save(must_create)
+        except UpdateError as problem:
+            if isinstance(problem.__context__, OperationalError):
+                raise problem.__context__ from None
+            raise
 
     def delete(self, session_key: str | None = None) -> None:
         """Delete a session, this one unless told otherwise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.sessions.models import Session
 from django.core import signing
+from django.db import OperationalError
 from django.test import Client
 
 from tests.people import signed_in
@@ -58,3 +59,17 @@ def test_a_cookie_that_was_made_up_opens_nothing_and_is_not_taken_over() -> None
     client = with_cookie("planted0planted0planted0planted0")
     client.post("/ui/sign-out/")  # leaves a message, and so makes a session
     assert client.cookies["signalbox_session"].value != "planted0planted0planted0planted0"
+
+
+def test_a_busy_database_is_told_as_such_and_not_as_a_session_that_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = signed_in("viewer").session
+
+    def busy(*_: object, **__: object) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(Session, "save", busy)
+    session["seen"] = True
+    with pytest.raises(OperationalError, match="locked"):
+        session.save()
