@@ -89,21 +89,20 @@ PAGE_DOORS: dict[str, str] = {
         "no body": "home",
         "form": """
             accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power
-            agents:withdraw approvals:decide approvals:notification-add approvals:notification-remove
-            approvals:notification-test approvals:revoke approvals:seen brakes:put-on brakes:release
-            budgets:add budgets:allow budgets:edit budgets:remove chat:clear
-            chat:delete-message chat:read
-            deciders:delegate deciders:delegation-end deciders:group-change deciders:group-delete
-            deciders:group-make deciders:save
-            rules:accept-suggestion rules:calls costs:save-prices
-            rules:save rules:suggestions rules:trial connections:code connections:key
-            connections:test keys:list keys:revoke
-            mcp:accept mcp:accept-command mcp:accepted-only mcp:add mcp:ask mcp:credential-remove
-            mcp:credential-set mcp:upstream mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste mcp:preview mcp:revoke
-            mcp:save mcp:switch plugins:grant plugins:register plugins:revoke plugins:switch runners:deregister
-            runs:new runs:release runs:stop sessions:command sessions:delete
-            sessions:note sessions:rename
-            sessions:resume sessions:stop sessions:stop-turn sessions:unqueue""",
+            agents:withdraw approvals:always approvals:confirm-set approvals:decide approvals:decide-set
+            approvals:escalation-add approvals:escalation-remove approvals:notification-about
+            approvals:notification-add approvals:notification-remove approvals:notification-test
+            approvals:quiet-hours approvals:revoke approvals:seen approvals:triage brakes:put-on brakes:release
+            budgets:add budgets:allow budgets:edit budgets:remove chat:clear chat:delete-message chat:read
+            connections:code connections:key connections:test costs:save-prices deciders:delegate
+            deciders:delegation-end deciders:group-change deciders:group-delete deciders:group-make
+            deciders:save keys:list keys:revoke mcp:accept mcp:accept-command mcp:accepted-only mcp:add mcp:ask
+            mcp:credential-remove mcp:credential-set mcp:delete mcp:discover mcp:edit mcp:extend mcp:paste
+            mcp:preview mcp:revoke mcp:save mcp:switch mcp:upstream plugins:grant plugins:register
+            plugins:revoke plugins:switch push:deny push:key push:renew push:subscribe rules:accept-suggestion
+            rules:calls rules:save rules:suggestions rules:trial runners:deregister runs:new runs:release
+            runs:stop sessions:command sessions:delete sessions:note sessions:rename sessions:resume
+            sessions:stop sessions:stop-turn sessions:unqueue""",
         "upload": "chat:say sessions:prompt",
     }.items()
     for name in names.split()

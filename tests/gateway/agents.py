@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,14 @@ def bind(box: Served, agent: str, raw: str) -> None:
         "INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, agent_id) VALUES (?, ?, ?, ?, ?, ?)",
         (agent, "sbx_", hash_of(raw), '["agent"]', LONG_AGO, agent),
     )
+
+
+def accept_command(box: Served, server: str) -> None:
+    """Let a stdio server be started that was written into the database, as an admin does who read it on its page."""
+    admin = box.sign_in("admin")
+    shown = re.search(r'name="command"\s+value="([^"]+)"', admin.get(f"/ui/mcp/servers/{server}/").text)
+    assert shown is not None
+    assert "Accepted." in admin.post(f"/ui/mcp/command/{server}/", data={"command": shown[1]}).text
 
 
 def grant(box: Served, agent: str, tool: str, says: str, *, server: str = "example") -> None:

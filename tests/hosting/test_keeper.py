@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from coordinator.mcp import stdio_host
+from tests.gateway.agents import accept_command
 from tests.hosting.conftest import SERVER, message
 from tests.served import Served, children_of
 
@@ -76,6 +77,10 @@ def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     assert (answer.status_code, "has not switched that on" in answer.text) == (503, True)
     switch_on(served)
     time.sleep(1.1)  # the host reads a server's rows once a second
+    answer = begun(client)
+    assert (answer.status_code, "No admin has accepted" in answer.text) == (503, True)
+    accept_command(served, "double")
+    time.sleep(1.1)
     answer = begun(client)
     assert answer.status_code == 200, answer.text
     said = echoed(client, answer.headers["mcp-session-id"]).json()
