@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from coordinator.actions import audit, columns, deciders, notifications
+from coordinator.actions.approvals import names
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, person
 from coordinator.identity.roles import ADMIN, ROLES
@@ -61,9 +62,7 @@ def create(
         with transaction.atomic():
             deciders.changed()  # a role gives the right to decide
             user.save(force_insert=True)
-            notifications.forget(
-                user.username
-            )  # left by another of this name, whom somebody deleted elsewhere
+            _forget(user.username)  # left by another of this name, whom somebody deleted elsewhere
             _set_role(user, role)
             after = {**columns.values_of(user, EDITABLE), "role": role}
             _audit("USER_CREATED", user, {"after": after}, by, now)
@@ -99,7 +98,9 @@ def update(
                 _require_sound(user)
                 user.save(update_fields=[name for name in difference["after"] if name != "role"])
                 if "username" in difference["after"]:
-                    notifications.rename(difference["before"]["username"], user.username)
+                    before = difference["before"]["username"]
+                    notifications.rename(before, user.username)
+                    names.rename(before, user.username)
                 _require_an_administrator()
                 _audit("USER_UPDATED", user, difference, by, now)
     except IntegrityError:
@@ -119,9 +120,15 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
             raise Conflict(SELF_REFUSED)
         before = {**columns.values_of(user, EDITABLE), "role": group_of(user)}
         user.delete()
-        notifications.forget(user.username)
+        _forget(user.username)
         _require_an_administrator()
         _audit("USER_DELETED", user, {"before": before}, by, now)
+
+
+def _forget(name: str) -> None:
+    """Drop what is kept for a name that nobody has."""
+    notifications.forget(name)
+    names.forget(name)
 
 
 def _locked(user_id: int, seen: str | None = None) -> User:

@@ -203,9 +203,6 @@ class Book:
 
     def counting(self, request: PermissionRequest, votes: Iterable[PermissionVote]) -> list[PermissionVote]:
         """Return those of the votes whose voter still has the right that they voted with; each right counts once."""
-        votes = list(votes)
-        if self.rule_for(request) is None:
-            return votes
         used: set[str] = set()
         counted = []
         for vote in votes:

@@ -8,14 +8,21 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connections
 
-from coordinator.actions import approvals
-from coordinator.errors import Conflict
-from coordinator.models import AuditLog, PermissionRequest, PluginSetting
+from coordinator.actions import approvals, users
+from coordinator.errors import Conflict, Forbidden
+from coordinator.identity.actors import Actor
+from coordinator.identity.actors import person as person_actor
+from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
 from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def admin() -> Actor:
+    return person_actor(person("root", "admin"))
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +121,43 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
         list(pool.map(click, people))
     assert fresh(row).status == "approved"
     assert sorted(fresh(row).approved_by.split(", ")) == ["alice", "bob"]
+
+
+def test_an_approval_of_somebody_who_was_switched_off_does_not_count(admin: Actor) -> None:
+    row, anna = asked(), person("anna")
+    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.update(anna.pk, {"is_active": False}, by=admin, role="")
+    approvals.decide(row.request_id, by=person("bob"), verdict="approved", now=NOW)
+    assert fresh(row).status == "pending"
+    approvals.decide(row.request_id, by=person("carol"), verdict="approved", now=NOW)
+    assert fresh(row).approved_by == "bob, carol"
+
+
+def test_a_new_name_makes_no_second_person(admin: Actor) -> None:
+    row, anna = asked(), person("anna")
+    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.update(anna.pk, {"username": "annie"}, by=admin)
+    anna.refresh_from_db()
+    with pytest.raises(Conflict, match="A second person"):
+        approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+    approvals.decide(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+    assert fresh(row).approved_by == "annie, anna", "the name is somebody else's now"
+
+
+def test_whoever_takes_a_name_that_became_free_takes_no_approvals_with_it(admin: Actor) -> None:
+    row, anna = asked(), person("anna")
+    approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
+    users.delete(anna.pk, by=admin)
+    approvals.decide(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+    assert fresh(row).status == "pending"
+
+
+def test_a_new_name_lets_nobody_decide_what_they_asked_for(settings, admin: Actor) -> None:
+    settings.DECIDE_OWN_REQUESTS = False
+    anna = person("anna")
+    row = asked()
+    PermissionContext.objects.filter(request=row).update(owner="anna")
+    users.update(anna.pk, {"username": "annie"}, by=admin)
+    anna.refresh_from_db()
+    with pytest.raises(Forbidden, match="asked for this"):
+        approvals.decide(row.request_id, by=anna, verdict="approved", now=NOW)
