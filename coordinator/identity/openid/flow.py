@@ -1,0 +1,126 @@
+"""The way to the provider and back: what the browser is sent with, and what it must bring back.
+
+A flow waits in the person's session for ten minutes and is taken out of it by whoever comes back first. It is tied to
+the browser twice: by the session's cookie, and by the secret that coordinator.identity.proofs keeps beside it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from authlib.common.security import generate_token
+from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
+from django.urls import reverse
+
+from coordinator.identity import proofs
+from coordinator.identity.openid import provider, tokens
+from coordinator.identity.openid.errors import Refused
+from coordinator.identity.openid.identities import Identity, Purpose
+from coordinator.identity.openid.tokens import SKEW
+
+HELD = "openid"  # in the session: the flows that are on their way, oldest first
+MOST = 3  # of one session at a time: tabs
+GOOD_FOR = 600  # seconds
+LONGEST_CODE = 4096  # characters
+GONE = "This was begun in another browser, was used already, or took more than ten minutes. Begin again."
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One way to the provider. `secret` is the hash of the browser's secret, `user` who set out."""
+
+    purpose: Purpose
+    state: str
+    nonce: str
+    verifier: str
+    secret: str
+    goal: str
+    at: int  # epoch seconds
+    user: int | None = None
+
+
+def begin(
+    session: SessionBase, purpose: Purpose, *, secret: str, goal: str, now: datetime, user: int | None = None
+) -> str:
+    """Note a flow in the session and return the address at the provider. `secret` is the hash of the browser's.
+
+    Raises Unreachable.
+    """
+    flow = Flow(
+        purpose,
+        state=generate_token(43),
+        nonce=generate_token(43),
+        verifier=generate_token(64),
+        secret=secret,
+        goal=goal,
+        at=int(now.timestamp()),
+        user=user,
+    )
+    # Asked anew whether it is them: for that a sign-in that the provider still holds is not enough.
+    more = {} if purpose == "sign in" else {"prompt": "login", "max_age": "0"}
+    with tokens.client(redirect_uri=redirect_uri()) as client:
+        address, _ = client.create_authorization_url(
+            provider.description()["authorization_endpoint"],
+            state=flow.state,
+            code_verifier=flow.verifier,
+            nonce=flow.nonce,
+            **more,
+        )
+    session[HELD] = [*_held(session, now), asdict(flow)][-MOST:]
+    return str(address)
+
+
+def redirect_uri() -> str:
+    """Return where the provider sends people back to; it must be registered there."""
+    return settings.PUBLIC_URL + reverse("accounts:provider-back")
+
+
+def take(session: SessionBase, state: str, secret: str, now: datetime) -> Flow:
+    """Take the flow with that state out of the session. Raises Refused without one, or for another browser."""
+    held = _held(session, now)
+    found = [one for one in held if state and hmac.compare_digest(one["state"].encode(), state.encode())]
+    if not found:  # a stranger's session stays empty, and is not kept
+        raise Refused("no flow of this session has that state", GONE)
+    session[HELD] = [one for one in held if one not in found]
+    flow = Flow(**found[0])
+    if not hmac.compare_digest(flow.secret, proofs.hash_of(secret)):
+        raise Refused("the browser's secret is not the one that it set out with", GONE)
+    return flow
+
+
+def _held(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
+    held = session.get(HELD)
+    since = now.timestamp() - GOOD_FOR
+    return [one for one in held if one["at"] > since] if isinstance(held, list) else []
+
+
+def finish(flow: Flow, *, code: str, issuer: str, now: datetime) -> tuple[Identity, str]:
+    """Return who came back with `code`, and their ID token as text. Raises Refused and Unreachable.
+
+    `issuer` is who says to have sent them (RFC 9207), "" if nobody does.
+    """
+    says_so = provider.description().get("authorization_response_iss_parameter_supported") is True
+    if (issuer or says_so) and issuer != settings.OIDC_ISSUER:
+        raise Refused(f"the answer comes from {issuer!r}")
+    if not 0 < len(code) <= LONGEST_CODE:
+        raise Refused("there is no code in the answer")
+    answer = tokens.redeem(code, verifier=flow.verifier, redirect_uri=redirect_uri())
+    asked_at = datetime.fromtimestamp(flow.at, UTC)
+    identity = tokens.verify(answer, nonce=flow.nonce, asked_at=asked_at, now=now)
+    if flow.purpose != "sign in":
+        _require_fresh(identity, flow)
+    return identity, str(answer["id_token"])
+
+
+def _require_fresh(identity: Identity, flow: Flow) -> None:
+    """Refuse a sign-in at the provider that is older than the question."""
+    at = identity.authenticated_at
+    if isinstance(at, bool) or not isinstance(at, int | float) or at < flow.at - SKEW:
+        raise Refused(
+            f"auth_time is {at!r}, asked at {flow.at}",
+            "The sign-in service did not ask again who you are, so this confirms nothing. Tell an administrator.",
+        )

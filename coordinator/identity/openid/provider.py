@@ -1,0 +1,116 @@
+"""The provider as it describes itself (discovery), and its keys; both kept for an hour."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from joserfc.errors import JoseError
+from joserfc.jwk import Key, KeySet
+
+from coordinator.identity.openid.errors import Unreachable
+from coordinator.identity.openid.fetching import get_json, in_time, remember, require_safe
+
+KEPT_FOR = 3600.0  # seconds
+NOT_AGAIN_FOR = 5.0  # seconds, after a failure: a provider that is down must not hold every visitor
+KEYS_NOT_AGAIN_FOR = 30.0  # seconds, between two looks for an unknown key
+# By a private key of the provider's alone: never `none`, and never a secret that both know.
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
+)  # fmt: skip
+NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+
+
+@dataclass
+class Kept:
+    """Something fetched, and when; or that it could not be had. Two threads may fetch it twice, one after the other."""
+
+    fetch: Callable[[], Any]
+    value: Any = None
+    at: float = float("-inf")
+    failed: str = ""
+    failed_at: float = float("-inf")
+
+    def get(self, newer_than: float = KEPT_FOR) -> Any:
+        """Return what was fetched within the last `newer_than` seconds, or fetch it."""
+        now = time.monotonic()
+        if now - self.at < newer_than:
+            return self.value
+        if self.failed and now - self.failed_at < NOT_AGAIN_FOR:
+            raise Unreachable(self.failed)
+        try:
+            self.value = in_time(self.fetch)
+        except Unreachable as problem:
+            self.failed, self.failed_at = problem.problem, time.monotonic()
+            raise
+        self.at, self.failed = time.monotonic(), ""
+        return self.value
+
+
+def _discover() -> dict[str, Any]:
+    found = get_json(settings.OIDC_ISSUER.rstrip("/") + "/.well-known/openid-configuration")
+    if found.get("issuer") != settings.OIDC_ISSUER:
+        raise Unreachable(f"it calls itself {found.get('issuer')!r}, not {settings.OIDC_ISSUER!r}")
+    for name in NEEDED:
+        if not isinstance(found.get(name), str):
+            raise Unreachable(f"its discovery document names no {name}")
+    for name in (*NEEDED, "userinfo_endpoint", "end_session_endpoint"):
+        if found.get(name):
+            require_safe(str(found[name]))
+    return found
+
+
+def _fetch_keys() -> KeySet:
+    listed = get_json(description()["jwks_uri"]).get("keys")
+    usable = [
+        key
+        for key in (listed if isinstance(listed, list) else [])
+        if isinstance(key, dict) and key.get("kty") in {"RSA", "EC", "OKP"} and key.get("use", "sig") == "sig"
+    ]
+    if not usable:
+        raise Unreachable("it lists no keys for signatures")
+    found = [key for one in usable for key in _readable(one)]
+    if not found:
+        raise Unreachable("none of its keys can be read")
+    return KeySet(found)
+
+
+def _readable(listed: dict[str, Any]) -> list[Key]:
+    """Return the key; nothing for one of a kind or curve that is not known here, as RFC 7517 (5) has it."""
+    try:
+        return list(KeySet.import_key_set({"keys": [listed]}).keys)
+    except (JoseError, ValueError, KeyError, TypeError):
+        return []
+
+
+_description = Kept(_discover)
+_keys = Kept(_fetch_keys)
+
+
+def forget() -> None:
+    """Fetch everything anew when it is next needed."""
+    for kept in (_description, _keys):
+        kept.at, kept.failed = float("-inf"), ""
+    remember(silent=False)
+
+
+def description() -> dict[str, Any]:
+    """Return the provider's discovery document. Raises Unreachable."""
+    found: dict[str, Any] = _description.get()
+    return found
+
+
+def keys(*, anew: bool = False) -> KeySet:
+    """Return the provider's keys; `anew` asks for one that is not among them. Raises Unreachable."""
+    description()  # before, since in_time does not nest
+    found: KeySet = _keys.get(KEYS_NOT_AGAIN_FOR if anew else KEPT_FOR)
+    return found
+
+
+def algorithms() -> list[str]:
+    """Return the signatures that count, of those that the provider makes."""
+    made = description().get("id_token_signing_alg_values_supported") or ["RS256"]
+    return [name for name in ALGORITHMS if name in made]

@@ -1,0 +1,31 @@
+"""Scopes: what an API key is for, in people's words, and which scopes each group of doors takes.
+
+A key may do what any one of its scopes allows. Doors name a set from here where several share it, or their own where
+they stand; for the document of the API (api/edge_doors.py) those of the async room (edge) stand here too.
+"""
+
+from __future__ import annotations
+
+# Each scope that a key can be given, with what it allows as the page that makes keys says it.
+WHAT_SCOPES_ALLOW = {
+    "runner": "register runners; take, start and stop runs; post events into its sessions",
+    "agent": "ask for permission, post events and chat; if bound to an agent, only in its sessions",
+    "operator": "start, stop and delete sessions; edit blueprints; switch agents",
+    "read": "read everything, change nothing",
+}
+SCOPES = tuple(WHAT_SCOPES_ALLOW)
+GATEWAY = "gateway"  # the scope of a driven agent's key, good at the MCP gateway alone; nobody can choose it
+
+# Who sees what belongs to others.
+READ_ALL = frozenset({"read", "operator", "runner"})  # every session, though the key is bound to an agent
+OVERSEERS = frozenset({"read", "operator"})  # every permission request, and the server's metrics
+
+# Who comes in at the doors.
+READERS = ("agent", "operator", "read", "runner")  # sessions, agents, grants and answers, at least its own
+REPORTERS = ("agent", "operator", "runner")  # post events and telemetry, ask for permission
+SESSION_KEEPERS = ("operator", "runner")  # make, start, stop and delete sessions and runs
+RUNNERS = ("runner",)
+AGENTS = ("agent",)  # hooks, and calls of MCP servers that run beside an agent
+AT_GATEWAY = (*AGENTS, GATEWAY)
+CHAT_READERS = ("agent", "operator", "read")
+CHAT_SPEAKERS = ("agent", "operator")

@@ -1,0 +1,46 @@
+"""Whether the provider of single sign-on answers, and with what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from coordinator.operations.doctor import Check, fail, ok, warn
+
+NAME = "single sign-on"
+
+
+def examine() -> Iterator[Check]:
+    """Yield whether people can sign in at the provider; nothing where none is set."""
+    if not settings.OIDC_ISSUER:
+        return
+    from coordinator.identity.openid import provider  # noqa: PLC0415 - an extra
+    from coordinator.identity.openid.errors import Unreachable  # noqa: PLC0415
+
+    try:
+        known, keys = provider.description(), provider.keys()
+    except Unreachable as problem:
+        yield fail(
+            NAME,
+            f"{settings.OIDC_ISSUER}: {problem.problem}.",
+            "Nobody can sign in with it. See whether this machine reaches it, and whether SIGNALBOX_OIDC_ISSUER is "
+            "what its discovery document says.",
+        )
+        return
+    if not provider.algorithms():
+        yield fail(
+            NAME,
+            f"{settings.OIDC_ISSUER} signs with nothing that Signalbox trusts.",
+            f"Let it sign ID tokens with one of: {', '.join(provider.ALGORITHMS)}.",
+        )
+        return
+    if not settings.HTTPS:
+        yield warn(
+            NAME,
+            f"The provider sends people back to {settings.PUBLIC_URL}, without TLS.",
+            "Put a TLS proxy in front, and set its https:// address in SIGNALBOX_PUBLIC_URL.",
+        )
+    if "S256" not in known.get("code_challenge_methods_supported", ["S256"]):
+        yield warn(NAME, "The provider does not know PKCE with S256.", "Turn it on there.")
+    yield ok(NAME, f"{settings.OIDC_ISSUER} answers and lists {len(keys.keys)} keys")

@@ -1,0 +1,186 @@
+"""Signing in at the provider of single sign-on, and showing there anew who one is.
+
+The way out is a form, which carries the browser's secret and the CSRF token; the answer is a page that leads on, since
+the policy lets no form lead to another site. The way back is an address that anybody may open: it only shows a form,
+which sends itself with the browser's secret (static/js/provider.js). So nobody is signed in, and nothing confirmed, in
+another browser than the one that set out: not as somebody else, and not for whoever has stolen a cookie.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import SESSION_KEY, login
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from coordinator.actions import provider_sign_ins
+from coordinator.errors import Forbidden, SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.openid.identities import Purpose
+from coordinator.identity.session_store import SessionStore
+from dashboard.frame import sign_in_ways
+from dashboard.frame.guards import signed_in
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, address_of, without_proof
+from dashboard.views.accounts import BACKEND, next_url
+
+NO_SCRIPT = "This needs JavaScript and the storage of this browser: without them nothing can be confirmed."
+
+
+@without_proof
+@require_POST
+@never_cache
+def start(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, to sign in there."""
+    goal = next_url(request, settings.LOGIN_REDIRECT_URL)
+    if request.user.is_authenticated:
+        return redirect(goal)
+    return _lead(request, "sign in", goal, proofs.hash_of(request.POST.get(NEW, "")))
+
+
+@without_proof
+@require_POST
+@never_cache
+@signed_in
+def again(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, to show there anew that it is them."""
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    if not proofs.SHAPE.fullmatch(request.POST.get(NEW, "")):
+        return _refused(request, Forbidden(NO_SCRIPT))
+    return _lead(request, "confirm", resolve_url("accounts:account"), proofs.hash_of(request.POST[NEW]))
+
+
+@require_POST
+@never_cache
+@signed_in
+def connect(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the provider, so that the person's own account belongs to who they are there."""
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    secret = proofs.held(request.session)
+    if not secret:
+        return _refused(request, Forbidden(NO_SCRIPT))
+    return _lead(request, "connect", resolve_url("accounts:account"), secret)
+
+
+@require_POST
+@never_cache
+@signed_in
+def disconnect(request: HtmxHttpRequest) -> HttpResponse:
+    """Have the person's own account belong to nobody at the provider again."""
+    assert isinstance(request.user, User)
+    try:
+        provider_sign_ins.disconnect(request.user, address_of(request), timezone.now())
+    except SignalboxError as refusal:
+        messages.error(request, refusal.detail)
+    else:
+        sign_in_ways.release(request)
+        messages.success(request, f"Your account is no longer connected with {settings.OIDC_NAME}.")
+    return redirect("accounts:account")
+
+
+@without_proof
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def back(request: HtmxHttpRequest) -> HttpResponse:
+    """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    if request.method != "POST":
+        names = ("code", "state", "iss", "error")
+        sent = {name: request.GET[name] for name in names if name in request.GET}
+        return render(request, "accounts/provider_back.html", {"sent": sent, "provider": settings.OIDC_NAME})
+    try:
+        return _come_back(request, timezone.now())
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+
+
+def _lead(request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str) -> HttpResponse:
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    from coordinator.identity.openid import flow  # noqa: PLC0415 - an extra, which may not be there
+
+    now = timezone.now()
+    try:
+        address = flow.begin(
+            request.session,
+            purpose,
+            secret=secret,
+            goal=goal,
+            now=now,
+            user=request.user.pk,
+        )
+    except SignalboxError as refusal:
+        return _refused(request, refusal)
+    if not request.user.is_authenticated:
+        request.session.set_expiry(flow.GOOD_FOR)
+    return render(
+        request, "accounts/provider_leave.html", {"address": address, "provider": settings.OIDC_NAME}
+    )
+
+
+def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
+    """Verify what came back, and do what they set out for."""
+    from coordinator.identity.openid import flow  # noqa: PLC0415
+    from coordinator.identity.openid.errors import Refused  # noqa: PLC0415
+
+    address, secret = address_of(request), request.POST.get(NEW, "")
+    session = request.session
+    assert isinstance(session, SessionStore)
+    with session.held():  # whoever sends it again finds nothing
+        begun = flow.take(session, request.POST.get("state", ""), secret, now)
+    if error := request.POST.get("error"):
+        raise Refused(f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in.")
+    provider_sign_ins.check_tries(address, now)
+    identity, id_token = flow.finish(
+        begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
+    )
+    session.read_again()  # the provider took its time, in which other tabs went on, or signed out
+    if begun.purpose == "sign in":
+        user = provider_sign_ins.sign_in(identity, address, now)
+        login(request, user, backend=BACKEND)
+    elif not isinstance(request.user, User) or not request.user.pk == begun.user == _owner(session):
+        raise Refused("somebody else is signed in by now", flow.GONE)
+    elif begun.purpose == "connect":
+        provider_sign_ins.connect(request.user, identity, address, now)
+        messages.success(request, f"Your account is connected with {settings.OIDC_NAME}.")
+        return redirect(begun.goal)
+    else:
+        provider_sign_ins.confirm(request.user, identity, address, now)
+    proofs.bind(session, secret, now)
+    sign_in_ways.hold(request, id_token, until=now + timedelta(seconds=settings.SIGN_IN_GOOD_FOR))
+    if begun.purpose == "confirm":
+        return render(request, "accounts/provider_confirmed.html")
+    return redirect(begun.goal)
+
+
+def _owner(session: SessionStore) -> int | None:
+    """Return whose session it is, as the table has it; None where it has been ended."""
+    found = session.get(SESSION_KEY)
+    return int(found) if found else None
+
+
+def _refused(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
+    """Show that nobody was signed in, and why, and write it down."""
+    problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
+    provider_sign_ins.note_refusal(refusal, problem, address_of(request), timezone.now())
+    kind = type(refusal).__name__
+    context = {
+        "detail": refusal.detail,
+        "kind": kind,
+        "provider": settings.OIDC_NAME,
+        "with_password": settings.PASSWORD_SIGN_IN,
+    }
+    answer = render(request, "accounts/provider_refused.html", context, status=refusal.status)
+    if refusal.retry_after:
+        answer.headers["Retry-After"] = str(refusal.retry_after)
+    return answer
