@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import mimetypes
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from django.conf import settings
 
+from coordinator.chat import checked, stores
 from coordinator.chat.picture_sizes import size_of
-from coordinator.errors import NotFound
-from coordinator.models import ChatAttachment
+from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.models import ChatAttachment, StoredFile
+from coordinator.models.chat import Place
 
 INLINE_UP_TO = 64 * 1024
 CHUNK = 256 * 1024
 HEAD = 64  # bytes that tell a type
 UNKNOWN = "application/octet-stream"
-FOLDER = "attachments"
+
+log = logging.getLogger(__name__)
 
 _EXTENSIONS = {
     "image/png": "png",
@@ -93,15 +99,15 @@ def safe_name(filename: str) -> str:
     return kept or "file"
 
 
-def folder() -> Path:
-    """Return where files of more than INLINE_UP_TO bytes lie."""
-    return Path(settings.DATA_DIR) / FOLDER
+def thumbnails() -> Path:
+    """Return where this server keeps the small pictures that it made."""
+    return Path(settings.DATA_DIR) / "thumbnails"
 
 
 def thumbnail_path(attachment_id: str) -> Path:
     """Return where an attachment's small picture is kept, whether or not it is there."""
     name = hashlib.sha256(attachment_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return Path(settings.DATA_DIR) / "thumbnails" / f"{name}.webp"
+    return thumbnails() / f"{name}.webp"
 
 
 def forget_thumbnail(attachment_id: str) -> None:
@@ -110,33 +116,95 @@ def forget_thumbnail(attachment_id: str) -> None:
         name.unlink(missing_ok=True)
 
 
-def path_of(row: ChatAttachment) -> Path:
-    """Return the file of a row on disk. Raises NotFound where there is none, or none below our folder.
+def stored(row: ChatAttachment) -> StoredFile | None:
+    """Return what is known of an attachment's file: None for one in its row, or one nobody has looked through yet."""
+    found: StoredFile | None = getattr(row, "stored", None)
+    return found
 
-    A row of another program may name any path; what is outside the folder is never read.
-    """
-    named = row.disk_path or ""
-    # A NUL is in no path, and to resolve one with it is an error.
-    path = (Path(settings.DATA_DIR) / named.replace("\x00", "")).resolve()
-    if not named or "\x00" in named or not path.is_relative_to(folder().resolve()) or not path.is_file():
-        raise NotFound(f"The file of the attachment {row.pk} no longer exists.")
-    return path
+
+def place_of(row: ChatAttachment) -> str:
+    """Return where an attachment's file lies."""
+    known = stored(row)
+    return known.place if known else Place.FOLDER
 
 
 def opened(row: ChatAttachment) -> BinaryIO:
-    """Return an attachment's bytes as a file to read. Raises NotFound where they are gone."""
+    """Return an attachment's bytes as a file to read. Raises NotFound where they are gone, Busy where they may not be.
+
+    Reading may raise the same, and Spoilt where what is stored is not what came.
+    """
     if row.storage_type == ChatAttachment.StorageType.INLINE:
         return io.BytesIO(bytes(row.inline_data or b""))
+    known = stored(row)
+    with readable(row):
+        store = stores.store_at(place_of(row))
+        if known:
+            return checked.opened(
+                store, row.disk_path or "", known, elsewhere=lambda: _moved(row.pk, known.place)
+            )
+        return cast("BinaryIO", store.reading(row.disk_path or "", 0, row.size_bytes))
+
+
+def _moved(pk: str, before: str) -> stores.Store | None:
+    """Return where a file lies by now that did lie at `before`, or None where it was not moved."""
+    place = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
+    return stores.store_at(place) if place and place != before else None
+
+
+@contextmanager
+def readable(row: ChatAttachment) -> Iterator[None]:
+    """Say in our own words why a file cannot be read."""
     try:
-        return path_of(row).open("rb")
-    except OSError:
-        raise NotFound(f"The file of the attachment {row.pk} cannot be read.") from None
+        yield
+    except FileNotFoundError:
+        raise NotFound(f"The file of the attachment {row.pk} no longer exists.") from None
+    except checked.Damaged as problem:
+        log.error("The attachment %s is damaged: %s", row.pk, problem)
+        raise Spoilt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.") from None
+    except OSError as problem:
+        log.warning("The attachment %s cannot be read: %s", row.pk, problem)
+        raise Busy(
+            f"The file cannot be read now: {problem.strerror}. Try again later.", retry_after=30
+        ) from None
 
 
-def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
-    """Yield `length` bytes of a file from `start` on, and close it."""
-    with file:
-        file.seek(start)
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file's size, and the type that its first bytes prove, if any."""
+
+    size: int
+    proven: str | None
+
+
+def facts_of(row: ChatAttachment) -> FileFacts:
+    """Return what answers say of a file; only one that nobody has looked through is opened for it."""
+    known = stored(row)
+    if known and row.storage_type != ChatAttachment.StorageType.INLINE:
+        return FileFacts(known.size_bytes, known.proven or None)
+    with opened(row) as file, readable(row):
+        proven = sniffed(file.read(HEAD))
+        return FileFacts(file.seek(0, io.SEEK_END), proven)
+
+
+def opened_at(row: ChatAttachment, start: int) -> BinaryIO:
+    """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as `opened` says."""
+    file = opened(row)
+    try:
+        with readable(row):
+            file.seek(start)
+            if isinstance(file, io.BufferedReader):
+                file.peek(1)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def chunks(row: ChatAttachment, file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
+    """Yield `length` bytes of an attachment's file from `start` on, and close it. Raises as reading does (`opened`)."""
+    with file, readable(row):
+        if file.tell() != start:
+            file.seek(start)
         while length > 0 and (chunk := file.read(min(CHUNK, length))):
             length -= len(chunk)
             yield chunk
@@ -144,7 +212,7 @@ def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
 
 def checksum(row: ChatAttachment) -> str:
     """Return the SHA-256 of an attachment's bytes, in hex."""
-    with opened(row) as file:
+    with opened(row) as file, readable(row):
         digest = hashlib.sha256()
         while chunk := file.read(CHUNK):
             digest.update(chunk)

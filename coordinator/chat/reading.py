@@ -198,7 +198,7 @@ def unread(person: str, agent_ids: Iterable[str], since: datetime) -> dict[str, 
 
 def attachment_of(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
     """Return an attachment; with `agent_id`, only one of that agent's thread. Raises NotFound."""
-    rows = ChatAttachment.objects.select_related("message").filter(pk=attachment_id)
+    rows = ChatAttachment.objects.select_related("message", "stored").filter(pk=attachment_id)
     found = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()
     if found is None:
         raise NotFound("There is no such attachment.")

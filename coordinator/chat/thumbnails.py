@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coordinator.chat import attachments
 from coordinator.errors import NotFound
-from coordinator.models import ChatAttachment
+from coordinator.models import ChatAttachment, StoredFile
 from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
 
 SIDE = 960  # pixels of the longer side: sharp at the size pages show, on screens with two pixels a dot
@@ -27,7 +27,8 @@ _sandbox = Sandbox(
 def kept(row: ChatAttachment) -> Path | None:
     """Return the file of an image's thumbnail (WebP) if it was made before, else None.
 
-    Decodes nothing. Raises NotFound where the bytes are no image or too large a one, or where making one failed.
+    Decodes nothing. Raises NotFound where the bytes are no image or too large a one, or where making one failed,
+    and Busy where they cannot be had now.
     """
     path = attachments.thumbnail_path(row.pk)
     if path.exists():
@@ -38,7 +39,12 @@ def kept(row: ChatAttachment) -> Path | None:
 
 
 def _may_be_made(row: ChatAttachment) -> bool:
-    with attachments.opened(row) as file:
+    known = attachments.stored(row)
+    if known and known.proven not in TYPES:
+        return False
+    if known and known.place != StoredFile.Place.FOLDER:  # how many pixels it has is seen when it is there
+        return known.size_bytes <= MOST_BYTES
+    with attachments.opened(row) as file, attachments.readable(row):
         mime_type = attachments.sniffed(file.read(attachments.HEAD))
         file.seek(0)
         width, height = attachments.dimensions(file) or (0, 0)
@@ -51,7 +57,7 @@ def thumbnail(row: ChatAttachment) -> Path:
     """Return the file of an image's thumbnail, made now if need be, which may take seconds.
 
     Raises NotFound for what is no image, is too large or takes too long; that is remembered, so that it is tried
-    once. What could not be tried for lack of room is NotFound too, this time.
+    once. What could not be tried for lack of room is NotFound too, this time; Busy where the bytes cannot be had now.
     """
     path = kept(row)
     if path is None:
@@ -63,7 +69,7 @@ def thumbnail(row: ChatAttachment) -> Path:
 
 def _picture(row: ChatAttachment, path: Path) -> bytes:
     nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
-    with attachments.opened(row) as file:
+    with attachments.opened(row) as file, attachments.readable(row):
         data = file.read(MOST_BYTES + 1)
     mime_type = attachments.sniffed(data[: attachments.HEAD])
     try:

@@ -162,8 +162,8 @@ def test_a_path_outside_the_folder_is_never_read(folder, tmp_path):
     for path in ("secret_key", "attachments/../secret_key", str(secret), "/etc/passwd"):
         row.disk_path = path
         with pytest.raises(NotFound):
-            reading.opened(row)
-        attachments.remove(path)
+            reading.opened_at(row, 0)
+        attachments.remove(path, "folder")
     assert secret.exists()
 
 
@@ -171,12 +171,17 @@ def test_the_command_finds_orphans_missing_and_damaged_files(folder, capsys):
     lost, changed = send(b"a" * 70_000), None
     chat.post("agent.robot", [], by=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
     changed = ChatAttachment.objects.exclude(pk=lost.pk).get()
-    reading.path_of(lost).unlink()
-    reading.path_of(changed).write_bytes(b"c" * 70_000)
+    (folder.parent / lost.disk_path).unlink()
+    (folder.parent / changed.disk_path).write_bytes(b"c" * 70_000)
     stray = folder / "ab" / "stray.bin"
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"?")
     os.utime(stray, (0, 0))
+    small = [reading.thumbnail_path(pk) for pk in (lost.pk, "gone")]
+    small[0].parent.mkdir()
+    for path in small:
+        path.write_bytes(b"?")
+        os.utime(path, (0, 0))
     young = folder / "ab" / "young.bin"
     young.write_bytes(b"?")
     with pytest.raises(SystemExit):
@@ -186,4 +191,5 @@ def test_the_command_finds_orphans_missing_and_damaged_files(folder, capsys):
     assert changed.pk in told
     assert "stray.bin" in told
     assert not stray.exists()
+    assert [path.exists() for path in small] == [True, False]
     assert young.exists()

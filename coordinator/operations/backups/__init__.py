@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connection
-from django.template.defaultfilters import filesizeformat
 
+from coordinator.lib import sizes
 from coordinator.secrets import keyring
 
 MANIFEST = "manifest.json"
@@ -25,8 +26,13 @@ SQLITE_FILE, POSTGRES_FILE = "database.sqlite3", "database.dump"
 SECRET_KEY = "secret_key"  # noqa: S105 - a file's name
 CREDENTIAL_KEYS = keyring.NAME
 KEYS = (SECRET_KEY, CREDENTIAL_KEYS)
-ATTACHMENTS = "attachments"
+
 CHUNK = 1024 * 1024
+
+
+def place_of_key(name: str) -> Path:
+    """Return where one of KEYS lies."""
+    return keyring.path() if name == CREDENTIAL_KEYS else Path(settings.DATA_DIR) / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Manifest:
     migrations: list[str]
     tables: dict[str, int] = field(default_factory=dict)
     files: dict[str, File] = field(default_factory=dict)
+    elsewhere: dict[str, Any] | None = None  # attachments in a bucket (buckets.Elsewhere)
 
     def write(self, folder: Path) -> None:
         """Write the manifest into a backup's folder."""
@@ -95,12 +102,15 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def copy_synced(source: Path, target: Path) -> File:
     """Copy a file for its owner alone, have it on the disk when this returns, and return what was copied."""
+    with source.open("rb") as read:
+        return write_stream(read, target)
+
+
+def write_stream(read: BinaryIO, target: Path) -> File:
+    """Write what is read as `copy_synced` does."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
-    with (
-        source.open("rb") as read,
-        os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out,
-    ):
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         while chunk := read.read(CHUNK):
             digest.update(chunk)
             size += len(chunk)
@@ -115,12 +125,9 @@ def require_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CommandError(
-            f"Not enough space in {folder}: {_size(needed)} needed, {_size(free)} free. Nothing was changed."
+            f"Not enough space in {folder}: {sizes.in_words(needed)} needed, {sizes.in_words(free)} free. "
+            "Nothing was changed."
         )
-
-
-def _size(count: int) -> str:
-    return filesizeformat(count).replace("\xa0", " ")
 
 
 @contextmanager
@@ -144,7 +151,7 @@ def postgres_arguments() -> tuple[list[str], dict[str, str]]:
     environment = dict(os.environ)
     if values["PASSWORD"]:
         environment["PGPASSWORD"] = str(values["PASSWORD"])
-    for option in ("sslmode", "sslrootcert", "sslcert", "sslkey"):
+    for option in ("sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs"):
         if option in options:
-            environment[f"PG{option.upper()}"] = str(options[option])
+            environment[f"PG{option.upper().replace('_', '')}"] = str(options[option])
     return [*found, f"--dbname={values['NAME']}"], environment

@@ -13,30 +13,34 @@ import subprocess
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connection
 
 from coordinator.actions import audit, sealing
-from coordinator.chat import attachments
+from coordinator.chat import stores
 from coordinator.engine import engine_name, is_sqlite
 from coordinator.engine.size import size_in_bytes
 from coordinator.identity.actors import system
+from coordinator.models.chat import Place
 from coordinator.operations import startup
 from coordinator.operations.backups import (
-    ATTACHMENTS,
     KEYS,
     POSTGRES_FILE,
     SQLITE_FILE,
     File,
     Manifest,
+    buckets,
     copy_synced,
     digest_of,
     error_in_one_line,
+    place_of_key,
     postgres_arguments,
     require_room,
 )
@@ -46,8 +50,11 @@ TRANSPARENCY_LOG = "0047_transparency_log"  # the migration that makes its table
 Say = Callable[[str], object]
 
 
-def make(target: Path, now: datetime, *, say: Say) -> Manifest:
-    """Write a backup to the new folder `target`; it is there whole, or not at all. Raises CommandError."""
+def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) -> Manifest:
+    """Write a backup to the new folder `target`; it is there whole, or not at all. Raises CommandError.
+
+    Attachments in a bucket are looked for there, and copied `with_bucket`.
+    """
     target = target.absolute()
     if target.exists():
         raise CommandError(f"{target} already exists. Name a new folder.")
@@ -59,12 +66,17 @@ def make(target: Path, now: datetime, *, say: Say) -> Manifest:
     try:
         with error_in_one_line(f"Writing {target}"):
             unfinished.mkdir(mode=0o700, parents=True)
-            require_room(unfinished, size_in_bytes() + sum(size for _path, size in _files()))
-            manifest = _fill(unfinished, now, say)
+            with_bucket = with_bucket and buckets.known()
+            beside = buckets.bytes_there() if with_bucket else 0
+            here = sum(file.size for file in stores.store_at(Place.FOLDER).listed())
+            require_room(unfinished, size_in_bytes() + here + beside)
+            manifest = _fill(unfinished, now, say, with_bucket=with_bucket)
             unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    facts = {"path": str(target), "bytes": manifest.size, "files": len(manifest.files)}
+    facts: dict[str, Any] = {"path": str(target), "bytes": manifest.size, "files": len(manifest.files)}
+    if manifest.elsewhere:
+        facts["elsewhere"] = manifest.elsewhere
     audit.record(
         "BACKUP_MADE",
         actor=system("backup"),
@@ -85,11 +97,11 @@ def _seal(now: datetime, say: Say) -> None:
         say(f"The audit log could not be sealed: {problem}")
 
 
-def _fill(folder: Path, now: datetime, say: Say) -> Manifest:
+def _fill(folder: Path, now: datetime, say: Say, *, with_bucket: bool) -> Manifest:
     migrations = sorted(name for app, name in startup.applied_migrations() if app == "coordinator")
     manifest = Manifest(version("signalbox"), now.isoformat(), engine_name(), migrations)
     say("Copying attachments …")
-    _copy_attachments(folder, manifest)
+    _copy_attachments(folder, manifest, with_bucket=with_bucket)
     say("Copying the database …")
     if is_sqlite():
         manifest.tables = _copy_sqlite(folder / SQLITE_FILE)
@@ -97,24 +109,29 @@ def _fill(folder: Path, now: datetime, say: Say) -> Manifest:
     else:
         _dump_postgres(folder / POSTGRES_FILE)
         manifest.files[POSTGRES_FILE] = digest_of(folder / POSTGRES_FILE)
-    _copy_attachments(folder, manifest)
+    _copy_attachments(folder, manifest, with_bucket=with_bucket)
+    if buckets.known() and (elsewhere := buckets.elsewhere(manifest)):
+        manifest.elsewhere = asdict(elsewhere)
+        say(f"Not in this backup: {elsewhere.in_words}")
     # After the database: what it holds was sealed with keys that are in the file by now.
     for name in KEYS:
-        key = Path(settings.DATA_DIR) / name
+        key = place_of_key(name)
         if key.exists():
             manifest.files[name] = copy_synced(key, folder / name)
     manifest.write(folder)
     return manifest
 
 
-def _files() -> list[tuple[Path, int]]:
-    return [(path, path.stat().st_size) for path in attachments.folder().rglob("*") if path.is_file()]
+def _attachments() -> Path:
+    return Path(settings.DATA_DIR) / stores.FOLDER
 
 
-def _copy_attachments(folder: Path, manifest: Manifest) -> None:
-    base = attachments.folder()
+def _copy_attachments(folder: Path, manifest: Manifest, *, with_bucket: bool) -> None:
+    if with_bucket:
+        buckets.copy_into(folder, manifest)
+    base = _attachments()
     for path in sorted(base.rglob("*")):
-        name = f"{ATTACHMENTS}/{path.relative_to(base).as_posix()}"
+        name = f"{stores.FOLDER}/{path.relative_to(base).as_posix()}"
         if name in manifest.files or not path.is_file():
             continue
         try:
@@ -171,7 +188,7 @@ def _dump_postgres(target: Path) -> None:
         by_hand = shlex.join([*command[:-1], "--file=database.dump"])
         raise CommandError(
             "pg_dump is not installed here (it comes with PostgreSQL's client programs). On a machine that has it, "
-            f"run: {by_hand}, and copy {attachments.folder()} and the files {' and '.join(KEYS)} of "
+            f"run: {by_hand}, and copy {_attachments()} and the files {' and '.join(KEYS)} of "
             f"{settings.DATA_DIR} beside it."
         )
     target.touch(mode=0o600)

@@ -14,20 +14,22 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connection, connections, transaction
 
-from coordinator.actions import audit
-from coordinator.engine import engine_name, is_sqlite
+from coordinator.actions import approvals, audit
+from coordinator.chat import stores
+from coordinator.engine import engine_name, health, is_sqlite
 from coordinator.engine.size import files
 from coordinator.identity.actors import system
 from coordinator.operations import startup
 from coordinator.operations.backups import (
-    ATTACHMENTS,
     KEYS,
     POSTGRES_FILE,
     SQLITE_FILE,
     Manifest,
+    buckets,
     copy_synced,
     digest_of,
     error_in_one_line,
+    place_of_key,
     postgres_arguments,
     read_manifest,
     require_room,
@@ -37,13 +39,15 @@ Say = Callable[[str], object]
 
 # Where PostgreSQL's old tables wait until everything new is in its place.
 ASIDE = "signalbox_replaced"
+MAYBE_USED = "A backup was restored: the call may have run since the backup was made. It can ask again."
 
 
 def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest:
     """Put the backup in the folder `source` in the place of what stands here, and migrate it where it is older.
 
     Without `replace` nothing may stand here yet. What is replaced is kept beside where it stood, in folders that `say`
-    names (on PostgreSQL: attachments and key; the old tables go when all is in its place). Raises CommandError.
+    names (on PostgreSQL: attachments and key; the old tables go when all is in its place). Approvals for one call that
+    the backup knows as unused end: the call may have run since. Raises CommandError.
     """
     source = source.absolute()
     manifest = read_manifest(source)
@@ -58,13 +62,38 @@ def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest
             _put_back(source, manifest, now, say)
         connections.close_all()
         startup.prepare_database(migrate=True, say=say)
-        facts = {"path": str(source), "made_at": manifest.made_at, "version": manifest.version}
-        audit.record(
-            "BACKUP_RESTORED", actor=system("restore"), target=None, result="success", metadata=facts, now=now
-        )
+        with transaction.atomic():
+            brought = buckets.now_in_folder(manifest)
+            ended = approvals.end_unused(by=system("restore"), reason=MAYBE_USED, now=now)
+            facts = {"path": str(source), "made_at": manifest.made_at, "version": manifest.version}
+            audit.record(
+                "BACKUP_RESTORED",
+                actor=system("restore"),
+                target=None,
+                result="success",
+                metadata=facts | {"approvals_ended": ended, "attachments_brought_from_bucket": brought},
+                now=now,
+            )
+        if ended:
+            say(f"Ended {ended} approvals of calls that may have run since the backup was made.")
+        _tell_of_bucket(manifest, brought, say)
     finally:
         held.close()
     return manifest
+
+
+def _tell_of_bucket(manifest: Manifest, brought: int, say: Say) -> None:
+    """Say what lies in a bucket, and look whether it is there."""
+    if brought:
+        say(
+            f"{brought} attachments that lay in S3 came with the backup and lie in the data folder now. "
+            "python manage.py move_attachments moves them."
+        )
+    if elsewhere := buckets.elsewhere():
+        say(f"Not in the backup: {elsewhere.in_words}")
+        then = str((manifest.elsewhere or {}).get("where") or "")
+        if then and then != elsewhere.where:
+            say(f"When it was made, they were in {then}: see that SIGNALBOX_S3_BUCKET and _PREFIX say so.")
 
 
 def _refuse_what_does_not_fit(manifest: Manifest) -> None:
@@ -84,13 +113,13 @@ def _refuse_over_something(replace: bool) -> None:
     folder = Path(settings.DATA_DIR)
     if not is_sqlite():
         startup.require_database()
-        if _is_served():
+        if health.servers_at_work():
             raise CommandError("A server is connected to this database. Stop it first, on every machine.")
         _refuse_over_old_tables_aside()
         stands = bool(connection.introspection.table_names())
     else:
         stands = files()[0].exists()
-    stands = stands or any((folder / ATTACHMENTS).rglob("*"))
+    stands = stands or any((folder / stores.FOLDER).rglob("*"))
     if stands and not replace:
         raise CommandError(
             f"There is already data here ({startup.describe_database()}). Add --replace to put the backup in its place."
@@ -109,15 +138,6 @@ def _refuse_over_old_tables_aside() -> None:
         f"DROP SCHEMA public CASCADE; ALTER SCHEMA {ASIDE} RENAME TO public; "
         f"(or, only if you want what is in public instead: DROP SCHEMA {ASIDE} CASCADE;)"
     )
-
-
-def _is_served() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'signalbox-feed'"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def _verify(source: Path, manifest: Manifest) -> None:
@@ -158,7 +178,7 @@ def _put_back(source: Path, manifest: Manifest, now: datetime, say: Say) -> None
 def _places() -> dict[str, Path]:
     """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    places = {name: folder / name for name in (ATTACHMENTS, *KEYS)}
+    places = {stores.FOLDER: folder / stores.FOLDER, **{name: place_of_key(name) for name in KEYS}}
     if is_sqlite():
         places[SQLITE_FILE] = files()[0]
     return places
@@ -202,7 +222,7 @@ def _swap(places: dict[str, Path], aside: str) -> list[Path]:
     Where a step fails, those before it are undone and its error is raised.
     """
     new = [place for place in places.values() if _staged(place).exists()]
-    old = {*new, places[ATTACHMENTS], places[ATTACHMENTS].with_name("thumbnails")}
+    old = {*new, places[stores.FOLDER], places[stores.FOLDER].with_name("thumbnails")}
     if SQLITE_FILE in places:
         database, log = files()
         # A log of the old database beside the new one would damage it.

@@ -1,0 +1,153 @@
+"""Files that are compared with what came while they are read: piece by piece, so that no wrong byte is given out.
+
+A file's bytes are known by the SHA-256 of the whole and of each piece of 256 KiB. Whoever reads from the middle reads
+the pieces that this lies in, and no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from coordinator.chat.stores import Reading, Store
+from coordinator.errors import TooLarge
+from coordinator.models import StoredFile
+
+PIECE = 256 * 1024
+DIGEST = 32  # bytes of one piece's
+MOST_AHEAD = 32  # pieces that are asked for at once, once somebody reads on and on
+
+
+class Damaged(Exception):
+    """What is stored is not what was put there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """By what a file's bytes are known again."""
+
+    size: int
+    sha256: str
+    pieces: bytes
+
+
+def fingerprint(file: BinaryIO | Any, *, most: int | None = None) -> Fingerprint:
+    """Read a file to its end. Raises TooLarge for one of more than `most` bytes."""
+    whole, pieces, size = hashlib.sha256(), bytearray(), 0
+    while piece := _exactly(file, PIECE):
+        size += len(piece)
+        if most is not None and size > most:
+            raise TooLarge(f"A file may have at most {most // 2**20} MiB.")
+        whole.update(piece)
+        pieces += hashlib.sha256(piece).digest()
+    return Fingerprint(size, whole.hexdigest(), bytes(pieces))
+
+
+def opened(
+    store: Store, name: str, known: StoredFile, *, elsewhere: Callable[[], Store | None] = lambda: None
+) -> io.BufferedReader:
+    """Return a file to read and seek in. Reading raises Damaged for what is not as it came, and what `store` raises.
+
+    `elsewhere` tells where the file has been moved, if it is not there any more.
+    """
+    return io.BufferedReader(_Checked(store, name, known.size_bytes, bytes(known.pieces), elsewhere))
+
+
+class _Checked(io.RawIOBase):
+    """Reads pieces in order as one answer of the store; each jump asks anew, for little at first."""
+
+    def __init__(
+        self, store: Store, name: str, size: int, pieces: bytes, elsewhere: Callable[[], Store | None]
+    ) -> None:
+        self._store, self._name, self._size, self._digests = store, name, size, pieces
+        self._elsewhere = elsewhere
+        self._at = 0
+        self._number, self._piece = -1, b""  # the piece at hand
+        self._reading: Reading | None = None
+        self._next = self._until = 0  # the piece that comes from it next, and the first that does not
+        self._ahead = 1
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        if self._at >= self._size:
+            return 0
+        number, start = divmod(self._at, PIECE)
+        if number != self._number:
+            self._piece, self._number = self._checked(number), number
+        part = self._piece[start : start + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def close(self) -> None:
+        self._drop()
+        super().close()
+
+    def _checked(self, number: int) -> bytes:
+        """Return a piece that is as it came."""
+        piece = self._read(number)
+        digest = self._digests[number * DIGEST : (number + 1) * DIGEST]
+        if hashlib.sha256(piece).digest() != digest:
+            raise Damaged(f"Bytes from {number * PIECE} on are not what was stored.")
+        return piece
+
+    def _read(self, number: int) -> bytes:
+        """Read a piece; one that was cut off on its way is asked for once more."""
+        size = min(PIECE, self._size - number * PIECE)
+        if self._reading is None or not self._next == number < self._until:
+            self._ask_from(number)
+        try:
+            return self._taken(number, size)
+        except OSError:
+            self._ask_from(number)
+            return self._taken(number, size)
+
+    def _taken(self, number: int, size: int) -> bytes:
+        assert self._reading is not None
+        self._next = number + 1
+        return _exactly(self._reading, size)
+
+    def _ask_from(self, number: int) -> None:
+        reads_on = number == self._next > 0
+        self._drop()
+        self._ahead = min(self._ahead * 4, MOST_AHEAD) if reads_on else 1
+        self._next, self._until = number, number + self._ahead
+        start = number * PIECE
+        length = min(self._ahead * PIECE, self._size - start)
+        try:
+            self._reading = self._store.reading(self._name, start, length)
+        except FileNotFoundError:
+            store = self._elsewhere()
+            if store is None:
+                raise
+            self._store = store
+            self._reading = store.reading(self._name, start, length)
+
+    def _drop(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+
+def _exactly(file: Any, size: int) -> bytes:
+    """Return `size` bytes, or what is left."""
+    found = bytearray()
+    while len(found) < size and (part := file.read(size - len(found))):
+        found += part
+    return bytes(found)

@@ -1,0 +1,88 @@
+"""Where attached files lie: places that are Django storages, and that can also be read from any byte on and listed.
+
+`settings.STORAGES` names them: `folder` is there always, `s3` where a bucket is set. `settings.ATTACHMENTS` says
+where new files go. A place raises FileNotFoundError for what it has not, and OSError, with the reason as its
+`strerror`, for what it cannot do now.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+from django.conf import settings
+from django.core.files.storage import InvalidStorageError, storages
+
+from coordinator.models.chat import Place
+
+FOLDER = "attachments"  # every file's name begins with it, wherever it lies
+
+
+class Unavailable(OSError):
+    """A place does not do what it is asked for, or cannot be reached; `strerror` says why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(errno.EIO, why)
+
+
+class Reading(Protocol):
+    """Bytes on their way from a place."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; fewer, or none, at the end."""
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file as a place lists it."""
+
+    name: str
+    size: int
+    changed_at: datetime
+
+
+class Store(Protocol):
+    """What a place can do, beside what Django's storages do."""
+
+    def save(self, name: str, content: Any) -> str:
+        """Keep a file under this very name, whole or not at all."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+
+    def reading(self, name: str, start: int, length: int) -> Reading:
+        """Return the bytes from `start` on, at most `length`."""
+
+    def changed_at(self, name: str) -> datetime:
+        """Return when a file was last written."""
+
+    def listed(self) -> Iterator[Listed]:
+        """Yield every file."""
+
+    def shown(self, name: str) -> str:
+        """Return a file's place in words for an operator."""
+
+
+def store_at(place: str) -> Store:
+    """Return the store of a place. Raises Unavailable where this server's settings name none."""
+    try:
+        return cast("Store", storages[place])
+    except InvalidStorageError:
+        why = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
+        raise Unavailable(why if place == Place.S3 else f"there is no place called {place[:40]!r}") from None
+
+
+def here() -> list[Place]:
+    """Return the places that this server's settings name."""
+    return [place for place in Place if place in settings.STORAGES]
+
+
+def place_of_new() -> Place:
+    """Return the place where new files go."""
+    return Place(settings.ATTACHMENTS)

@@ -1,0 +1,84 @@
+"""Attached files in the data folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.files.storage import FileSystemStorage
+
+from coordinator.chat.stores import FOLDER, Listed, Reading
+from coordinator.lib import folders
+
+
+class Folder(FileSystemStorage):
+    """Files below the data folder. A name that leads out of `attachments/` is of no file, whoever wrote it."""
+
+    # Not cached: tests give each its own.
+    @property
+    def base_location(self) -> str:
+        return str(settings.DATA_DIR)
+
+    @property
+    def location(self) -> str:
+        return os.path.abspath(self.base_location)
+
+    def path_of(self, name: str) -> Path:
+        """Return where a file lies, links followed. Raises FileNotFoundError for a name that leads elsewhere."""
+        base = Path(self.location)
+        # A NUL is in no path, and to resolve one with it is an error.
+        path = (base / name.replace("\x00", "")).resolve()
+        if not name or "\x00" in name or not path.is_relative_to((base / FOLDER).resolve()):
+            raise FileNotFoundError(name)
+        return path
+
+    def get_available_name(self, name: str, max_length: int | None = None) -> str:
+        """Return the name itself: what stands there is replaced."""
+        return name
+
+    def _save(self, name: str, content: Any) -> str:
+        """Write beside the place and rename: whoever finds the file finds all of it."""
+        path = self.path_of(name)
+        part = path.with_name(f"{path.name}.part")
+        is_new = not path.parent.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as out:
+                for chunk in content.chunks():
+                    out.write(chunk)
+                out.flush()
+                os.fsync(out.fileno())  # the row must never outlive the bytes
+            part.replace(path)
+            folders.sync(path.parent)
+            if is_new:
+                folders.sync(path.parent.parent)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return name
+
+    def delete(self, name: str) -> None:
+        self.path_of(name).unlink(missing_ok=True)
+
+    def reading(self, name: str, start: int, length: int) -> Reading:
+        file = self.path_of(name).open("rb")
+        file.seek(start)
+        return file
+
+    def changed_at(self, name: str) -> datetime:
+        return datetime.fromtimestamp(self.path_of(name).stat().st_mtime, UTC)
+
+    def listed(self) -> Iterator[Listed]:
+        base = Path(self.location)
+        for path in sorted((base / FOLDER).rglob("*")):
+            if path.is_file():
+                found = path.stat()
+                at = datetime.fromtimestamp(found.st_mtime, UTC)
+                yield Listed(path.relative_to(base).as_posix(), found.st_size, at)
+
+    def shown(self, name: str) -> str:
+        return str(Path(self.location) / name)

@@ -1,0 +1,177 @@
+"""Attached files in a bucket of S3, or of a service that speaks as it does, through django-storages.
+
+Nothing here gives out an address of an object: every byte goes through Signalbox. Credentials are found as AWS's own
+programs find them (the environment, a role), and are named nowhere.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from django.core.exceptions import SuspiciousOperation
+from storages.backends.s3 import S3Storage
+from urllib3.exceptions import HTTPError
+
+from coordinator.chat.stores import FOLDER, Listed, Reading, Unavailable
+
+# Of a bucket that does not answer: what waits for it are the few threads that pages need too.
+CONNECT_WITHIN, ANSWER_WITHIN = 3, 8  # seconds
+REST = 5.0  # seconds for which nothing is tried after that
+
+GONE = {"404", "NoSuchKey", "NotFound"}
+BEYOND = {"416", "InvalidRange"}  # the object is shorter
+
+
+class Bucket(S3Storage):  # type: ignore[misc]
+    """The objects below `location` in one bucket."""
+
+    def __init__(
+        self, *, bucket_name: str, location: str, endpoint_url: str | None, region_name: str
+    ) -> None:
+        super().__init__(
+            bucket_name=bucket_name,
+            location=location,
+            endpoint_url=endpoint_url,
+            region_name=region_name,
+            # Left to boto3, which also knows tokens that expire and roles.
+            access_key=None,
+            secret_key=None,
+            file_overwrite=True,
+            default_acl=None,
+            client_config=Config(
+                signature_version="s3v4",
+                # Services beside AWS know few other forms of addresses and of checksums. What is sent is signed
+                # with its SHA-256, so the bucket takes nothing that was damaged on the way.
+                s3={
+                    "addressing_style": "path" if endpoint_url else "auto",
+                    "payload_signing_enabled": True,
+                },
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                connect_timeout=CONNECT_WITHIN,
+                read_timeout=ANSWER_WITHIN,
+                retries={"mode": "standard", "total_max_attempts": 2},
+                max_pool_connections=32,
+            ),
+            transfer_config=TransferConfig(use_threads=False),
+        )
+        self._making = threading.Lock()
+        self._made: Any = None
+        self._rests_until = 0.0
+
+    @property
+    def connection(self) -> Any:
+        """The one for all threads: each takes 13 MB and a third of a second to make, and its client may be shared."""
+        with self._making:
+            if self._made is None:
+                self._made = self._create_session().resource(
+                    "s3",
+                    region_name=self.region_name,
+                    endpoint_url=self.endpoint_url,
+                    config=self.client_config,
+                )
+            return self._made
+
+    def _normalize_name(self, name: str) -> str:
+        """Return an object's key. Raises FileNotFoundError for a name that leads out of where attachments lie."""
+        try:
+            key, base = str(super()._normalize_name(name)), str(super()._normalize_name(FOLDER))
+        except SuspiciousOperation:
+            raise FileNotFoundError(name) from None
+        if key != base and not key.startswith(f"{base}/"):
+            raise FileNotFoundError(name)
+        return key
+
+    def url(self, *args: Any, **options: Any) -> str:
+        raise NotImplementedError("An object's address is given to nobody: files are served by Signalbox.")
+
+    def save(self, name: str, content: Any, max_length: int | None = None) -> str:
+        with self.in_words():
+            return str(super().save(name, content, max_length))
+
+    def delete(self, name: str) -> None:
+        with self.in_words():
+            super().delete(name)
+
+    def reading(self, name: str, start: int, length: int) -> Reading:
+        wanted = f"bytes={start}-{start + length - 1}"
+        with self.in_words():
+            client = self.connection.meta.client
+            try:
+                answer = client.get_object(
+                    Bucket=self.bucket_name, Key=self._normalize_name(name), Range=wanted
+                )
+            except ClientError as problem:
+                if _code(problem) not in BEYOND:
+                    raise
+                return io.BytesIO()
+        return _Body(self, answer["Body"])
+
+    def changed_at(self, name: str) -> datetime:
+        with self.in_words():
+            found: datetime = self.get_modified_time(name)
+            return found
+
+    def listed(self) -> Iterator[Listed]:
+        below = len(self._normalize_name(FOLDER)) - len(FOLDER)
+        with self.in_words():
+            pages = self.connection.meta.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket_name, Prefix=f"{self._normalize_name(FOLDER)}/"
+            )
+            for page in pages:
+                for one in page.get("Contents", ()):
+                    yield Listed(one["Key"][below:], one["Size"], one["LastModified"])
+
+    def shown(self, name: str) -> str:
+        return f"s3://{self.bucket_name}/{super()._normalize_name(name)}"
+
+    @contextmanager
+    def in_words(self, *, asks: bool = True) -> Iterator[None]:
+        """Say what went wrong as places do; after a bucket that did not answer, ask it nothing for a while."""
+        if asks and time.monotonic() < self._rests_until:
+            raise Unavailable(self._silent())
+        try:
+            yield
+        except ClientError as problem:
+            code = _code(problem)
+            if code in GONE:
+                raise FileNotFoundError(code) from None
+            raise Unavailable(f"the S3 bucket {self.bucket_name} answers {code[:60]}") from None
+        except NoCredentialsError:
+            raise Unavailable("there are no credentials for S3 (AWS_ACCESS_KEY_ID)") from None
+        except (BotoCoreError, HTTPError, OSError) as problem:
+            if isinstance(problem, Unavailable | FileNotFoundError):
+                raise
+            if asks:
+                self._rests_until = time.monotonic() + REST
+            raise Unavailable(f"{self._silent()} ({type(problem).__name__})") from None
+
+    def _silent(self) -> str:
+        return f"the S3 bucket {self.bucket_name} does not answer"
+
+
+def _code(problem: ClientError) -> str:
+    return str(problem.response.get("Error", {}).get("Code", ""))
+
+
+class _Body:
+    """An object's bytes as they come."""
+
+    def __init__(self, bucket: Bucket, body: Any) -> None:
+        self._bucket, self._body = bucket, body
+
+    def read(self, size: int, /) -> bytes:
+        with self._bucket.in_words(asks=False):
+            return bytes(self._body.read(size))
+
+    def close(self) -> None:
+        self._body.close()

@@ -1,0 +1,51 @@
+"""`manage.py move_attachments`: moves attached files between the data folder and S3, while the server runs."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from coordinator.actions import moving_attachments
+from coordinator.chat import stores
+from coordinator.errors import Busy
+from coordinator.lib import sizes
+from coordinator.models.chat import Place
+
+
+class Command(BaseCommand):
+    """To where new files go. Each is read back and compared before the old copy goes. Run it again if it stops."""
+
+    help = __doc__
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--to", choices=Place.values, help="another place than SIGNALBOX_ATTACHMENTS")
+        parser.add_argument("--keep", action="store_true", help="leave the old copies where they are")
+        parser.add_argument("--dry-run", action="store_true", help="only tell what there is to move")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        to = Place(options["to"] or stores.place_of_new())
+        if to not in stores.here():
+            raise CommandError("Name the bucket in SIGNALBOX_S3_BUCKET.")
+        if options["dry_run"]:
+            self._tell(to)
+            return
+        try:
+            moved = moving_attachments.move(to, timezone.now(), keep=options["keep"], say=self.stdout.write)
+        except Busy as problem:
+            raise CommandError(f"{problem.detail} What was moved until then stays; run this again.") from None
+        self.stdout.write(f"{moved.files} files ({sizes.in_words(moved.bytes)}) are moved and compared.")
+        for pk, why in moved.stayed.items():
+            self.stderr.write(f"stayed  {pk}: {why}")
+        if moved.stayed:
+            sys.exit(1)
+
+    def _tell(self, to: Place) -> None:
+        there = [row.size_bytes for row in moving_attachments.waiting(to)]
+        known = sum(size for size in there if isinstance(size, int))
+        self.stdout.write(
+            f"{len(there)} files ({sizes.in_words(known)}) are not in {to}. Nothing was changed."
+        )
