@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,17 +31,37 @@ def new_ids(table: str, number: int) -> Sequence[int]:
         return [int(row[0]) for row in cursor.fetchall()]
 
 
+def stretches(table: str, key: str, step: int, after: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last id of so many rows of a table each, in order, from beyond `after` on.
+
+    From row to row: between two ids there may be any number that no row has.
+    """
+    last = after
+    while True:
+        beyond = "" if last is None else f" WHERE {key} > {last}"
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT min({key}), max({key}) FROM (SELECT {key} FROM {table}{beyond} ORDER BY {key} LIMIT {step}) r"
+            )
+            first, last = cursor.fetchone()
+        if first is None or last is None:
+            return
+        yield first, last
+
+
 def insert(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
     """Insert a row for each id. On SQLite one statement for all: fewer steps, and so fewer hand-overs of the
-    interpreter lock; `ids` are successive there, as `new_ids` gives them."""
+    interpreter lock; `ids` are successive there, as `new_ids` gives them. Raises Django's errors on both: Django wraps
+    no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
     with connection.cursor() as cursor:
         if is_sqlite():
             packed = msgspec.json.encode(list(rows)).decode()
             cursor.execute(_insert_from_json(table, id_column, columns), [ids[0], packed])
             return
-        with cursor.copy(f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN") as copy:
+        into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"
+        with connection.wrap_database_errors, cursor.copy(into) as copy:
             for row_id, row in zip(ids, rows, strict=True):
                 copy.write_row([row_id, *row])
 

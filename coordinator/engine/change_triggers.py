@@ -77,6 +77,7 @@ def standing(on: BaseDatabaseWrapper, tables: Iterable[FeedTable]) -> dict[str, 
                 t.tgenabled = 'O' AND t.tgdeferrable AND t.tginitdeferred
             FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
             WHERE t.tgname LIKE %s AND c.relnamespace = current_schema()::regnamespace
+                AND t.tgparentid = 0 -- not those that a part of a table has of it
             """,
             [f"{PREFIX}%"],
         )

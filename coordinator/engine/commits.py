@@ -11,6 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from coordinator.engine import is_sqlite
 
 CHANNEL = "signalbox"  # PostgreSQL's NOTIFY channel; the triggers of engine.change_triggers speak on it
+FEED_SESSION = "signalbox-feed"  # as which PostgreSQL lists the sessions that listen
 WATCHED_EVERY = 0.01  # seconds between looks on SQLite while somebody waits
 QUIET_EVERY = 0.1  # … while nobody does
 LISTEN_FOR = 0.25  # seconds on PostgreSQL after which we look anyway, for writers that do not notify
@@ -64,7 +65,7 @@ class PostgresCommitWatcher:
     def __init__(self, wrapper: BaseDatabaseWrapper) -> None:
         self.wrapper = wrapper
         with wrapper.cursor() as cursor:
-            cursor.execute("SET application_name = 'signalbox-feed'")
+            cursor.execute(f"SET application_name = '{FEED_SESSION}'")
             cursor.execute(f"LISTEN {CHANNEL}")
 
     def listen(self, feed: Follower) -> None:

@@ -17,10 +17,8 @@ from django.db import connection, transaction
 
 from coordinator.engine import engine_name, is_sqlite
 
-MOST_WORDS = {
-    "sqlite": 5_000,
-    "postgresql": 500,
-}  # words of one beginning that are put into a question at all
+# Words of one beginning that are put into a question at all.
+MOST_WORDS = {"sqlite": 5_000, "postgresql": 500}
 # Of these ids PostgreSQL reads every row: where most match, that is quicker than to look into its index.
 NEWEST_ROWS = 2_000
 PIECE = 3  # letters that words are found by

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection
 
 from coordinator.engine import is_sqlite
+from coordinator.engine.commits import FEED_SESSION
 
 
 def scalar(statement: str, *parameters: str) -> Any:
@@ -32,3 +33,24 @@ def has_trigger(name: str) -> bool:
 def time_there() -> datetime | None:
     """Return PostgreSQL's time, which may be another machine's; None for SQLite, whose time is ours."""
     return None if is_sqlite() else scalar("SELECT clock_timestamp()")
+
+
+def has_more_rows(table: str, most: int) -> bool:
+    """Say whether a table has more than so many rows; reads no more of them than that."""
+    with connection.cursor() as cursor:
+        if table not in connection.introspection.table_names(cursor):
+            return False
+        cursor.execute(f"SELECT count(*) > {most} FROM (SELECT 1 FROM {table} LIMIT {most + 1}) t")
+        return bool(cursor.fetchone()[0])
+
+
+def servers_at_work() -> int:
+    """Count the worker processes of any server that follow this database's feed; 0 on SQLite, where none is seen."""
+    if is_sqlite():
+        return 0
+    return int(
+        scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s",
+            FEED_SESSION,
+        )
+    )

@@ -145,8 +145,12 @@ def migration_lock() -> Iterator[None]:
             yield
         return
     with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        (before,) = cursor.fetchone()
+        cursor.execute("SET lock_timeout = 0")  # another's migration takes as long as it takes
         cursor.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
         try:
+            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [before])
             yield
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [MIGRATION_LOCK])

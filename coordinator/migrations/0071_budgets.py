@@ -17,6 +17,7 @@ from coordinator.models import fields
 
 COUNTED_BACK = timedelta(days=2)
 HOUR_MS = 3_600_000
+MOST = 1_000_000_000  # tokens of one event that count
 
 
 def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
@@ -28,14 +29,16 @@ def count_back(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the sha
     """Count what was used today and yesterday, by the hour in which it was received."""
     since = int((timezone.now() - COUNTED_BACK).timestamp() * 1000)
     tokens = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-    sums = ", ".join(f"sum(coalesce(c.{name}, 0))" for name in tokens)
+    sums = ", ".join(
+        f"sum(CASE WHEN c.{name} BETWEEN 0 AND {MOST} THEN c.{name} WHEN c.{name} > {MOST} THEN {MOST} ELSE 0 END)"
+        for name in tokens
+    )
     found: dict[tuple[str, str, str], list[Any]] = {}
     with schema_editor.connection.cursor() as cursor:
         cursor.execute(
             "SELECT c.session_id, CASE WHEN c.output_tokens IS NULL THEN '' ELSE coalesce(c.model, 'unknown') END,"
             f" c.received_at / {HOUR_MS}, s.agent_name, s.executor_profile,"
-            " sum(CASE WHEN e.event_type = 'pre_tool'"
-            " AND (c.source <> 'gateway' OR s.executor_profile = 'mcp-gateway') THEN 1 ELSE 0 END),"
+            " sum(CASE WHEN e.event_type = 'pre_tool' THEN 1 ELSE 0 END),"
             f" {sums} FROM event_context c JOIN events e ON e.id = c.event_id"
             " JOIN sessions s ON s.session_id = c.session_id WHERE c.received_at >= %s"
             " AND (c.output_tokens IS NOT NULL OR e.event_type = 'pre_tool') GROUP BY 1, 2, 3, 4, 5",

@@ -8,8 +8,8 @@ follow as state: `step` pairs the two. tests/schema/test_operations.py fails on 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations import SeparateDatabaseAndState
@@ -17,6 +17,19 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 Statement = str | Mapping[str, str]
+Code = TypeVar("Code", bound=Callable[..., Any])
+SAFE_BESIDE_OLDER = "safe_beside_older"  # an attribute of functions
+
+
+def safe_beside_older(why: str) -> Callable[[Code], Code]:
+    """Mark a RunPython's function as harmless to servers of the version before, and say why (operations.migrating)."""
+
+    def mark(code: Code) -> Code:
+        setattr(code, SAFE_BESIDE_OLDER, why)
+        return code
+
+    return mark
+
 
 # Longest first: an identity is more than an INTEGER, and a boolean's default is no number.
 POSTGRES_WORDS = {
@@ -41,12 +54,17 @@ def in_words_of(vendor: str, statement: Statement) -> str:
 
 
 class EngineSql(Operation):
-    """Runs statements forwards and others backwards. A statement for one engine only is "" for the other."""
+    """Runs statements forwards and others backwards. A statement for one engine only is "" for the other.
+
+    `beside_older` says why they are harmless to servers of the version before, where that cannot be read from them.
+    """
 
     reduces_to_sql = True
 
-    def __init__(self, forward: Sequence[Statement], backward: Sequence[Statement]) -> None:
-        self.forward, self.backward = forward, backward
+    def __init__(
+        self, forward: Sequence[Statement], backward: Sequence[Statement], *, beside_older: str = ""
+    ) -> None:
+        self.forward, self.backward, self.beside_older = forward, backward, beside_older
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Leave the state to the operations beside this one."""
@@ -75,7 +93,11 @@ class EngineSql(Operation):
 
 
 def step(
-    forward: Sequence[Statement], backward: Sequence[Statement], state: Sequence[Operation] = ()
+    forward: Sequence[Statement],
+    backward: Sequence[Statement],
+    state: Sequence[Operation] = (),
+    *,
+    beside_older: str = "",
 ) -> SeparateDatabaseAndState:
     """Return the operation of one step: SQL for the database, `state` for the models."""
-    return SeparateDatabaseAndState([EngineSql(forward, backward)], list(state))
+    return SeparateDatabaseAndState([EngineSql(forward, backward, beside_older=beside_older)], list(state))

@@ -7,7 +7,7 @@ from coordinator.models.agents import Agent, AgentPlugin
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.budgets import Budget, BudgetMark, SessionOwner, UsageDay
-from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark
+from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark, StoredFile
 from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
 from coordinator.models.feed import Change
@@ -59,6 +59,7 @@ from coordinator.models.sessions import (
     SessionTitle,
     SessionWriter,
 )
+from coordinator.models.sign_ins import ProviderIdentity
 from coordinator.models.transparency import (
     AuditCheckpoint,
     AuditDelivery,
@@ -128,6 +129,7 @@ __all__ = [
     "PluginConfig",
     "PluginData",
     "PluginSetting",
+    "ProviderIdentity",
     "PushKey",
     "PushSubscription",
     "QuietHours",
@@ -149,6 +151,7 @@ __all__ = [
     "SessionWriter",
     "SetupToken",
     "StopCommand",
+    "StoredFile",
     "ToolRule",
     "UnreadableText",
     "UsageDay",

@@ -23,6 +23,13 @@ class StorageType(models.TextChoices):
     DISK = "disk"
 
 
+class Place(models.TextChoices):
+    """Where an attached file lies (chat/stores). The database refuses any other word."""
+
+    FOLDER = "folder"
+    S3 = "s3"
+
+
 class ChatMessage(models.Model):
     """One message of a person's thread with an agent; `content` is a list of content blocks."""
 
@@ -87,6 +94,34 @@ class ChatAttachment(models.Model):
 
     def __str__(self) -> str:
         return self.filename
+
+
+class StoredFile(models.Model):
+    """Where the file that a `disk_path` names lies, and by what its bytes are known again (chat/checked.py).
+
+    Files that an older version or another program stored have none until somebody looks through them.
+    """
+
+    Place = Place
+
+    attachment = models.OneToOneField(
+        ChatAttachment,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="attachment_id",
+        related_name="stored",
+    )
+    place = models.TextField()
+    size_bytes = models.BigIntegerField()
+    sha256 = models.TextField()
+    pieces = models.BinaryField()  # the SHA-256 of each 256 KiB, one after the other
+    proven = models.TextField(default="", db_default="")  # the type that its first bytes prove, if any
+
+    class Meta:
+        db_table = "stored_files"
+
+    def __str__(self) -> str:
+        return f"{self.pk} in {self.place}"
 
 
 class ReadMark(models.Model):

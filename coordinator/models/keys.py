@@ -6,9 +6,6 @@ from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 
-# What a key may be for; each door names those it takes.
-SCOPES = ("runner", "agent", "operator", "read")
-
 
 class ApiKey(models.Model):
     """A machine's key, shown once and kept as a SHA-256; it may do what its scopes say until it expires.
@@ -45,7 +42,7 @@ class ApiKey(models.Model):
 class SessionKey(models.Model):
     """The key by which a driven agent calls the MCP gateway, as a SHA-256: made for one session, gone with its process.
 
-    Its scope is the gateway alone (identity.keys.GATEWAY). It speaks as `agent_id`; `runner_id` was given it.
+    Its scope is the gateway alone (identity.scopes.GATEWAY). It speaks as `agent_id`; `runner_id` was given it.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -22,7 +22,7 @@ class NotificationTarget(models.Model):
 
     `webhook`: `address` is its URL; `secret` signs what is sent there and is shown once, to its owner.
     `apprise`: `secret` is the sealed address, `address` a keyed digest of it, and `shown` what people see of it.
-    `about` and `patterns` say of which requests it hears (coordinator.notifications.kinds).
+    `about` and `patterns` say of which requests it hears (coordinator.notifications.hearing).
     """
 
     class Kind(models.TextChoices):
@@ -34,10 +34,11 @@ class NotificationTarget(models.Model):
     class About(models.TextChoices):
         """Of which requests an address hears."""
 
-        EVERYTHING = "everything", "Every request"
+        EVERYTHING = "everything", "Every request, and budgets"
         MARKED = "marked", "Only calls marked as dangerous"
         TYPES = "types", "Only these permission types"
         TOOLS = "tools", "Only these tools"
+        BUDGETS = "budgets", "Only budgets"
 
     id = models.BigAutoField(primary_key=True)
     person = models.TextField()
@@ -69,7 +70,10 @@ class NotificationQuerySet(models.QuerySet["Notification"]):
 
 
 class Notification(models.Model):
-    """One message to one address: the log that its owner sees. An empty `request_id` is a test message."""
+    """One message to one address: the log that its owner sees. An empty `request_id` is a test message.
+
+    In one about a budget it is `budget:` and the id of the mark (BudgetMark) that it tells of.
+    """
 
     class State(models.TextChoices):
         """What became of it; `dropped`: there was no point in sending it any more."""
@@ -80,11 +84,12 @@ class Notification(models.Model):
         DROPPED = "dropped"
 
     class Event(models.TextChoices):
-        """What it tells: a request waits, still waits after so long, or was closed."""
+        """What it tells: a request waits, still waits after so long, or was closed; or a budget is nearly used."""
 
         ASKED = "asked"
         ESCALATED = "escalated"
         SETTLED = "settled"
+        BUDGET = "budget"
 
     id = models.BigAutoField(primary_key=True)
     target = models.ForeignKey(

@@ -1,4 +1,16 @@
-"""The agent programs whose hooks are understood. A new one is a line here and a module in `dialects`."""
+"""The agent programs whose hooks are understood.
+
+A new one is a line here and:
+
+- `coordinator/dialects/NAME.py`: how its hooks are read, which events they make, how a decision looks in its JSON.
+- `coordinator/client/connecting/agents.py`: how `signalbox connect` finds it and what its settings must hold.
+- `coordinator/client/agents.py`: how it is denied a call where the server is away, if its hooks are commands.
+- `dashboard/connections/depth.py`: what works with it, and the test that shows each; the README's table is made of it.
+
+Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,
+and `coordinator/runner/agents.py` starts it. The rest goes by AGENTS and by the module's `DIALECT`: the door and the
+guard, the gateway, the forms and the words of pages. Tests compare these places with each other.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +25,9 @@ AGENTS = {
     "cursor": "Cursor",
     "goose": "Goose",
 }
+
+# How an agent calls itself to MCP servers, at least in the beginning, where that is not its name.
+MCP_CLIENTS = {"gemini": "gemini-cli"}
 
 # Those whose hooks tell of every call that has run, whatever came of it (seen with Claude Code 2.1.197: a headless
 # run asks nobody, refuses by itself what its rules do not allow, and no hook tells of that).

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
-from coordinator.sessions import titles, usage
+from coordinator.sessions import spans, titles, usage
 from coordinator.sessions.usage import Usage
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -141,4 +141,7 @@ def _by_status(rows: QuerySet[Session] | QuerySet[Run]) -> dict[str, int]:
 
 def _events_since(*moments: datetime) -> list[int]:
     received = EventContext.objects.order_by()
-    return [received.filter(received_at__gte=moment).count() for moment in moments]
+    return [
+        spans.since(received.filter(received_at__gte=moment), moment, "event_id").count()
+        for moment in moments
+    ]

@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import Q
 
 from coordinator.models import Event
+from coordinator.sessions import spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,14 @@ class Result:
 def result_of(session_id: str) -> Result | None:
     """Return the session's last `result` event or assistant message, whichever is later, or None."""
     answers = Q(event_type="message", role="assistant") | Q(event_type="result")
-    last = (
-        Event.objects.filter(answers, session_id=session_id)
-        .order_by(F("context__instant_us").desc(nulls_last=True), "-id")
-        .first()
-    )
+    span = spans.of(session_id)
+    # By the context's columns, all of one index, back from the end: an answer is near it, however long the session is.
+    told = Event.objects.filter(answers, context__session_id=session_id)
+    told = spans.bounded(told, span, "id", "context__event_id")
+    last = told.order_by("-context__instant_us", "-context__event_id").first()
+    if last is None:  # one that nobody has given an instant yet
+        rest = spans.bounded(Event.objects.filter(answers, session_id=session_id), span, "id")
+        last = rest.order_by("-id").first()
     if last is None:
         return None
     return _of_result_event(last.tool_output) if last.event_type == "result" else _of_message(last.content)

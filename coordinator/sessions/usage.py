@@ -5,15 +5,17 @@ A model without a price has tokens and no cost: no price is made up for it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db import connection
+from django.db.models import BigIntegerField, Case, F, QuerySet, Sum, Value, When
 
-from coordinator.models import EventContext, Session
-from coordinator.sessions import prices
-from coordinator.sessions.prices import KINDS
+from coordinator.models import EventContext
+from coordinator.sessions import prices, spans
+from coordinator.sessions.prices import KINDS, MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,64 @@ class Usage:
         )
 
 
-def _counted(rows: QuerySet[EventContext], *by: str) -> Iterable[tuple[tuple[str | None, ...], Usage]]:
+def _counted(rows: QuerySet[EventContext], *by: str) -> Iterator[tuple[tuple[str | None, ...], Usage]]:
     """Yield the usage of each group of `rows` by `by` and model, priced."""
+    price = _pricing()
+    for row in _summed(rows, *by):
+        tokens = [row[f"sum_{kind}"] for kind in KINDS]
+        yield (*(row[name] for name in by), row["model"]), price(row["model"], tokens)
+
+
+def _summed(rows: QuerySet[EventContext], *by: str) -> QuerySet[Any, Any]:
+    sums = {f"sum_{kind}": Sum(_told(f"{kind}_tokens")) for kind in KINDS}
+    told = rows.filter(output_tokens__isnull=False).order_by()
+    summed: QuerySet[Any, Any] = told.values(*by, "model").annotate(**sums)
+    return summed
+
+
+def _by_agent(rows: QuerySet[EventContext]) -> Iterator[tuple[str | None, str | None, Usage]]:
+    """Yield the usage of each agent and model. Agents are joined to sums: asked for each event, they take the time."""
+    sql, parameters = _summed(rows, "session_id").query.sql_with_params()
+    sums = ", ".join(f"sum(g.sum_{kind})" for kind in KINDS)
+    price = _pricing()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT s.agent_name, g.model, {sums} FROM ({sql}) g"  # noqa: S608 # constants
+            " LEFT JOIN sessions s ON s.session_id = g.session_id GROUP BY s.agent_name, g.model",
+            parameters,
+        )
+        for agent, model, *tokens in cursor.fetchall():
+            yield agent, model, price(model, tokens)
+
+
+def _pricing() -> Callable[[str | None, Sequence[Any]], Usage]:
+    """Return what makes a usage of a model's tokens by kind (KINDS), priced."""
     own = prices.own_prices()
-    sums = {f"sum_{kind}": Sum(f"{kind}_tokens") for kind in KINDS}
-    for row in rows.filter(output_tokens__isnull=False).order_by().values(*by, "model").annotate(**sums):
-        tokens = {kind: int(row[f"sum_{kind}"] or 0) for kind in KINDS}
-        price = prices.price_of(row["model"] or "", own)
+
+    def priced(model: str | None, sums: Sequence[Any]) -> Usage:
+        tokens = {kind: int(number or 0) for kind, number in zip(KINDS, sums, strict=True)}
+        price = prices.price_of(model or "", own)
         cost = price.of(tokens) if price else 0.0
-        usage = Usage(**tokens, cost=cost, priced=price is not None or not any(tokens.values()))
-        yield (*(row[name] for name in by), row["model"]), usage
+        return Usage(**tokens, cost=cost, priced=price is not None or not any(tokens.values()))
+
+    return priced
+
+
+def _told(column: str) -> Case:
+    """Return the tokens that one event says, within bounds: agents tell them, and a sum must not run over."""
+    return Case(
+        When(**{f"{column}__gt": MOST}, then=Value(MOST)),
+        When(**{f"{column}__gt": 0}, then=F(column)),
+        default=Value(0),
+        output_field=BigIntegerField(),
+    )
 
 
 def of_sessions(session_ids: Iterable[str]) -> dict[str, Usage]:
     """Return the usage of each of these sessions that has any."""
     found: dict[str, Usage] = {}
-    rows = EventContext.objects.filter(session_id__in=list(session_ids))
+    ids = list(session_ids)
+    rows = spans.within(EventContext.objects.filter(session_id__in=ids), ids, "event_id")
     for (session_id, _), usage in _counted(rows, "session_id"):
         found[str(session_id)] = found.get(str(session_id), Usage()) + usage
     return found
@@ -77,17 +121,16 @@ def of_sessions(session_ids: Iterable[str]) -> dict[str, Usage]:
 
 def models_of(session_id: str) -> dict[str, Usage]:
     """Return a session's usage by model, the dearest first."""
-    rows = EventContext.objects.filter(session_id=session_id)
+    rows = spans.within(EventContext.objects.filter(session_id=session_id), [session_id], "event_id")
     return _sorted({model or "unknown": usage for (model,), usage in _counted(rows)})
 
 
 def since(moment: datetime) -> tuple[dict[str, Usage], dict[str, Usage]]:
     """Return the usage received since `moment`, by model and by agent, the dearest first."""
-    agent = Session.objects.filter(pk=OuterRef("session_id")).values("agent_name")[:1]
-    rows = EventContext.objects.filter(received_at__gte=moment).annotate(agent=Subquery(agent))
+    rows = spans.since(EventContext.objects.filter(received_at__gte=moment), moment, "event_id")
     models: dict[str, Usage] = {}
     agents: dict[str, Usage] = {}
-    for (name, model), usage in _counted(rows, "agent"):
+    for name, model, usage in _by_agent(rows):
         models[model or "unknown"] = models.get(model or "unknown", Usage()) + usage
         agents[name or "no agent"] = agents.get(name or "no agent", Usage()) + usage
     return _sorted(models), _sorted(agents)

@@ -15,6 +15,7 @@ from coordinator.actions.events import Outcome, record_events
 from coordinator.edge.writer import GroupWriter
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent, Recorded
+from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -61,7 +62,7 @@ def test_a_group_that_loses_a_deadlock_is_written_all_the_same() -> None:
         writing = pool.submit(asyncio.run, submit())
         wait_for_a_waiter()
         lock("s00")
-    outcomes = writing.result(10)
+    outcomes = writing.result(PATIENCE)
     writer.stop()
     assert [type(outcome) for outcome in outcomes] == [Recorded] * 4
 
@@ -81,7 +82,7 @@ def test_a_group_locks_from_child_to_parent_as_the_end_of_a_run_does() -> None:
             writing = pool.submit(write)
             wait_for_a_waiter()
             lock("s00")  # the group does not hold it: this would be a deadlock
-        assert [type(outcome) for outcome in writing.result(10)] == [Recorded] * 4
+        assert [type(outcome) for outcome in writing.result(PATIENCE)] == [Recorded] * 4
 
 
 def lock(name: str) -> None:
@@ -89,7 +90,7 @@ def lock(name: str) -> None:
 
 
 def wait_for_a_waiter() -> None:
-    until = time.monotonic() + 3
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from coordinator.actions.events import adopt_all_events, adopt_events, record_events
+from coordinator.actions import events
+from coordinator.actions.events import adopt_all_events, adopt_events, adopt_new_events, record_events
 from coordinator.errors import Invalid, NotFound
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
@@ -149,3 +150,15 @@ def test_everything_written_while_no_signalbox_ran_is_adopted() -> None:
     record_events([event()], NOW)
     assert adopt_all_events(NOW, step=3) == 7
     assert EventContext.objects.count() == 8
+
+
+def test_what_was_looked_at_once_is_not_looked_at_each_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events._Adopted, "upto", None)
+    monkeypatch.setattr(events, "LATE", 2)
+    for _ in range(7):
+        foreign("x")
+    assert adopt_new_events(NOW, step=3) == 7
+    EventContext.objects.all().delete()
+    foreign("x")
+    assert adopt_new_events(NOW, step=3) == 3
+    assert EventContext.objects.count() == 3

@@ -44,6 +44,13 @@ ROWS: dict[str, dict[str, Any]] = {
         "storage_type": "inline",
         "created_at": 1,
     },
+    "stored_files": {
+        "attachment_id": "kept",
+        "place": "folder",
+        "size_bytes": 1,
+        "sha256": "s",
+        "pieces": b"kept",
+    },
     "runtime_plugins": {"plugin_id": "kept", "script_name": "s", "code_content": "c", "created_at": 1},
     "revoked_keys": {"key_hash": "kept", "revoked_at": 1},
     "agent_plugins": {"agent_id": "kept", "plugin_id": "p"},

@@ -20,7 +20,10 @@ from typing import Any
 
 from django.db.backends.sqlite3 import base, operations
 from django.db.models.expressions import Col
+from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.utils.functional import cached_property
 
+from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.unreadable import UnreadableText
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
@@ -92,10 +95,23 @@ class DatabaseOperations(operations.DatabaseOperations):
         return [reader] if reader else super().get_db_converters(expression)
 
 
+class ErrorWrapper(DatabaseErrorWrapper):
+    """Django's, for which what a trigger of `moved` refuses is no fault of the row: the database is not to be had."""
+
+    def __exit__(self, kind: Any, problem: Any, traceback: Any) -> None:
+        if kind is not None and str(problem) == MOVED:
+            raise OperationalError(*problem.args).with_traceback(traceback) from problem
+        super().__exit__(kind, problem, traceback)
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with connections that read any bytes as text."""
 
     ops_class = DatabaseOperations
+
+    @cached_property
+    def wrap_database_errors(self) -> ErrorWrapper:
+        return ErrorWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)

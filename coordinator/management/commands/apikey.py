@@ -12,8 +12,8 @@ from django.utils import timezone
 from coordinator.actions import keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system
+from coordinator.identity.scopes import SCOPES
 from coordinator.models import ApiKey
-from coordinator.models.keys import SCOPES
 
 COMMAND_LINE = system("command-line")
 

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from coordinator.actions import attachments
+from coordinator.chat import stores
 
 
 class Command(BaseCommand):
@@ -18,22 +19,31 @@ class Command(BaseCommand):
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--checksums", action="store_true", help="also compare each file's checksum")
+        parser.add_argument(
+            "--checksums",
+            action="store_true",
+            help="also read each file and compare it with its checksum; one without gets one",
+        )
         parser.add_argument(
             "--delete-orphans", action="store_true", help="delete files that belong to no message"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = attachments.examine(timezone.now(), checksums=options["checksums"])
-        for path in found.orphans:
+        now = timezone.now()
+        found = attachments.examine(now, checksums=options["checksums"])
+        for why in found.silent:
+            self.stderr.write(why)
+        for orphan in found.orphans:
+            self.stdout.write(f"orphan   {stores.store_at(orphan.place).shown(orphan.name)}")
+        for path in found.thumbnails:
             self.stdout.write(f"orphan   {path}")
         for pk in found.missing:
             self.stdout.write(f"missing  {pk}")
         for pk in found.damaged:
             self.stdout.write(f"damaged  {pk}")
         if options["delete_orphans"]:
-            self.stdout.write(f"Removed {attachments.remove_orphans(found)} orphans.")
-        elif not (found.orphans or found.missing or found.damaged):
+            self.stdout.write(f"Removed {attachments.remove_orphans(found, now)} orphans.")
+        elif not (found.orphans or found.thumbnails or found.missing or found.damaged or found.silent):
             self.stdout.write("Every file belongs to a message, and no file is missing.")
-        if found.missing or found.damaged:
+        if found.missing or found.damaged or found.silent:
             sys.exit(1)

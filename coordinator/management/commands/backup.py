@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
+from coordinator.lib import sizes
 from coordinator.operations.backups import making
 
 
@@ -20,8 +20,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("path", type=Path, help="a new folder")
+        parser.add_argument("--with-s3", action="store_true", help="also copy the attachments that are in S3")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        made = making.make(options["path"], timezone.now(), say=self.stdout.write)
-        size = filesizeformat(made.size).replace("\xa0", " ")
+        made = making.make(
+            options["path"], timezone.now(), say=self.stdout.write, with_bucket=options["with_s3"]
+        )
+        size = sizes.in_words(made.size)
         self.stdout.write(f"{options['path']} holds {len(made.files)} files, {size}.")

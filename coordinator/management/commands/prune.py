@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from coordinator.actions import pruning
 from coordinator.actions.pruning import RetentionRule
+from coordinator.lib import sizes
 
 
 class Command(BaseCommand):
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             found = pruning.prune(rule, now, write=write, progress=partial(self._show, rule))
             self._clear()
             kept = f"{rule.days:g} days" if rule.days else "for ever"
-            size = filesizeformat(found.bytes).replace("\xa0", " ") if found.bytes else ""
+            size = sizes.in_words(found.bytes) if found.bytes else ""
             self.stdout.write(f"{rule.name:<15}{kept:>12}{found.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and found.rows:
                 self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")

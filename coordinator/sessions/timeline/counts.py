@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
 from coordinator.models import Event
+from coordinator.sessions import spans
 from coordinator.sessions.timeline.reading import CALL_STARTS, KINDS
+from coordinator.sessions.timeline.wide import Remembered, edge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,41 +28,61 @@ class Counts:
 
 
 LATELY = 10.0  # seconds
-REMEMBERED = 256  # sessions
-_lately: OrderedDict[str, tuple[float, Counts]] = OrderedDict()
+_lately: Remembered[Counts] = Remembered(LATELY)
 
 
 def recent_counts(session_id: str) -> Counts:
     """Return a session's counts as they were at most LATELY seconds ago: many readers of one session count once."""
-    known = _lately.get(session_id)
-    if known is None or time.monotonic() - known[0] > LATELY:
-        known = (time.monotonic(), counts_of(session_id))
-        _lately[session_id] = known
-        while len(_lately) > REMEMBERED:
-            _lately.popitem(last=False)
-    return known[1]
+    known = _lately.of(session_id)
+    if known is None:
+        known = counts_of(session_id)
+        _lately.put(session_id, known)
+    return known
+
+
+# Numbers of events by (event type, tool), and of those with an error.
+Tally = tuple[Counter[tuple[str, str | None]], int]
+# The id below which events were counted, and their tally.
+_older: Remembered[tuple[int, Tally]] = Remembered()
 
 
 def counts_of(session_id: str) -> Counts:
-    """Count a session's events. Two queries, both answered by indexes alone."""
-    rows = list(
-        Event.objects.filter(session_id=session_id)
-        .values_list("event_type", "tool_name")
-        .annotate(number=Count("*"))
-        .order_by("event_type", "tool_name")
-    )
+    """Count a session's events. Few queries, all answered by indexes alone."""
+    numbers, errors = _tally_of(session_id)
     kind_of = {word: kind for kind, words in KINDS.items() for word in words}
     kinds = dict.fromkeys((*KINDS, "other"), 0)
     tools: dict[str, int] = {}
-    for event_type, tool_name, number in rows:
+    for (event_type, tool_name), number in numbers.items():
         kinds[kind_of.get(event_type, "other")] += number
         if event_type == CALL_STARTS:
             tools[tool_name or "tool"] = tools.get(tool_name or "tool", 0) + number
         elif event_type in KINDS["calls"]:
             tools.setdefault(tool_name or "tool", 0)
     return Counts(
-        total=sum(row[2] for row in rows),
+        total=numbers.total(),
         kinds=kinds,
         tools=sorted(tools.items(), key=lambda item: (-item[1], item[0])),
-        errors=Event.objects.filter(session_id=session_id, error__isnull=False).count(),
+        errors=errors,
     )
+
+
+def _tally_of(session_id: str) -> Tally:
+    """Return a session's tally; of one that goes on for very long, what is old is counted once in a while."""
+    span = spans.of(session_id)
+    events = spans.bounded(Event.objects.filter(session_id=session_id), span, "id")
+    edge = edge_of(span)
+    if edge is None:
+        return _tally(events)
+    known = _older.of(session_id)
+    if known is None:
+        known = (edge, _tally(events.filter(id__lt=edge)))
+        _older.put(session_id, known)
+    upto, (numbers, errors) = known
+    newer, new_errors = _tally(events.filter(id__gte=upto))
+    return numbers + newer, errors + new_errors
+
+
+def _tally(events: QuerySet[Event]) -> Tally:
+    rows = events.values_list("event_type", "tool_name").annotate(number=Count("*"))
+    numbers = Counter({(event_type, tool): number for event_type, tool, number in rows.order_by()})
+    return numbers, events.filter(error__isnull=False).count()

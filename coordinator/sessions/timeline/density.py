@@ -19,6 +19,8 @@ from django.db.models.functions import Mod
 from coordinator.engine.counting import count_events
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
+from coordinator.sessions import spans
+from coordinator.sessions.spans import Span
 
 SLOTS = 96
 BUSY = SLOTS // 3  # slots that must hold something; with fewer, idle stretches are left out
@@ -70,18 +72,20 @@ def density_of(session_id: str, *, total: int, errors: int) -> list[Slot]:
 
 
 def _counted(session_id: str, errors: int) -> list[Slot]:
-    instant = EventContext.objects.filter(session_id=session_id).order_by("instant_us", "event_id")
+    span = spans.of(session_id)
+    instant = spans.bounded(EventContext.objects.filter(session_id=session_id), span, "event_id")
+    instant = instant.order_by("instant_us", "event_id")
     first = instant.values_list("instant_us", flat=True).first()
     last = instant.values_list("instant_us", flat=True).last()
     if first is None or last is None:
         return []
     slots = _evenly([(first, last)])
-    _count(session_id, slots)
+    _count(session_id, slots, span)
     if sum(slot.events > 0 for slot in slots) < BUSY:
         slots = _evenly([_shrunk(instant, stretch) for stretch in _stretches(slots)])
-        _count(session_id, slots)
+        _count(session_id, slots, span)
     if errors:
-        _mark_errors(session_id, slots, errors)
+        _mark_errors(session_id, slots, errors, span)
     return slots
 
 
@@ -100,11 +104,12 @@ def _evenly(stretches: Sequence[Stretch]) -> list[Slot]:
     return slots
 
 
-def _count(session_id: str, slots: list[Slot]) -> None:
+def _count(session_id: str, slots: list[Slot], span: Span | None) -> None:
     """Count each slot's events. Between two stretches there are none: rows of slots end and begin there."""
     begins = [number for number, slot in enumerate(slots) if number == 0 or slot.idle_us]
     rows = [slots[begin:end] for begin, end in zip(begins, [*begins[1:], len(slots)], strict=True)]
-    counts = count_events(session_id, [[(slot.from_us, slot.to_us) for slot in row] for row in rows])
+    ranges = [[(slot.from_us, slot.to_us) for slot in row] for row in rows]
+    counts = count_events(session_id, ranges, spans.in_sql(span, "event_id"))
     for slot, events in zip(slots, counts, strict=True):
         slot.events = events
 
@@ -138,10 +143,11 @@ def _slot_at(slots: Sequence[Slot], at_us: int) -> Slot:
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
-def _mark_errors(session_id: str, slots: Sequence[Slot], errors: int) -> None:
+def _mark_errors(session_id: str, slots: Sequence[Slot], errors: int, span: Span | None) -> None:
     """Note in each slot how many of its events failed, and the first."""
     step = -(-errors // MOST_ERRORS)
     failed = Event.objects.filter(session_id=session_id, error__isnull=False, context__isnull=False)
+    failed = spans.bounded(failed, span, "id", "context__event_id")
     if step > 1:
         failed = failed.annotate(turn=Mod(F("id"), step)).filter(turn=0)
     for event_id, at_us in sorted(

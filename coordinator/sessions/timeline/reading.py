@@ -21,8 +21,10 @@ from django.db.models.functions import Coalesce, Substr
 from coordinator.models import Event, EventContext, UnreadableText
 from coordinator.models.fields import Instant, decoded
 from coordinator.models.gateway import BY_GATEWAY
+from coordinator.sessions import spans
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
 from coordinator.sessions.timeline.places import EventPlace
+from coordinator.sessions.timeline.wide import Remembered, edge_of
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,
 # because cut JSON cannot be decoded; of the rest, people see the beginning.
@@ -176,6 +178,10 @@ _READ = sum(
 )
 
 
+# The id below which all events of a wide session have a context.
+_complete: Remembered[int] = Remembered()
+
+
 class Timeline:
     """One session's events, seen through `filters`. Every method is one or two queries."""
 
@@ -186,18 +192,43 @@ class Timeline:
     def seen_through(self, filters: Filters | None = None) -> Timeline:
         """Return the same timeline with other filters; what is known of the session need not be counted again."""
         other = Timeline(self.session_id, filters)
-        known = ("total", "complete")
+        known = ("complete", "_span")
         other.__dict__.update({name: self.__dict__[name] for name in known if name in self.__dict__})
         return other
 
     @cached_property
-    def total(self) -> int:
-        return Event.objects.filter(session_id=self.session_id).count()
-
-    @cached_property
     def complete(self) -> bool:
         """Say whether every event has its context, so that the index knows the whole order."""
-        return EventContext.objects.filter(session_id=self.session_id).count() == self.total
+        edge = edge_of(self._span)
+        if edge is None:
+            return self._is_complete(self._events(), self._contexts())
+        upto = _complete.of(self.session_id)
+        if upto is None:
+            if not self._is_complete(
+                self._events().filter(id__lt=edge), self._contexts().filter(event_id__lt=edge)
+            ):
+                return False
+            upto = edge
+            _complete.put(self.session_id, upto)
+        return self._is_complete(
+            self._events().filter(id__gte=upto), self._contexts().filter(event_id__gte=upto)
+        )
+
+    @staticmethod
+    def _is_complete(events: Events, contexts: QuerySet[EventContext]) -> bool:
+        return events.count() == contexts.count()
+
+    @cached_property
+    def _span(self) -> tuple[int, int] | None:
+        """Where the session's events lie, as far as that is known when the timeline is opened."""
+        return spans.of(self.session_id)
+
+    def _events(self) -> Events:
+        events: Events = Event.objects.filter(session_id=self.session_id)
+        return spans.bounded(events, self._span, "id")
+
+    def _contexts(self) -> QuerySet[EventContext]:
+        return spans.bounded(EventContext.objects.filter(session_id=self.session_id), self._span, "event_id")
 
     def first(self, limit: int) -> Window:
         events = self._read(self._ordered(), limit + 1)
@@ -258,32 +289,33 @@ class Timeline:
 
     def by_tool_use(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""
-        ids = EventContext.objects.filter(
-            session_id=self.session_id, tool_use_id__in=list(tool_use_ids)
-        ).values_list("event_id", flat=True)
+        ids = self._contexts().filter(tool_use_id__in=list(tool_use_ids)).values_list("event_id", flat=True)
         return self.events(ids)
 
     def _all(self, *, indexed: bool = True) -> Events:
         """Return the session's events with `at_us`; `indexed` lets the timeline's index lead the way."""
+        events: Events
         if indexed and self.complete:
-            return Event.objects.filter(context__session_id=self.session_id).annotate(
-                at_us=F("context__instant_us")
-            )
-        return Event.objects.filter(session_id=self.session_id).annotate(
-            at_us=Coalesce(
+            events = Event.objects.filter(context__session_id=self.session_id)
+            events = spans.bounded(events, self._span, "id", "context__event_id")
+            at_us: Any = F("context__instant_us")
+        else:
+            events = self._events()
+            at_us = Coalesce(
                 F("context__instant_us"),
                 Instant(F("timestamp")),
                 Value(LAST_INSTANT),
                 output_field=models.BigIntegerField(),
             )
-        )
+        dated: Events = events.annotate(at_us=at_us)
+        return dated
 
     def _ordered(self) -> Events:
         events: Events
         if self.filters.narrow and self.complete:
             # Few match: find them by their own index, then look their instants up and sort.
-            events = Event.objects.filter(session_id=self.session_id, context__isnull=False)
-            events = events.annotate(at_us=F("context__instant_us"))
+            events = spans.bounded(self._events(), self._span, "context__event_id")
+            events = events.filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
         else:
             events = self._all()
         events = self.filters.apply(events)

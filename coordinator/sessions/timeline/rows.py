@@ -11,7 +11,7 @@ from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
-from coordinator.sessions.facts import with_last_instant
+from coordinator.sessions.list_facts import with_last_instant
 from coordinator.sessions.reports import TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import Pairs, pair_window
@@ -123,9 +123,8 @@ class CallRow(Row):
             return self.place.at_us
         if self.start is None:
             return self.place.at_us
-        waited = (
-            self.end.gateway.waited_ms if self.end.gateway else 0.0
-        )  # not part of what the gateway says it took
+        # Not part of what the gateway says it took.
+        waited = self.end.gateway.waited_ms if self.end.gateway else 0.0
         return max(self.place.at_us + int((self.duration_ms or 0) + waited) * 1000, self.place.at_us)
 
 

@@ -12,7 +12,7 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Session
-from coordinator.sessions import titles, usage
+from coordinator.sessions import spans, titles, usage
 from coordinator.sessions.usage import Usage
 
 EARLIEST = timedelta(days=1) // instants.MICROSECOND  # before a session was made, in microseconds
@@ -47,7 +47,8 @@ def began_us(session: Session, first_us: int | None = None) -> int:
     """
     created = instants.to_us(session.created_at) if isinstance(session.created_at, datetime) else 0
     if first_us is None:
-        in_order = EventContext.objects.filter(session_id=session.pk).order_by("instant_us", "event_id")
+        contexts = spans.within(EventContext.objects.filter(session_id=session.pk), [session.pk], "event_id")
+        in_order = contexts.order_by("instant_us", "event_id")
         first_us = in_order.values_list("instant_us", flat=True).first()
     return first_us if first_us is not None and created - EARLIEST <= first_us < created else created
 
@@ -73,6 +74,7 @@ def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
 def masked_in(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)
+    hit = spans.within(hit, [session_id], "event_id")
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
 
 
@@ -86,12 +88,12 @@ def _moment(at_us: int | None) -> datetime | None:
 # Each session by itself: of many at once PostgreSQL may think that they are most of the table, and read all of it.
 NUMBERS = """
 SELECT s.session_id,
-    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id),
-    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id%(events)s),
+    (SELECT count(*) FROM events e WHERE e.session_id = s.session_id AND e.error IS NOT NULL%(events)s),
     (SELECT count(*) FROM sessions c WHERE c.parent_session_id = s.session_id),
-    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id%(contexts)s
         ORDER BY c.instant_us, c.event_id LIMIT 1),
-    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id
+    (SELECT c.instant_us FROM event_context c WHERE c.session_id = s.session_id%(contexts)s
         ORDER BY c.instant_us DESC, c.event_id DESC LIMIT 1)
 FROM sessions s WHERE s.session_id IN (%(ids)s)
 """
@@ -102,5 +104,7 @@ def _rows(statement: str, ids: list[str]) -> list[tuple[Any, ...]]:
     if not ids:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids))}, ids)
+        span = spans.of(*ids)
+        told = {"events": spans.in_sql(span, "e.id"), "contexts": spans.in_sql(span, "c.event_id")}
+        cursor.execute(statement % {"ids": ", ".join(["%s"] * len(ids)), **told}, ids)
         return list(cursor.fetchall())

@@ -1,0 +1,33 @@
+"""Questions that are asked so often that each round trip to the database counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import InterfaceError, OperationalError, connection
+
+from coordinator.engine import is_sqlite
+
+
+def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Return the one row that a SELECT finds, in one round trip.
+
+    Django asks PostgreSQL `SELECT 1` before each piece of work, lest it meet a connection that was cut. Here the
+    question itself finds that out: it is put once more, on a new connection. Raises DatabaseError.
+    """
+    if is_sqlite() or connection.in_atomic_block:
+        return _asked(question, parameters)
+    connection.health_check_done = True  # type: ignore[attr-defined] # Django's own, which its stubs leave out
+    try:
+        return _asked(question, parameters)
+    except (InterfaceError, OperationalError):
+        connection.close()
+        return _asked(question, parameters)
+
+
+def _asked(question: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(question, parameters)
+        row: tuple[Any, ...] = cursor.fetchone()
+        return row

@@ -1,0 +1,273 @@
+"""The events table in parts on PostgreSQL: ranges of ids, each about a month's worth. SQLite keeps one table.
+
+The key is the id, since the schema's primary key must contain it and knows nothing else; months are not told by ids,
+so a part is as large as a month at the pace of its time. Ids count up, so what is old lies in the first parts, and
+where a session or a day lies is known as a range of ids: PostgreSQL then leaves the other parts out of its plans.
+
+What hangs on an event is cut at the same ids (TABLES): a part of `events` and the parts that belong to it are made
+together and dropped together. Their foreign keys lead from part to part, not from table to table, for PostgreSQL
+would have to look through a whole table for each part that goes. What lies beyond the last part, or has an id that
+nobody expects, is taken by a part of its own, the default; it should be empty.
+
+Whoever fills a database by other ways than ours (a mover, a restore): copy into the parents, by their names, with any
+ids; nothing else has to be known. Call `actions.partitions.make_room` first, or what is beyond the parts lands in the
+default, and set the counter of `events` afterwards. `sbx_session_spans` (engine.event_spans) is kept by a trigger on
+the rows of `event_context` and need not be copied, nor need `sbx_event_marks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from coordinator.engine import is_sqlite
+from coordinator.engine.locks import bound_lock_waits
+
+# Each with the column that holds the event's id. Parents come first.
+TABLES = {
+    "events": "id",
+    "event_context": "event_id",
+    "sbx_search": "event_id",
+    "sbx_file_touches": "event_id",
+}
+GRAIN = 100_000  # ids: parts begin and end at multiples of it
+FIRST, LAST = -(2**63), 2**63 - 1  # ids that a part without a bound begins and ends with
+PATIENCE = 0.3  # seconds to wait for a lock behind which others' statements queue; less than until a deadlock is seen
+# … behind which searches queue, and who indexes, in longer transactions than who writes.
+PATIENCE_WITH_SEARCH = 3.0
+
+
+class Part(NamedTuple):
+    """One range of ids, from `first` until before `before`; `number` names its tables."""
+
+    number: int
+    first: int
+    before: int
+
+    def of(self, table: str) -> str:
+        """Return the name of this part of a table."""
+        return f"{table}_p{self.number}"
+
+
+def default_of(table: str) -> str:
+    """Return the name of the part that takes what no other does."""
+    return f"{table}_default"
+
+
+def stand() -> bool:
+    """Say whether the events table is in parts."""
+    if is_sqlite():
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('events')")
+        row = cursor.fetchone()
+        return bool(row and row[0])
+
+
+def parts() -> list[Part]:
+    """Return the parts in order, the default left out; none where the table is whole."""
+    if is_sqlite():
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i"
+            " JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass('events')"
+        )
+        found = [_part(name, bound) for name, bound in cursor.fetchall() if bound != "DEFAULT"]
+    return sorted(found, key=lambda part: part.first)
+
+
+def _part(name: str, bound: str) -> Part:
+    first, before = re.findall(r"\(([^)]*)\)", bound)
+    return Part(int(name.rpartition("_p")[2]), _id(first), _id(before))
+
+
+def _id(text: str) -> int:
+    return {"MINVALUE": FIRST, "MAXVALUE": LAST}.get(text) or int(text.strip("'"))
+
+
+def counter() -> int:
+    """Return the last id that was given to an event, by PostgreSQL; 0 on SQLite."""
+    if is_sqlite():
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_serial_sequence('events', 'id')")
+        (sequence,) = cursor.fetchone()
+        cursor.execute(f"SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {sequence}")
+        return int(cursor.fetchone()[0])
+
+
+@contextmanager
+def altering() -> Iterator[CursorWrapper]:
+    """Give a cursor in a transaction that waits for locks only so long that others hardly notice.
+
+    Raises OperationalError (`locks.may_come_free`) where one is not to be had, and then nothing was done.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        bound_lock_waits(PATIENCE)
+        yield cursor
+
+
+def lock(cursor: CursorWrapper, mode: str, keys: str = "SHARE ROW EXCLUSIVE") -> None:
+    """Lock the parents, and with `keys` what their foreign keys lead to, in the order in which others come by.
+
+    Who indexes events reads them and their sessions; who writes events holds sessions first, then draws ids.
+    """
+    bound_lock_waits(PATIENCE_WITH_SEARCH)
+    cursor.execute(f"LOCK TABLE ONLY sbx_search, ONLY sbx_file_touches IN {mode} MODE")
+    bound_lock_waits(PATIENCE)
+    cursor.execute(f"LOCK TABLE sbx_files, sessions IN {keys} MODE")
+    for table in ("events", "event_context"):
+        cursor.execute(f"LOCK TABLE ONLY {table} IN {mode} MODE")
+
+
+def make(part: Part) -> None:
+    """Make a part. Nothing of its range may lie in the default."""
+    with altering() as cursor:
+        lock(cursor, "SHARE UPDATE EXCLUSIVE")
+        make_in(cursor, part)
+
+
+def make_in(cursor: CursorWrapper, part: Part) -> None:
+    for table in TABLES:
+        cursor.execute(f"CREATE TABLE {part.of(table)} (LIKE {table} INCLUDING DEFAULTS)")
+    attach(cursor, part)
+    _bind(cursor, part.of)
+
+
+def attach(cursor: CursorWrapper, part: Part) -> None:
+    first = "MINVALUE" if part.first == FIRST else str(part.first)
+    for table in TABLES:
+        cursor.execute(
+            f"ALTER TABLE {table} ATTACH PARTITION {part.of(table)} FOR VALUES FROM ({first}) TO ({part.before})"
+        )
+
+
+def _bind(cursor: CursorWrapper, name_of: Any) -> None:
+    """Let what hangs on the events of a part go with them."""
+    for table in ("event_context", "sbx_file_touches"):
+        cursor.execute(
+            f"ALTER TABLE {name_of(table)} ADD CONSTRAINT {name_of(table)}_event_id_fkey"
+            f" FOREIGN KEY (event_id) REFERENCES {name_of('events')} (id) ON DELETE CASCADE"
+        )
+
+
+def make_defaults(cursor: CursorWrapper) -> None:
+    for table in TABLES:
+        cursor.execute(f"CREATE TABLE {default_of(table)} PARTITION OF {table} DEFAULT")
+    _bind(cursor, default_of)
+
+
+def drop(part: Part, before: int) -> bool:
+    """Drop a part and all that hangs on its events, at once and for good; deletes no row, so nothing is told.
+
+    Return False, and drop nothing, where an event was received at `before` (ms) or later: while we waited for the part.
+    """
+    with altering() as cursor:
+        lock(cursor, "ACCESS EXCLUSIVE", keys="ACCESS SHARE")
+        newest = newest_in(part)
+        if newest is not None and newest >= before:
+            return False
+        cursor.execute(f"DROP TABLE {', '.join(part.of(table) for table in TABLES)}")
+    return True
+
+
+def in_default(first: int = FIRST, before: int = LAST) -> int:
+    """Return how many events from `first` until before `before` lie in the default."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT count(*) FROM {default_of('events')} WHERE id >= %s AND id < %s", [first, before]
+        )
+        return int(cursor.fetchone()[0])
+
+
+def analyze() -> None:
+    """Gather what plans over several parts are made by; PostgreSQL does so by itself for each part alone."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("ANALYZE events, event_context, sbx_file_touches")
+
+
+def sessions_in(part: Part, after: str, most: int) -> list[str]:
+    """Return sessions with events in a part, those beyond `after` in order, at most so many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+WITH RECURSIVE found (session_id, number) AS (
+    SELECT min(session_id), 1 FROM {part.of("event_context")} WHERE session_id > %s
+    UNION ALL
+    SELECT (SELECT min(session_id) FROM {part.of("event_context")} WHERE session_id > found.session_id), number + 1
+    FROM found WHERE found.session_id IS NOT NULL AND number < %s
+)
+SELECT session_id FROM found WHERE session_id IS NOT NULL""",
+            [after, most],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def newest_in(part: Part) -> int | None:
+    """Return when the newest event of a part was received (ms); None where it has none."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT max(received_at) FROM {part.of('event_context')}")
+        found = cursor.fetchone()[0]
+        return None if found is None else int(found)
+
+
+def count(part: Part) -> tuple[int, int]:
+    """Return how many events a part holds, and how many of them have a context: the same, once they were adopted."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT (SELECT count(*) FROM {part.of('events')}), (SELECT count(*) FROM {part.of('event_context')})"
+        )
+        events, contexts = cursor.fetchone()
+        return int(events), int(contexts)
+
+
+def size(part: Part) -> int:
+    """Return the bytes of a part, its indexes and what hangs on its events."""
+    with connection.cursor() as cursor:
+        names = [part.of(table) for table in TABLES]
+        cursor.execute(
+            "SELECT sum(pg_total_relation_size(to_regclass(name))) FROM unnest(%s::text[]) AS name", [names]
+        )
+        return int(cursor.fetchone()[0] or 0)
+
+
+def make_with_rows(part: Part) -> int:
+    """Make a part and move what the default holds of its range into it; return how many events that were.
+
+    Writers wait meanwhile, some ten microseconds a row.
+    """
+    with altering() as cursor:
+        lock(cursor, "SHARE ROW EXCLUSIVE")
+        moved = 0
+        for table, key in TABLES.items():
+            default, new = default_of(table), part.of(table)
+            cursor.execute(f"CREATE TABLE {new} (LIKE {table} INCLUDING DEFAULTS)")
+            cursor.execute(
+                f"INSERT INTO {new} SELECT * FROM {default} WHERE {key} >= %s AND {key} < %s",
+                [part.first, part.before],
+            )
+            moved = max(moved, cursor.rowcount)
+        for table, key in reversed(TABLES.items()):
+            cursor.execute(
+                f"DELETE FROM {default_of(table)} WHERE {key} >= %s AND {key} < %s", [part.first, part.before]
+            )
+        attach(cursor, part)
+        _bind(cursor, part.of)
+    return moved
+
+
+def among_parts(low: int, high: int, *columns: str) -> str:
+    """Return conditions, to append to others, that name the parts in which ids from `low` until before `high` lie.
+
+    No closer than that: they are to leave out the other parts, not to lead to rows. Nothing on SQLite.
+    """
+    if is_sqlite():
+        return ""
+    first, before = low // GRAIN * GRAIN, -(-high // GRAIN) * GRAIN
+    return "".join(f" AND {column} >= {first} AND {column} < {before}" for column in columns)

@@ -1,0 +1,34 @@
+"""`manage.py check_migrations`: may the migrations that the database lacks be applied while older servers go on?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from coordinator.operations import migrating, startup
+
+
+class Command(BaseCommand):
+    """Shows each operation of the pending migrations with a verdict and its reason; changes nothing.
+
+    Exit codes: 0 nothing is pending or all of it is safe, 3 something is not.
+    """
+
+    help = __doc__
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        startup.require_database()
+        found = migrating.pending_findings()
+        if not found:
+            self.stdout.write("No migration is pending.")
+            return
+        for finding in found:
+            word = "safe  " if finding.safe else self.style.ERROR("UNSAFE")
+            self.stdout.write(f"{word}  {finding.migration}: {finding.operation}: {finding.why}")
+        if not migrating.unsafe(found):
+            self.stdout.write("All of it can be applied while servers of the version before go on.")
+            return
+        self.stdout.write("Stop every server of the version before, then start the new ones.")
+        sys.exit(3)

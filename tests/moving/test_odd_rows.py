@@ -1,0 +1,103 @@
+"""What SQLite holds and PostgreSQL would not take is named, and changed only where somebody asked for that."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from coordinator.importing.values import Column
+from coordinator.operations.moving import rows
+from coordinator.operations.moving.rows import Odds
+from coordinator.operations.moving.source import _noting
+from coordinator.operations.moving.tables import Place, Table
+
+KINDS = {
+    "id": ("text", "text"),
+    "number": ("integer", "integer"),
+    "flag": ("boolean", "boolean"),
+    "amount": ("number", "double precision"),
+    "at": ("moment", "timestamp with time zone"),
+    "raw": ("bytes", "bytea"),
+}
+
+
+def table(name: str = "things") -> Table:
+    places = [
+        Place(
+            Column(column, kind, null=column != "flag", default=None, instant=False, units=0),
+            type_,
+            largest=2**31 - 1 if type_ == "integer" else None,
+        )
+        for column, (kind, type_) in KINDS.items()
+    ]
+    return Table(name, tuple(places), ("id",), frozenset())
+
+
+def stored(*values: str) -> tuple[Any, ...]:
+    """Return a row as it is read from SQLite, of values as SQL says them."""
+    db = sqlite3.connect(":memory:")
+    db.text_factory = rows.read_text
+    return tuple(db.execute(f"SELECT {', '.join(values)}").fetchone())
+
+
+GOOD = ("'a'", "1", "1", "0.5", "'2026-02-23 12:00:00.5'", "x'00ff'")
+
+
+def test_a_plain_row_arrives_as_it_is() -> None:
+    at = datetime(2026, 2, 23, 12, 0, 0, 500_000, tzinfo=UTC)
+    odds = Odds(mend=False)
+    row = rows.fitted(table(), stored(*GOOD), odds)
+    assert row == ("a", 1, True, 0.5, at, b"\0\xff")
+    assert rows.digest(row) == rows.digest(("a", 1, True, 0.5, at, b"\0\xff"))
+    assert rows.digest(row) != rows.digest(("a", 1, True, 0.5, at, b"\0\xfe"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said", "mended"),
+    [
+        (0, "'a' || char(0)", "id held NUL characters, which are marked", "a\ufffd"),
+        (0, "CAST(x'61ff' AS TEXT)", "id was not UTF-8; its unreadable characters are marked", "a\ufffd"),
+        (0, "x'61'", "id was a BLOB and became text", "a"),
+        (1, "'many'", "number was no number and is empty now", None),
+        (1, "1.5", "number was rounded to a whole number", 2),
+        (1, "3000000000", "number is larger than 2147483647", ...),
+        (2, "NULL", "flag is empty and must not be", ...),
+        (2, "7", "flag was another number than 0 and 1 and became true", True),
+        (3, "'0.5'", "amount was text and became a number", 0.5),
+        (4, "'yesterday'", "at was no date and time and is empty now", None),
+    ],
+)
+def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
+    raw = stored(*GOOD[:place], value, *GOOD[place + 1 :])
+    odds = Odds(mend=False)
+    assert rows.fitted(table(), raw, odds) is None
+    assert odds.refused == [f"things {raw[0]!r}: {said}"]
+    odds = Odds(mend=True)
+    row = rows.fitted(table(), raw, odds)
+    if mended is ...:
+        assert (row, odds.number) == (None, 1)
+    else:
+        assert row is not None
+        assert row[place] == mended
+        assert odds.mended == [f"things {raw[0]!r}: {said}"]
+        assert rows.fitted(table("audit_logs"), raw, odds) is None, (
+            "the audit log arrives as it is, or not at all"
+        )
+
+
+def test_every_write_is_noted_with_its_key() -> None:
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE things (id TEXT PRIMARY KEY, number)")
+    db.execute("CREATE TABLE sbx_move_log (id INTEGER PRIMARY KEY, name TEXT NOT NULL, k0, k1, k2, k3)")
+    for name, sql in _noting([table()]).items():
+        db.execute(f"CREATE TRIGGER {name} {sql}")
+    db.execute("INSERT INTO things VALUES ('a', 1), ('b', 2)")
+    db.execute("UPDATE things SET number = 3 WHERE id = 'b'")
+    db.execute("UPDATE things SET id = 'c' WHERE id = 'a'")
+    db.execute("DELETE FROM things WHERE id = 'b'")
+    assert db.execute("SELECT name, k0 FROM sbx_move_log ORDER BY id").fetchall() == [
+        ("things", key) for key in ("a", "b", "b", "c", "a", "b")
+    ]
