@@ -78,6 +78,12 @@ class TooMany(SignalboxError):
     status = 429
 
 
+class Spoilt(SignalboxError):
+    """What is stored is not what was stored once."""
+
+    status = 502
+
+
 class Busy(SignalboxError):
     """The database is locked, a disk is full or a queue is; nothing was written; `retry_after` in seconds."""
 

@@ -9,6 +9,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.request import split_domain_port
 from django.urls import get_resolver
+from django.utils.deprecation import MiddlewareMixin
 
 from coordinator.feed import reader as feed
 from coordinator.lib import trace
@@ -52,10 +53,29 @@ class RefuseNul:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         cookie = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if "\x00" in request.path + cookie or "%00" in request.META.get("QUERY_STRING", ""):
-            # Not raised: Django would log a traceback for each.
-            refuse: Callable[..., HttpResponse] = get_resolver().resolve_error_handler(400)
-            return refuse(request, exception=BadRequest("a NUL character in the address"))
+            return _refuse_nul(request, "the address")
         return self.get_response(request)
+
+
+class RefuseNulInForms(MiddlewareMixin):
+    """Answers 400 to a NUL character in a form of a page; programs' doors have checks of their own.
+
+    It stands behind CsrfViewMiddleware, which has read the form: no body is read for whoever could not post it.
+    """
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., object], args: object, kwargs: object
+    ) -> HttpResponse | None:
+        if request.method != "POST" or not request.path.startswith(settings.PAGES):
+            return None
+        holds_nul = any("\x00" in text for name, values in request.POST.lists() for text in (name, *values))
+        return _refuse_nul(request, "a form") if holds_nul else None
+
+
+def _refuse_nul(request: HttpRequest, where: str) -> HttpResponse:
+    # Not raised: Django would log a traceback for each.
+    refuse: Callable[..., HttpResponse] = get_resolver().resolve_error_handler(400)
+    return refuse(request, exception=BadRequest(f"a NUL character in {where}"))
 
 
 class OwnHost:
@@ -65,7 +85,7 @@ class OwnHost:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if not settings.OWN_HOST or not request.path.startswith(("/ui/", "/admin/")):
+        if not settings.OWN_HOST or not request.path.startswith(settings.PAGES):
             return self.get_response(request)
         name, port = split_domain_port(request.get_host())
         if not is_loopback(name.strip("[]")):
@@ -113,7 +133,7 @@ class MachineMethods:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        if response.status_code == 405 and not request.path.startswith(("/ui/", "/admin/")):
+        if response.status_code == 405 and not request.path.startswith(settings.PAGES):
             response.content = b'{"detail":"Method Not Allowed"}'
             response.headers["Content-Type"] = "application/json"
         return response

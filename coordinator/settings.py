@@ -9,7 +9,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 import secrets
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from coordinator.lib import addresses, private_files
+from coordinator.lib import addresses, chosen_database, private_files
 from coordinator.lib.addresses import is_loopback
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -91,6 +93,30 @@ def env_networks(name: str) -> list[str]:
     return env_list(name)
 
 
+def env_issuer(name: str) -> str:
+    """Return an OpenID provider's address, as it is written in its tokens; plain http only on this machine."""
+    text = env_str(name, "")
+    parts = urlsplit(text)
+    here = is_loopback(parts.hostname or "")
+    safe = parts.scheme == "https" or (parts.scheme == "http" and here)
+    if text and (not safe or parts.query):
+        raise ImproperlyConfigured(f"{name} must be an https:// address without a query, not {text!r}.")
+    return text
+
+
+def env_roles(name: str) -> dict[str, str]:
+    """Return which role each group of an OpenID provider gives: `ops=approver, boss=admin`."""
+    pairs = [
+        (group.strip(), role.strip()) for group, _, role in (one.rpartition("=") for one in env_list(name))
+    ]
+    for group, role in pairs:
+        if not group or role not in {"viewer", "approver", "admin"}:
+            raise ImproperlyConfigured(
+                f"{name} must hold group=role pairs with the roles viewer, approver and admin, not {group}={role}."
+            )
+    return dict(pairs)
+
+
 def split_bind(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
     try:
@@ -149,6 +175,26 @@ def _why(problem: Exception) -> str:
     return f"{problem.strerror}." if isinstance(problem, OSError) else str(problem)
 
 
+def s3_storage(bucket: str) -> dict[str, Any]:
+    """Return Django's settings for the storage in a bucket of S3."""
+    if not (find_spec("storages") and find_spec("boto3")):
+        raise ImproperlyConfigured(
+            "SIGNALBOX_S3_BUCKET needs django-storages with boto3: pip install -e '.[s3]'."
+        )
+    endpoint = env_str("SIGNALBOX_S3_ENDPOINT", "")
+    if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise ImproperlyConfigured(
+            f"SIGNALBOX_S3_ENDPOINT must be an http(s) address such as https://s3.example, not {endpoint!r}."
+        )
+    options = {
+        "bucket_name": bucket,
+        "location": env_str("SIGNALBOX_S3_PREFIX", "signalbox").strip("/"),
+        "endpoint_url": endpoint or None,
+        "region_name": env_str("SIGNALBOX_S3_REGION", "us-east-1"),
+    }
+    return {"BACKEND": "coordinator.chat.stores.s3.Bucket", "OPTIONS": options}
+
+
 def own_host(key: str) -> str:
     """Return this install's host name for people's pages on loopback: always the same for the same key."""
     return f"signalbox-{hmac.digest(key.encode(), b'signalbox.own-host', 'sha256').hex()[:10]}.localhost"
@@ -205,9 +251,31 @@ CSRF_COOKIE_NAME = f"{_host_only}signalbox_csrf"
 DEVICE_COOKIE_NAME = "signalbox_device"  # a browser that somebody has signed in with (actions/accounts.py)
 SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_ENGINE = "coordinator.identity.session_store"
-SIGN_IN_GOOD_FOR = env_seconds(
-    "SIGNALBOX_SIGN_IN_GOOD_FOR", 12 * 3600
-)  # until the password is asked for again
+# Until the password is asked for again.
+SIGN_IN_GOOD_FOR = env_seconds("SIGNALBOX_SIGN_IN_GOOD_FOR", 12 * 3600)
+# Single sign-on with OpenID Connect (coordinator/identity/openid). Without an issuer there is none.
+OIDC_ISSUER = env_issuer("SIGNALBOX_OIDC_ISSUER")
+OIDC_NAME = env_str("SIGNALBOX_OIDC_NAME", urlsplit(OIDC_ISSUER).hostname or "")
+OIDC_CLIENT_ID = env_str("SIGNALBOX_OIDC_CLIENT_ID", "")
+OIDC_CLIENT_SECRET = env_str("SIGNALBOX_OIDC_CLIENT_SECRET", "")
+OIDC_SCOPES = env_str("SIGNALBOX_OIDC_SCOPES", "openid profile email").split()
+OIDC_GROUPS_CLAIM = env_str("SIGNALBOX_OIDC_GROUPS_CLAIM", "groups")
+OIDC_NAME_CLAIM = env_str("SIGNALBOX_OIDC_NAME_CLAIM", "preferred_username")
+OIDC_ROLES = env_roles("SIGNALBOX_OIDC_ROLES")
+PASSWORD_SIGN_IN = env_bool("SIGNALBOX_PASSWORD_SIGN_IN", True)
+if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_ROLES and "openid" in OIDC_SCOPES):
+    raise ImproperlyConfigured(
+        "SIGNALBOX_OIDC_ISSUER also needs SIGNALBOX_OIDC_CLIENT_ID, SIGNALBOX_OIDC_ROLES (group=role, …) and the "
+        "scope openid."
+    )
+if OIDC_ISSUER and find_spec("authlib") is None:
+    raise ImproperlyConfigured(
+        "SIGNALBOX_OIDC_ISSUER needs a library that is not installed: pip install -e '.[oidc]'."
+    )
+if not PASSWORD_SIGN_IN and not OIDC_ISSUER:
+    raise ImproperlyConfigured(
+        "SIGNALBOX_PASSWORD_SIGN_IN=off needs SIGNALBOX_OIDC_ISSUER: nobody could sign in otherwise."
+    )
 # In the session, not in a cookie: a cookie's words are as safe as SECRET_KEY, and shown as the HTML they say they are.
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
@@ -281,6 +349,7 @@ MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "coordinator.middleware.RefuseNulInForms",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "dashboard.frame.proofs.RequireProof",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -294,6 +363,7 @@ RENDERING_SECONDS = 0.3
 
 ROOT_URLCONF = "coordinator.urls"
 APPEND_SLASH = True
+PAGES = ("/ui/", "/admin/")  # where the paths of people's pages begin; the others are for machines
 MIB = 1024 * 1024
 # The largest file of a chat message; all files of one message together, for they come in one request.
 ATTACHMENT_MAX_BYTES = env_int("SIGNALBOX_ATTACHMENT_MAX_MIB", 25, least=1) * MIB
@@ -349,12 +419,29 @@ def sqlite_database(path: Path | str) -> dict[str, Any]:
     }
 
 
+def with_ports_apart(url: str) -> tuple[str, dict[str, str]]:
+    """Take the ports out of a URL in which several hosts name their own (`@db1:5432,db2:5433/name`).
+
+    Returns the URL without them, and Django's PORT, as PostgreSQL's client wants several. One port at the end stays: it
+    is that of all hosts.
+    """
+    parts = urlsplit(url)
+    people, at, hosts = parts.netloc.rpartition("@")
+    each = [re.fullmatch(r"(.*?)(?::(\d+))?", host) for host in hosts.split(",")]
+    named = [(host[1], host[2]) for host in each if host is not None]
+    if not any(port for _, port in named[:-1]):
+        return url, {}
+    alone = parts._replace(netloc=people + at + ",".join(host for host, _ in named))
+    return alone.geturl(), {"PORT": ",".join(port or "5432" for _, port in named)}
+
+
 def database_from_url(url: str) -> dict[str, Any]:
     """Return Django's settings for `DATABASE_URL`: `postgres://…`, `sqlite:///path`, or nothing at all."""
     if not url:
         return sqlite_database(DATA_DIR / "signalbox.sqlite3")
     try:
-        parsed: dict[str, Any] = dict(dj_database_url.parse(url))
+        without_ports, ports = with_ports_apart(url)
+        parsed: dict[str, Any] = dict(dj_database_url.parse(without_ports)) | ports
     except ValueError as problem:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {problem}") from None
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
@@ -362,10 +449,16 @@ def database_from_url(url: str) -> dict[str, Any]:
     if parsed["ENGINE"] != "django.db.backends.postgresql":
         raise ImproperlyConfigured("DATABASE_URL must start with postgres:// or sqlite:///.")
     return parsed | {
+        "ENGINE": "coordinator.engine.postgresql",
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "connect_timeout": 5,
+            # A server that vanished without a word is noticed within 15 seconds, not after the system's two hours.
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 5,
+            "tcp_user_timeout": 15_000,
             # A stuck statement would hold one of a worker's few threads. Ours are short: compiling one takes longer.
             "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c jit=off",
             **parsed.get("OPTIONS", {}),
@@ -373,7 +466,33 @@ def database_from_url(url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": database_from_url(os.environ.get("DATABASE_URL", "").strip())}
+def pooled(url: str) -> dict[str, Any]:
+    """Return Django's settings for the same database through a pooler in transaction mode (engine/pooling.py)."""
+    through = database_from_url(url)
+    if (
+        through["ENGINE"] != "coordinator.engine.postgresql"
+        or DATABASES["default"]["ENGINE"] != through["ENGINE"]
+    ):
+        raise ImproperlyConfigured(
+            "SIGNALBOX_POOL_URL is for PostgreSQL behind a pooler, and DATABASE_URL must lead to the same PostgreSQL "
+            "itself."
+        )
+    # pgbouncer refuses `options`, and a cursor of the server's would be gone with its transaction.
+    del through["OPTIONS"]["options"]
+    return through | {"DISABLE_SERVER_SIDE_CURSORS": True}
+
+
+def database_url() -> str:
+    """Return the URL that the environment names, else the data folder (`manage.py move_to`); nothing for SQLite."""
+    try:
+        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read(DATA_DIR)
+    except (OSError, private_files.NotPrivate) as problem:
+        raise _unusable(DATA_DIR, problem) from None
+
+
+DATABASES = {"default": database_from_url(database_url())}
+_pool_url = env_str("SIGNALBOX_POOL_URL", "")
+POOL = pooled(_pool_url) if _pool_url else None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
@@ -386,10 +505,20 @@ LOCAL_ZONE = env_zone("SIGNALBOX_TIME_ZONE", "UTC")
 STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STORAGES = {
+STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "coordinator.operations.static_files.StaticFiles"},
+    "folder": {"BACKEND": "coordinator.chat.stores.folder.Folder"},
 }
+# Where new attached files go, and the bucket (coordinator/chat/stores). Credentials are boto3's own affair.
+ATTACHMENTS = env_str("SIGNALBOX_ATTACHMENTS", "folder").lower()
+if ATTACHMENTS not in {"folder", "s3"}:
+    raise ImproperlyConfigured(f"SIGNALBOX_ATTACHMENTS must be folder or s3, not {ATTACHMENTS!r}.")
+S3_BUCKET = env_str("SIGNALBOX_S3_BUCKET", "")
+if ATTACHMENTS == "s3" and not S3_BUCKET:
+    raise ImproperlyConfigured("SIGNALBOX_ATTACHMENTS is s3: name the bucket in SIGNALBOX_S3_BUCKET.")
+if S3_BUCKET:
+    STORAGES["s3"] = s3_storage(S3_BUCKET)
 
 WORKERS = env_int("SIGNALBOX_WORKERS", 0)  # 0: chosen from the machine
 THREADS = env_int("SIGNALBOX_THREADS", 2, least=1)
@@ -397,6 +526,7 @@ MAX_STREAMS = env_int("SIGNALBOX_MAX_STREAMS", 4000, least=1)  # open at a time 
 MAX_POLLS = env_int("SIGNALBOX_MAX_POLLS", 4000, least=2)  # held at a time per worker
 STREAMS_PER_CLIENT = env_int("SIGNALBOX_STREAMS_PER_CLIENT", 2000, least=1)  # … by one key or person
 GRACEFUL_TIMEOUT = 2  # seconds; a runner gives up after three polls that failed within 3 s
+HOOK_ANSWER_AFTER = 0.25  # seconds after which a hook is answered although what it tells is not written yet
 
 # Secrets in what agents report are masked before they are stored (coordinator/secrets).
 MASK_SECRETS = env_bool("SIGNALBOX_MASK_SECRETS", True)
@@ -432,6 +562,7 @@ if _both := sorted(set(TWO_PERSON_TYPES) & set(AUTO_APPROVE_TYPES)):
         "SIGNALBOX_AUTO_APPROVE_TYPES or from SIGNALBOX_TWO_PERSON_TYPES."
     )
 
+# Days for which things are kept; 0: for ever. actions/pruning.py takes the rest away.
 KEEP_SESSIONS_DAYS = env_int("SIGNALBOX_KEEP_SESSIONS_DAYS", 0)
 KEEP_EVENT_BODIES_DAYS = env_int("SIGNALBOX_KEEP_EVENT_BODIES_DAYS", 0)
 KEEP_REQUESTS_DAYS = env_int("SIGNALBOX_KEEP_REQUESTS_DAYS", 0)
@@ -442,6 +573,8 @@ KEEP_NOTIFICATIONS_DAYS = env_int("SIGNALBOX_KEEP_NOTIFICATIONS_DAYS", 30)
 WEBHOOK_NETWORKS = env_networks("SIGNALBOX_WEBHOOK_NETWORKS")
 # The transparency log (coordinator/transparency): its signing key, and where its checkpoints are sent.
 AUDIT_KEY_FILE = Path(env_str("SIGNALBOX_AUDIT_KEY", str(DATA_DIR / "audit_key"))).expanduser().absolute()
+# What seals credentials in the database (coordinator/secrets/keyring.py); empty for the file in the data folder.
+CREDENTIAL_KEYS_FILE = env_str("SIGNALBOX_CREDENTIAL_KEYS", "")
 AUDIT_CHECKPOINTS = env_list("SIGNALBOX_AUDIT_CHECKPOINTS")
 # Decisions as OpenTelemetry (coordinator/actions/decision_events.py): an OTLP address over HTTP, and headers for it.
 OTLP_ENDPOINT = env_str("SIGNALBOX_OTLP_ENDPOINT", "").rstrip("/")
@@ -476,5 +609,9 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": env_str("SIGNALBOX_LOG_LEVEL", "INFO").upper()},
-    "loggers": {"django": {"level": "INFO"}, "django.server": {"level": "WARNING"}},
+    "loggers": {
+        "django": {"level": "INFO"},
+        "django.server": {"level": "WARNING"},
+        "botocore": {"level": "WARNING"},
+    },
 }

@@ -8,20 +8,23 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-import os
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.conf import settings
-from django.db import transaction
+from django.core.files import File
+from django.db import IntegrityError, transaction
 
-from coordinator.chat import attachments
-from coordinator.errors import Busy, TooLarge
-from coordinator.models import ChatAttachment, ChatMessage
+from coordinator.chat import attachments, checked, stores
+from coordinator.chat.checked import Fingerprint
+from coordinator.chat.stores import Listed
+from coordinator.errors import Busy, NotFound, Spoilt
+from coordinator.models import ChatAttachment, ChatMessage, StoredFile
+from coordinator.models.chat import Place
 
 log = logging.getLogger(__name__)
 
@@ -31,72 +34,84 @@ ORPHAN_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that lies in its place; the row that says so is not written yet."""
+
+    name: str  # what the row calls its disk_path
+    place: Place
+    known: Fingerprint
+    proven: str | None
+
+    def discard(self) -> None:
+        """Remove it again: no row will name it."""
+        remove(self.name, self.place)
+
+    def row(self, attachment_id: str) -> StoredFile:
+        """Return the row that says where the attachment's file lies, unsaved."""
+        return StoredFile(
+            attachment_id=attachment_id,
+            place=self.place,
+            size_bytes=self.known.size,
+            sha256=self.known.sha256,
+            pieces=self.known.pieces,
+            proven=self.proven or "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedFile:
-    """A file whose bytes are kept, on disk if there are many; its row waits for its message."""
+    """A file whose bytes are kept, outside of the row if there are many; its row waits for its message."""
 
     row: ChatAttachment
     facts: dict[str, Any]  # what its content block says of it
+    kept: KeptFile | None = None
 
     def discard(self) -> None:
         """Remove the bytes again: the message was not written."""
-        if self.row.disk_path:
-            remove(self.row.disk_path)
+        if self.kept:
+            self.kept.discard()
 
 
 def prepare(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
-    """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or Busy where the disk is full."""
+    """Keep a file's bytes and return its row, unsaved. Raises TooLarge, or Busy where they cannot be stored now."""
     name = attachments.safe_name(filename)
     head = file.read(attachments.INLINE_UP_TO + 1)
     mime_type = attachments.mime_type_of(head[: attachments.HEAD], declared, name)
     row = ChatAttachment(
         id=f"att_{uuid.uuid4().hex}", filename=name, mime_type=mime_type, created_at=now, disk_path=None
     )
+    kept = None
+    file.seek(0)
+    size = attachments.dimensions(file)
     if len(head) <= attachments.INLINE_UP_TO:
         row.storage_type, row.inline_data, row.size_bytes = INLINE, head, len(head)
         digest = hashlib.sha256(head).hexdigest()
     else:
-        row.storage_type = DISK
-        row.disk_path, row.size_bytes, digest = _written(
-            head, file, mime_type, most=settings.ATTACHMENT_MAX_BYTES
-        )
-    return PreparedFile(row, _facts(row, digest))
+        kept = keep(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
+        row.storage_type, row.disk_path, row.size_bytes = DISK, kept.name, kept.known.size
+        digest = kept.known.sha256
+    return PreparedFile(row, _facts(row, digest, size), kept)
 
 
-def _written(head: bytes, file: BinaryIO, mime_type: str, *, most: int | None) -> tuple[str, int, str]:
-    """Write a file; return its path below the data folder, its size and its checksum."""
-    name = uuid.uuid4().hex
-    place = Path(attachments.FOLDER) / name[:2] / f"{name}.{attachments.extension_of(mime_type)}"
-    path = Path(settings.DATA_DIR) / place
-    digest, size = hashlib.sha256(), 0
+def keep(file: BinaryIO, mime_type: str, *, most: int | None = None) -> KeptFile:
+    """Keep a file from its beginning on, of `most` bytes. Raises TooLarge, and Busy where it cannot be stored now."""
+    unique, place = uuid.uuid4().hex, stores.place_of_new()
+    name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.extension_of(mime_type)}"
+    file.seek(0)
+    proven = attachments.sniffed(file.read(attachments.HEAD))
+    file.seek(0)
+    known = checked.fingerprint(file, most=most)
+    file.seek(0)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as out:
-            for chunk in _pieces(head, file):
-                size += len(chunk)
-                if most is not None and size > most:
-                    raise TooLarge(f"A file may have at most {most // settings.MIB} MiB.")
-                digest.update(chunk)
-                out.write(chunk)
-            out.flush()
-            os.fsync(out.fileno())  # the row must never outlive the bytes
+        stores.store_at(place).save(name, File(file))
     except OSError as problem:
-        path.unlink(missing_ok=True)
         raise Busy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
         ) from None
-    except TooLarge:
-        path.unlink(missing_ok=True)
-        raise
-    return place.as_posix(), size, digest.hexdigest()
+    return KeptFile(name, place, known, proven)
 
 
-def _pieces(head: bytes, file: BinaryIO) -> Iterator[bytes]:
-    yield head
-    while chunk := file.read(attachments.CHUNK):
-        yield chunk
-
-
-def _facts(row: ChatAttachment, digest: str) -> dict[str, Any]:
+def _facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "attachment_id": row.pk,
         "url": f"/api/chat/attachments/{row.pk}",
@@ -105,17 +120,10 @@ def _facts(row: ChatAttachment, digest: str) -> dict[str, Any]:
         "size_bytes": row.size_bytes,
         "sha256": digest,
     }
-    if row.mime_type.startswith("image/") and attachments.is_shown(row.mime_type):
-        with attachments.opened(row) as file:
-            size = attachments.dimensions(file)
-        if size:  # known beforehand, so that a page does not jump when the image arrives
-            facts |= {"width": size[0], "height": size[1]}
+    if size and row.mime_type.startswith("image/") and attachments.is_shown(row.mime_type):
+        # Known beforehand, so that a page does not jump when the image arrives.
+        facts |= {"width": size[0], "height": size[1]}
     return facts
-
-
-def keep_copy(file: BinaryIO, mime_type: str) -> str:
-    """Keep the bytes of a file that another program stored, whatever their size; return their `disk_path`."""
-    return _written(b"", file, mime_type, most=None)[0]
 
 
 def prepare_bytes(data: bytes, *, filename: str, declared: str, now: datetime) -> PreparedFile:
@@ -130,67 +138,171 @@ def save(prepared: Iterable[PreparedFile], message: ChatMessage) -> None:
     for one in prepared:
         one.row.message = message
         one.row.save(force_insert=True)
+        if one.kept:
+            one.kept.row(one.row.pk).save(force_insert=True)
+
+
+def save_known(kept: Mapping[str, KeptFile]) -> None:
+    """Write, by attachment, where files lie whose attachments were written otherwise."""
+    StoredFile.objects.bulk_create([one.row(pk) for pk, one in kept.items()])
 
 
 def forget(rows: Any) -> int:
     """Delete these attachments (a queryset); their files go once the transaction is committed. Returns how many."""
-    found = list(rows.values_list("pk", "disk_path"))
+    # Held, so that none is moved to another place meanwhile.
+    found = list(rows.select_for_update().values_list("pk", "disk_path"))
+    places = dict(StoredFile.objects.filter(attachment__in=rows).values_list("pk", "place"))
     rows.delete()
 
     def remove_files() -> None:
         for pk, disk_path in found:
             attachments.forget_thumbnail(pk)
             if disk_path:
-                remove(disk_path)
+                remove(disk_path, places.get(pk, Place.FOLDER))
 
     transaction.on_commit(remove_files)
     return len(found)
 
 
-def remove(disk_path: str) -> None:
+def remove(name: str, place: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
-    path = (Path(settings.DATA_DIR) / disk_path).resolve()
-    if not path.is_relative_to(attachments.folder().resolve()):
-        log.warning("The attachment at %s is outside the attachments folder and was not removed", disk_path)
-        return
     try:
-        path.unlink(missing_ok=True)
+        stores.store_at(place).delete(name)
+    except FileNotFoundError:
+        log.warning("The attachment at %s is outside the attachments folder and was not removed", name)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
-        log.warning("The file %s could not be removed: %s", path, problem.strerror)
+        log.warning("The file %s could not be removed: %s", name, problem.strerror)
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """Files that no row names, and rows whose file is gone or is not what was sent."""
+class Orphan:
+    """A file that no row names."""
 
-    orphans: list[Path]
-    missing: list[str]
-    damaged: list[str]
+    place: Place
+    name: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """Files that no row names, and rows whose file is gone, is not what was sent, or has not been looked through."""
+
+    orphans: list[Orphan] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    thumbnails: list[Path] = field(default_factory=list)  # of images that are gone; each server makes its own
+    elsewhere: int = 0  # how many do not lie where new ones go
+    silent: list[str] = field(default_factory=list)  # why a place's files are not among these
 
 
 def examine(now: datetime, *, checksums: bool = False) -> Findings:
-    """Compare the folder with the rows; with `checksums`, read every file whose message tells its checksum."""
-    known = set(ChatAttachment.objects.filter(storage_type=DISK).values_list("disk_path", flat=True))
-    base = Path(settings.DATA_DIR)
-    orphans = [
-        path
-        for path in sorted(attachments.folder().rglob("*"))
-        if path.is_file() and path.relative_to(base).as_posix() not in known and _is_old(path, now)
-    ]
-    missing, damaged = [], []
-    for row in ChatAttachment.objects.select_related("message").order_by("pk").iterator():
-        try:
-            with attachments.opened(row):
-                pass
-            if checksums and _expected_checksum(row) not in (None, attachments.checksum(row)):
-                damaged.append(row.pk)
-        except Exception:  # gone, unreadable, outside the folder: all the same here
-            missing.append(row.pk)
-    return Findings(orphans, missing, damaged)
+    """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
+    found = Findings()
+    here, of_new = stores.here(), stores.place_of_new()
+    lists = {place: listed for place in here if (listed := _listed(place, found)) is not None}
+    known: dict[str, set[str]] = {place: set() for place in Place}
+    for row in (
+        ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
+    ):
+        kept = attachments.stored(row)
+        place = attachments.place_of(row)
+        known.setdefault(place, set()).add(row.disk_path or "")
+        found.elsewhere += place != of_new
+        if place not in lists and place in here:
+            continue  # told already
+        _examine(row, kept, lists.get(Place(place), {}) if place in Place else {}, found, checksums=checksums)
+    for place, files in lists.items():
+        found.orphans += [
+            Orphan(place, name)
+            for name, file in sorted(files.items())
+            if name not in known[place] and now - file.changed_at > ORPHAN_AFTER
+        ]
+    found.thumbnails = _stale_thumbnails(now)
+    return found
 
 
-def _is_old(path: Path, now: datetime) -> bool:
-    return now.timestamp() - path.stat().st_mtime > ORPHAN_AFTER.total_seconds()
+def _stale_thumbnails(now: datetime) -> list[Path]:
+    """Return the small pictures of images that were deleted on another server, where this one's were not seen."""
+    youngest = (now - ORPHAN_AFTER).timestamp()
+    old = [path for path in attachments.thumbnails().glob("*") if _is_older(path, youngest)]
+    if not old:
+        return []
+    ids = ChatAttachment.objects.exclude(pk=None).values_list("pk", flat=True)
+    known = {attachments.thumbnail_path(pk).stem for pk in ids.iterator() if isinstance(pk, str)}
+    return sorted(path for path in old if path.stem not in known)
+
+
+def _is_older(path: Path, than: float) -> bool:
+    try:
+        return path.stat().st_mtime < than
+    except FileNotFoundError:  # removed just now
+        return False
+
+
+def _listed(place: Place, found: Findings) -> dict[str, Listed] | None:
+    try:
+        return {file.name: file for file in stores.store_at(place).listed()}
+    except OSError as problem:
+        found.silent.append(f"Its files cannot be listed: {problem.strerror}.")
+        return None
+
+
+def _examine(
+    row: ChatAttachment,
+    kept: StoredFile | None,
+    files: Mapping[str, Listed],
+    found: Findings,
+    *,
+    checksums: bool,
+) -> None:
+    file = files.get(row.disk_path or "")
+    try:
+        if kept is None:
+            attachments.opened(row).close()  # its path may be of another form
+            found.unknown.append(row.pk)
+        elif file is None:
+            found.missing.append(row.pk)
+            return
+        elif file.size != kept.size_bytes:
+            found.damaged.append(row.pk)
+            return
+        if checksums and not _is_as_sent(row, kept):
+            found.damaged.append(row.pk)
+    except Spoilt:
+        found.damaged.append(row.pk)
+    except Exception:  # gone, unreadable, outside the folder: all the same here
+        found.missing.append(row.pk)
+
+
+def _is_as_sent(row: ChatAttachment, kept: StoredFile | None) -> bool:
+    """Read a file; one that nobody has looked through yet is known again from now on."""
+    if kept is not None:
+        return attachments.checksum(row) == kept.sha256 and _expected_checksum(row) in (None, kept.sha256)
+    try:
+        looked_through(row)
+    except Spoilt:
+        return False
+    return True
+
+
+def looked_through(row: ChatAttachment) -> StoredFile:
+    """Read a file that an older version or another program stored; it is known again from now on.
+
+    Raises Spoilt, and NotFound where the attachment is deleted meanwhile.
+    """
+    with attachments.opened(row) as file, attachments.readable(row):
+        proven = attachments.sniffed(file.read(attachments.HEAD))
+        file.seek(0)
+        known = checked.fingerprint(file)
+    if _expected_checksum(row) not in (None, known.sha256):
+        raise Spoilt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
+    kept = KeptFile(row.disk_path or "", Place.FOLDER, known, proven).row(row.pk)
+    try:
+        with transaction.atomic():
+            StoredFile.objects.bulk_create([kept], ignore_conflicts=True)
+    except IntegrityError:
+        raise NotFound(f"The attachment {row.pk} no longer exists.") from None
+    return kept
 
 
 def _expected_checksum(row: ChatAttachment) -> str | None:
@@ -202,8 +314,29 @@ def _expected_checksum(row: ChatAttachment) -> str | None:
     return None
 
 
-def remove_orphans(findings: Findings) -> int:
-    """Remove the files that no row names; return how many."""
-    for path in findings.orphans:
+def remove_orphans(findings: Findings, now: datetime) -> int:
+    """Remove the files that no row names, those of which that still holds; return how many."""
+    removed = sum(_remove_orphan(one, now) for one in findings.orphans)
+    for path in findings.thumbnails:
         path.unlink(missing_ok=True)
-    return len(findings.orphans)
+    return removed + len(findings.thumbnails)
+
+
+def _remove_orphan(one: Orphan, now: datetime) -> bool:
+    """Remove a file, unless it came into use since it was listed: a move that is begun again uses its copies."""
+    rows = (
+        ChatAttachment.objects.select_for_update(of=("self",)).select_related("stored").defer("inline_data")
+    )
+    with transaction.atomic():
+        # Held, so that no move comes to count on this copy before it is gone (moving_attachments).
+        if any(attachments.place_of(row) == one.place for row in rows.filter(disk_path=one.name)):
+            return False
+        try:
+            store = stores.store_at(one.place)
+            if now - store.changed_at(one.name) <= ORPHAN_AFTER:
+                return False
+            store.delete(one.name)
+        except OSError as problem:
+            log.warning("The file %s could not be removed: %s", one.name, problem.strerror or problem)
+            return False
+    return True

@@ -11,15 +11,16 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Max
 
-from coordinator.actions import audit
+from coordinator.actions import audit, notifications
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, system
 from coordinator.lib import instants
 from coordinator.models import Budget, BudgetMark, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy import budgets
-from coordinator.policy.budgets import BudgetRow, Standing
+from coordinator.policy.budgets import LEVELS, USED_UP, BudgetRow, Standing
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ MOST = 100  # in force at a time
 MOST_SESSIONS = 200  # of one budget that are told of in one go
 LARGEST = 1e15
 KEPT_DAYS = 400
-LEVELS = (80, 100)
 BY = system("budgets")
 
 
@@ -57,7 +57,8 @@ def change(budget_id: int, *, amount: float, at_limit: str, by: Actor, now: date
         Budget.objects.filter(pk=budget_id).update(
             amount=amount, at_limit=at_limit, changed_at=now, changed_by=str(by)
         )
-        BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is told of anew
+        if amount != before.amount:
+            BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is told of anew
         _record("BUDGET_CHANGED", budget_id, by, now, before=_columns(before), after=_columns(after))
 
 
@@ -85,9 +86,9 @@ def notice_due(now: datetime) -> None:
     """Note which budgets have come to 80 or 100 percent since the last time: once a day or session."""
     for budget in budgets.in_force():
         for found in _standings(budget, now):
-            for level in LEVELS:
-                if found.percent >= level:
-                    _mark(found, level, now)
+            reached = [level for level in LEVELS if found.percent >= level]
+            for level in reached:
+                _mark(found, level, now, tell=level == reached[-1])
 
 
 def forget_old(now: datetime) -> None:
@@ -101,21 +102,25 @@ def forget_old(now: datetime) -> None:
 def _standings(budget: BudgetRow, now: datetime) -> list[Standing]:
     if not budget.is_by_session:
         return [budgets.standing(budget, now)]
-    at_work = budgets.counted(budget, now).order_by().values_list("session_id", flat=True).distinct()
-    told = BudgetMark.objects.filter(budget_id=budget.id, level=LEVELS[-1]).values("about")
-    ids = list(at_work.exclude(session_id__in=told)[:MOST_SESSIONS])
+    told = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
+    at_work = budgets.counted(budget, now).exclude(session_id__in=told).order_by()
+    newest = at_work.values("session_id").annotate(last=Max("id")).order_by("-last")
+    ids = list(newest.values_list("session_id", flat=True)[:MOST_SESSIONS])
     return [budgets.standing(budget, now, session_id) for session_id in ids]
 
 
-def _mark(found: Standing, level: int, now: datetime) -> None:
+def _mark(found: Standing, level: int, now: datetime, *, tell: bool) -> None:
+    """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
     about = found.session_id or budgets.today(now)
     with transaction.atomic():
-        _, is_new = BudgetMark.objects.get_or_create(
+        mark, is_new = BudgetMark.objects.get_or_create(
             budget_id=found.budget.id, about=about, level=level, defaults={"at": now}
         )
         if is_new:
-            kind = "BUDGET_USED_UP" if level >= LEVELS[-1] else "BUDGET_NEARLY_USED"
+            kind = "BUDGET_USED_UP" if level >= USED_UP else "BUDGET_NEARLY_USED"
             _record(kind, found.budget.id, BY, now, about=about, used=found.used_words, of=found.budget.title)
+            if tell:
+                notifications.budget_reached(mark, now=now)
 
 
 def _require_person(by: Actor) -> None:

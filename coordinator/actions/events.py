@@ -21,6 +21,7 @@ from coordinator.actions.sessions import note_lifecycle_event
 from coordinator.engine import bulk, locks, values
 from coordinator.errors import Invalid, NotFound, SignalboxError
 from coordinator.lib import instants, meters
+from coordinator.lib.storable import is_storable
 from coordinator.runs.statuses import START_EVENTS, STOP_EVENTS
 from coordinator.secrets.masking import Masker, masker
 from coordinator.sessions.events import (
@@ -45,6 +46,8 @@ LIFECYCLE = frozenset((*START_EVENTS, *STOP_EVENTS))
 Outcome = Recorded | SignalboxError
 _event_fields = attrgetter(*EVENT_COLUMNS)
 _context_fields = attrgetter(*CONTEXT_FIELDS)
+_OUTPUT_TOKENS = CONTEXT_FIELDS.index("output_tokens")
+_OTHER_TOKENS = tuple(map(CONTEXT_FIELDS.index, ("input_tokens", "cache_read_tokens", "cache_write_tokens")))
 _JSON = tuple(map(EVENT_COLUMNS.index, JSON_COLUMNS))
 _MASKED = tuple(map(EVENT_COLUMNS.index, MASKED_TEXTS))
 _OUTPUT = EVENT_COLUMNS.index("tool_output")
@@ -125,25 +128,13 @@ def _note(item: NewEvent, now: datetime) -> Outcome | None:
 
 def lock_sessions(session_ids: Iterable[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
-    return locks.hold_sessions(sorted(s for s in session_ids if _storable(s)))
-
-
-def _storable(text: str) -> bool:
-    return "\x00" not in text and (text.isascii() or _has_utf8(text))
-
-
-def _has_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return locks.hold_sessions(sorted(s for s in session_ids if is_storable(s)))
 
 
 def _rows(item: NewEvent, now: datetime) -> Row | Invalid:
     for name in TEXTS:
         text = getattr(item, name)
-        if text is not None and not _storable(text):
+        if text is not None and not is_storable(text):
             return Invalid([_fault(name, text)])
     try:
         return _masked_rows(item, now, masker() or _Plain())
@@ -190,9 +181,10 @@ def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) 
     happened = received if instant is None else instants.to_us(instant)
     if isinstance(item, DedupedEvent) and item.late:
         received = min(received, happened)
-    return [
-        item.session_id, happened, received // 1000, *_context_fields(item), extra, masked,
-    ]  # fmt: skip
+    fields = list(_context_fields(item))
+    if fields[_OUTPUT_TOKENS] is None and any(fields[place] is not None for place in _OTHER_TOKENS):
+        fields[_OUTPUT_TOKENS] = 0  # what tells tokens is found by its output tokens
+    return [item.session_id, happened, received // 1000, *fields, extra, masked]
 
 
 def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
@@ -213,10 +205,12 @@ def adopt_events(first: int, last: int, now: datetime) -> int:
     """
     orphans = (
         "FROM events e WHERE e.id BETWEEN %s AND %s"
-        " AND NOT EXISTS (SELECT 1 FROM event_context c WHERE c.event_id = e.id)"
+        " AND NOT EXISTS (SELECT 1 FROM event_context c WHERE c.event_id = e.id AND c.event_id BETWEEN %s AND %s)"
     )
+    # Said of both: PostgreSQL looks into the parts of both tables that have them.
+    among = [first, last, first, last]
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT 1 {orphans} LIMIT 1", [first, last])
+        cursor.execute(f"SELECT 1 {orphans} LIMIT 1", among)
         if cursor.fetchone() is None:  # nearly always: reading takes no lock
             return 0
     instant = values.instant_us("e.timestamp")
@@ -226,14 +220,34 @@ def adopt_events(first: int, last: int, now: datetime) -> int:
             "INSERT INTO event_context (event_id, session_id, instant_us, received_at, source)"
             f" SELECT e.id, e.session_id, coalesce({instant}, %s), %s, 'other' {orphans}"
             " ON CONFLICT DO NOTHING",
-            [received, received // 1000, first, last],
+            [received, received // 1000, *among],
         )
         return int(cursor.rowcount)
 
 
-def adopt_all_events(now: datetime, *, step: int = 20_000) -> int:
+ADOPTING_STEP = 20_000  # events
+LATE = 500_000  # ids below the newest one that an event of a transaction still open may get
+
+
+def adopt_all_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """Adopt whatever was written while no Signalbox ran; return how many events."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(min(id), 0), coalesce(max(id), -1) FROM events")
-        first, last = cursor.fetchone()
-    return sum(adopt_events(at, min(at + step - 1, last), now) for at in range(first, last + 1, step))
+    return sum(adopt_events(first, last, now) for first, last in bulk.stretches("events", "id", step))
+
+
+class _Adopted:
+    """How far this process has looked for events without a context: all up to the id `upto`."""
+
+    upto: int | None = None
+
+
+def adopt_new_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
+    """Adopt all events at first, later those since the last time; return how many.
+
+    The feed tells of events at once. This is for those that were written while nobody listened, which is over once
+    this process has looked: twenty million looked at each hour cost a minute of the processor's.
+    """
+    adopted, after = 0, None if _Adopted.upto is None else _Adopted.upto - LATE
+    for first, last in bulk.stretches("events", "id", step, after):
+        adopted += adopt_events(first, last, now)
+        _Adopted.upto = max(last, _Adopted.upto or last)
+    return adopted

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from coordinator.actions import approvals, audit
 from coordinator.actions.approvals import NewRequest
@@ -33,7 +33,7 @@ from coordinator.policy import in_force
 from coordinator.policy.tool_rules import ASK, DENY, Ruling
 from coordinator.secrets.sealing import seal, unseal
 
-GRANTS_PAGE, BUDGETS_PAGE = "/ui/mcp/", "/ui/budgets/"
+GRANTS_PAGE = "/ui/mcp/"
 SEALED_AS = "mcp-gateway-call"
 # For so long a result that its client did not hear is kept for the same call made again.
 KEPT_FOR = timedelta(minutes=10)
@@ -62,13 +62,19 @@ def card(request: PermissionRequest) -> str:
 
 def allowed_at(denial: Ruling) -> str:
     """Return where a person allows what was denied: the page of grants, or that of budgets."""
-    page = BUDGETS_PAGE if denial.by.startswith("budget ") else GRANTS_PAGE
-    return f"{settings.PUBLIC_URL}{page}"
+    if denial.by.startswith("budget "):
+        return messages.budgets_link()
+    return f"{settings.PUBLIC_URL}{GRANTS_PAGE}"
 
 
 def earlier(binding: Binding, now: datetime) -> GatewayCall | None:
     """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
-    begun = GatewayCall.objects.filter(
+    call = _begun(binding, now).order_by("-created_at").first()
+    return call if call is None else lost_if_gone(call, by=binding, now=now)
+
+
+def _begun(binding: Binding, now: datetime) -> QuerySet[GatewayCall]:
+    return GatewayCall.objects.filter(
         Q(state=CallState.RUNNING)
         | Q(state=CallState.DONE, ended_at__gt=now - KEPT_FOR)
         | Q(state=CallState.LOST),
@@ -76,8 +82,6 @@ def earlier(binding: Binding, now: datetime) -> GatewayCall | None:
         is_task=False,
         delivered_at__isnull=True,
     )
-    call = begun.order_by("-created_at").first()
-    return call if call is None else lost_if_gone(call, by=binding, now=now)
 
 
 def lost_if_gone(call: GatewayCall, *, by: Binding | None, now: datetime) -> GatewayCall:
@@ -135,6 +139,22 @@ def ask(
     return found.request
 
 
+def ask_unless_begun(
+    binding: Binding, ruling: Ruling, place: Place, *, until: datetime | None, now: datetime
+) -> PermissionRequest | None:
+    """Put the call before people as `ask` does; None where it was begun meanwhile, by an earlier line of its client.
+
+    Looked at after the question is written: whoever took its approval before had begun the call in the same step, and
+    a person who approved a call shall not be asked about it again while it runs.
+    """
+    with transaction.atomic():
+        found = ask(binding, ruling, place, until=until, now=now)
+        if found.status == PermissionRequest.Status.PENDING and _begun(binding, now).exists():
+            transaction.set_rollback(True)
+            return None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try to run a call: what it is bound to, whose client it is, where it is made, and the id it would run as.
@@ -156,15 +176,19 @@ def begin(attempt: Attempt, request_id: str, *, now: datetime) -> Ruling | None:
     approval was used or has ended (ASK: it must be put before people again).
     """
     binding = attempt.binding
+    caller = replace(attempt.caller, session_id=attempt.place.session_id)  # budgets are asked, too
     with transaction.atomic():
         server = servers.load(binding.server_id)
         if server is None or server.is_off or (server.target is None and not attempt.is_beside):
             return Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
-        ruling, _ = deciding.now(server, binding.tool, attempt.caller, binding.arguments, now)
+        ruling, _ = deciding.now(server, binding.tool, caller, binding.arguments, now)
         if ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (stale := _stale(attempt, ruling, server, request_id, now)):
             return replace(ruling, reason=stale)
+        if ruling.decision != ASK:
+            # It was asked about before: its approval must not be left for another call.
+            _take(attempt, request_id, now)
         if not _note_running(attempt, request_id, server, now):
             return replace(ruling, decision=ASK, reason="The call was begun already.")
     return None
@@ -354,13 +378,19 @@ def undo(call_id: str, *, now: datetime) -> None:
         )
 
 
-def deliver(call_id: str, *, now: datetime) -> bool:
-    """Note that a result is handed over; False where another line has it already."""
-    return bool(
-        GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(
-            delivered_at=now, result=None
-        )
-    )
+def deliver(call_id: str, *, now: datetime) -> None:
+    """Note that a call's result was handed over."""
+    GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now, result=None)
+
+
+def claim(call_id: str, *, now: datetime) -> bool:
+    """Take it over to tell how a call ended; False where another line does. Its result is kept a while longer."""
+    return bool(GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now))
+
+
+def unclaim(call_id: str) -> None:
+    """Leave it to the same call made again: who was to be told how it ended had gone."""
+    GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
 
 
 def go_on(call_id: str, round_: int) -> bool:

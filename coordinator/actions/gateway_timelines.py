@@ -29,10 +29,11 @@ LIKELY = 20  # calls of a session among which the one that comes to the gateway 
 
 
 class Place(NamedTuple):
-    """A session, and whether its agent tells of itself there."""
+    """A session, whether its agent tells of itself there, and whether it is certainly the caller's."""
 
     session_id: str
     is_agents: bool
+    is_certain: bool = True
 
 
 class AgentsCall(NamedTuple):
@@ -55,7 +56,8 @@ def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity,
         found = _named(named, caller) if named else _only_running(agent_id, caller)
     if found is not None:
         silence.reopen(found, now)
-        return Place(found, is_agents=True)
+        is_certain = caller.session_id is not None or named is not None
+        return Place(found, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
     ours = reported_sessions.active_session_for(f"{GATEWAY}:{own}", where, now).session_id
     return Place(ours, is_agents=False)
@@ -102,11 +104,12 @@ def _taken(call_id: str, as_call: str = "") -> str:
 def _told(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
     server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
-    # Each agent joins the names of server and tool in its own way.
-    is_mcp = Q(tool_name__startswith=names.PREFIX) | Q(tool_name__contains=server)
-    starts = Event.objects.filter(
-        is_mcp | Q(tool_name__contains=names.GATEWAY), tool_name__endswith=f"_{named}"
-    )
+    # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
+    may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{named}")
+    own_door = [
+        f"{before}{names.GATEWAY}{by}{named}" for before in ("", "mcp_", names.PREFIX) for by in ("_", "__")
+    ]
+    starts = Event.objects.filter(may_be | Q(tool_name__in=own_door))
     starts = starts.filter(event_type="pre_tool", context__session_id=session_id)
     starts = starts.filter(context__tool_use_id__isnull=False).exclude(context__source=BY_GATEWAY)
     return starts.order_by("-context__instant_us", "-id")

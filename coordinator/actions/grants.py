@@ -19,6 +19,7 @@ from coordinator.actions import audit
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants, versions
+from coordinator.mcp import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
 from coordinator.policy.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT
 from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of
@@ -408,6 +409,7 @@ def _add_placeholders(names: Iterable[str], by: Actor, now: datetime) -> None:
     for name in sorted(set(names) - set(McpServer.objects.values_list("name", flat=True))):
         if not name.strip():
             raise Invalid("A server needs a name.")
+        mcp_names.require_own(name)
         McpServer.objects.create(name=name, command=PLACEHOLDER_COMMAND, created_at=now)
         metadata = {"after": {"command": PLACEHOLDER_COMMAND}}
         audit.record(

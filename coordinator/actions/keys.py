@@ -21,9 +21,9 @@ from coordinator.engine import locks
 from coordinator.errors import Conflict, Invalid, NotFound, TooMany, Unauthorized
 from coordinator.identity import session_keys
 from coordinator.identity.actors import Actor, system
-from coordinator.identity.keys import KeyEnded, KeyIdentity
-from coordinator.models import ApiKey, RevokedKey, UnreadableText
-from coordinator.models.keys import SCOPES
+from coordinator.identity.keys import UNKNOWN, KeyEnded, KeyIdentity, problem_of
+from coordinator.identity.scopes import SCOPES
+from coordinator.models import ApiKey, RevokedKey
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +116,10 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
         row = None
     if row is None and (session := session_keys.find(key_hash, now)) is not None:
         return session
-    if row is None or row.revoked_at is not None or RevokedKey.objects.filter(key_hash=key_hash).exists():
-        raise _refusal("This API key is unknown or was revoked.", row, source, now)
-    if row.expires_at is not None and (isinstance(row.expires_at, UnreadableText) or row.expires_at <= now):
-        raise _refusal("This API key has expired.", row, source, now)
+    if row is None:
+        raise _refusal(UNKNOWN, None, source, now)
+    if why := problem_of(row, now):
+        raise _refusal(why, row, source, now)
     note_use(row, now)
     return KeyIdentity(row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at)
 

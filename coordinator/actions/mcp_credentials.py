@@ -111,7 +111,7 @@ def _require_sound(kind: str, name: str, value: str) -> None:
         raise Invalid("A value may not contain NUL.")
     if value.startswith(credentials.FROM_ENVIRONMENT):
         variable = value.removeprefix(credentials.FROM_ENVIRONMENT)
-        if not _VARIABLE.fullmatch(variable) or variable.upper().startswith(credentials.OURS):
+        if not _VARIABLE.fullmatch(variable) or credentials.is_ours(variable):
             raise Invalid(
                 f"{variable!r} cannot be named: letters, digits and _, none of Signalbox's own settings."
             )

@@ -13,6 +13,7 @@ from coordinator.actions import audit, columns, grants, mcp_upstreams
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
+from coordinator.mcp import names
 from coordinator.models import AcceptedOnlyServer, Grant, McpProcess, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import masked_arguments
@@ -28,6 +29,7 @@ def version_of(row: McpServer) -> str:
 def create(name: str, *, command: str, by: Actor, now: datetime | None = None, **others: Any) -> McpServer:
     """Make a server known; `others` are further columns of EDITABLE. Raises Invalid, Conflict."""
     columns.require_id(name, "A server")
+    names.require_own(name)
     moment = now or timezone.now()
     changes = {"command": command, **others}
     _require_sound(changes)

@@ -36,8 +36,14 @@ class Upstream:
     enabled: bool = True
 
 
-def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) -> McpUpstream:
-    """Say how the gateway reaches a server. Raises NotFound, Invalid, Forbidden for an API key."""
+def set_upstream(
+    server_id: str, wanted: Upstream, *, by: Actor, now: datetime, seen: str | None = None
+) -> McpUpstream:
+    """Say how the gateway reaches a server. Raises NotFound, Invalid, Forbidden for an API key.
+
+    `seen` is the digest of the command that the page showed to whoever has it started here; without it, the command
+    has yet to be accepted. Raises Conflict where it changed since then.
+    """
     if by.kind == "key":
         raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
     with transaction.atomic():
@@ -51,9 +57,7 @@ def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) 
             return before
         values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
         if _starts(wanted) and not (before is not None and _starts(of_row(before))):
-            values["accepted_command"] = commands.digest_of(
-                server
-            )  # the page showed it to whoever switches it on
+            values["accepted_command"] = _as_seen(server, seen)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
         audit.record(
             "MCP_UPSTREAM_SET",
@@ -64,6 +68,13 @@ def set_upstream(server_id: str, wanted: Upstream, *, by: Actor, now: datetime) 
             now=now,
         )
     return row
+
+
+def _as_seen(server: McpServer, seen: str | None) -> str | None:
+    """Return the digest of a command that is accepted as it was seen. Raises Conflict for another one."""
+    if seen is not None and seen != commands.digest_of(server):
+        raise Conflict("The command has changed since this page was drawn. Look at it once more.")
+    return seen
 
 
 def _starts(wanted: Upstream) -> bool:

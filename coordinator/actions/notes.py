@@ -61,6 +61,7 @@ def write(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
 def take(session_id: str, through: str, now: datetime, *, given_to: str | None = None) -> list[Note]:
     """Return the notes that this answer carries to the agent, and note that it does. They are nobody else's then."""
     with transaction.atomic():
+        _lock(session_id)
         if given_to is not None:
             again = list(Note.objects.filter(session_id=session_id, given_to=given_to).order_by("id"))
             if again:
@@ -68,6 +69,11 @@ def take(session_id: str, through: str, now: datetime, *, given_to: str | None =
         free = _waiting(session_id).filter(run_id__isnull=True)
         rows = list(free.order_by("id")[:MOST_AT_ONCE])
         return [note for note in rows if _give(note, through, now, given_to=given_to)]
+
+
+def _lock(session_id: str) -> None:
+    """Have one at a time hand over, or carry, the notes of a session: what two had would reach its agent twice."""
+    Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
 
 
 def turn_ended(session_id: str, now: datetime) -> None:
@@ -124,10 +130,14 @@ def _as_prompt(note: Note, now: datetime) -> None:
     by = Actor("user", note.writer)
     try:
         with transaction.atomic():
+            _lock(note.session_id)
+            free = _waiting(note.session_id).filter(pk=note.pk, run_id__isnull=True)
+            if not free.exists():
+                return  # another step carried it meanwhile
             run = runs.create(
                 kind=RESUME, session_id=note.session_id, prompt=for_agent([note]), by=by, now=now
             )
-            Note.objects.filter(pk=note.pk, given_at__isnull=True).update(run_id=run.run_id)
+            free.update(run_id=run.run_id)
     except SignalboxError as refusal:  # it waits for the agent's next step
         log.info("Note %s is no prompt: %s", note.pk, refusal.detail)
 

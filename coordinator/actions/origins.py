@@ -33,29 +33,45 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
 
     Their sessions must exist.
 
-    Of two with the same origin the first is new. On PostgreSQL a twin in another transaction is waited for.
+    Of two with the same origin the first is new, and an event is left out by what stands before it. On PostgreSQL a
+    twin in another transaction is waited for.
     """
     if not events:
         return set()
     at = instants.to_us(now) // 1000
     wanted: dict[str, list[object]] = {}
-    firsts: dict[str, int] = {}
-    unless = {(event.session_id, key) for event in events for key in event.unless}
-    taken = known(unless, now) if unless else set()
+    firsts: dict[str, HasOrigin] = {}
+    taken = _taken(events, now)
     for event in events:
-        if not taken.isdisjoint(event.unless):
+        if _is_left_out(event, taken) or not wanted.keys().isdisjoint(_keys(event, event.unless)):
             continue
         until = None if event.origin_for is None else at + event.origin_for
         key = event.origin if event.everywhere else _within(event.session_id, event.origin)
         if key not in wanted:
             wanted[key] = [key, event.session_id, until]
-            firsts[key] = id(event)
-        for claim in event.claims:
-            claimed = _within(event.session_id, claim)
+            firsts[key] = event
+        for claimed in _keys(event, event.claims):
             wanted.setdefault(claimed, [claimed, event.session_id, None])
     won = _claim([wanted[key] for key in sorted(wanted)], at)
-    new = {firsts[key] for key in won if key in firsts}
-    return {id(event) for event in events} - new
+    new = [event for key, event in firsts.items() if key in won]
+    # Whoever took its claims meanwhile, in another transaction, may leave it out.
+    beaten = [one for one in new if one.unless and not won.issuperset(_keys(one, one.claims))]
+    taken = _taken(beaten, now)
+    left_out = {id(event) for event in beaten if _is_left_out(event, taken)}
+    return ({id(event) for event in events} - {id(event) for event in new}) | left_out
+
+
+def _taken(events: Sequence[HasOrigin], now: datetime) -> set[str]:
+    unless = {(event.session_id, key) for event in events for key in event.unless}
+    return known(unless, now) if unless else set()
+
+
+def _is_left_out(event: HasOrigin, taken: set[str]) -> bool:
+    return not taken.isdisjoint(event.unless)
+
+
+def _keys(event: HasOrigin, origins: Collection[str]) -> list[str]:
+    return [_within(event.session_id, one) for one in origins]
 
 
 def claim(session_id: str, origin: str, now: datetime) -> bool:

@@ -1,11 +1,12 @@
 """Retention: what is kept for how long, and taking away the rest in steps so small that writers hardly wait.
 
 What people and agents made is kept for ever unless a setting says otherwise. Not here: the feed's `changes` (a day,
-feed.py) and the audit log (90 days, a trigger of its own table).
+feed/reader.py) and the audit log (90 days, a trigger of its own table).
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,13 +17,16 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session as SignIn
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Length
 
-from coordinator.actions import audit, chat, idempotency, sessions
+from coordinator.actions import audit, chat, idempotency, partitions, search, sessions
+from coordinator.engine import bulk, locks
+from coordinator.engine.partitions import PATIENCE, Part
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system
+from coordinator.lib.instants import to_us
 from coordinator.models import (
     ChatAttachment,
     ChatMessage,
@@ -36,6 +40,8 @@ from coordinator.models import (
 )
 from coordinator.runs.statuses import OPEN
 from coordinator.sessions.statuses import ENDED, LIVE
+
+log = logging.getLogger(__name__)
 
 PRUNER = system("prune")
 STEP = 500  # rows a transaction
@@ -67,6 +73,7 @@ class RetentionRule:
 
     `pages` yields the keys of what is older than an instant, `measure` says how much a page is, and `remove`
     takes it away (the page, that instant, now), in transactions of its own, and says how many rows that were.
+    `at_once` goes first, and takes away what can go as a whole (that instant, now).
     """
 
     name: str
@@ -75,6 +82,7 @@ class RetentionRule:
     pages: Callable[[datetime], Iterator[list[Any]]]
     measure: Callable[[list[Any]], Prunable]
     remove: Callable[[list[Any], datetime, datetime], int]
+    at_once: Callable[[datetime, datetime], Prunable] = lambda _before, _now: Prunable()
 
 
 def rules(**days: float | None) -> list[RetentionRule]:
@@ -87,6 +95,7 @@ def rules(**days: float | None) -> list[RetentionRule]:
             lambda before: _paged(_old_sessions(before), size=20),
             _size_of_sessions,
             _remove_sessions,
+            _drop_old_parts,
         ),
         RetentionRule(
             "event-bodies",
@@ -145,13 +154,15 @@ def prune(
     """
     if not rule.days:
         return Prunable()
-    horizon, found = now - timedelta(days=rule.days), Prunable()
+    horizon = now - timedelta(days=rule.days)
+    found = rule.at_once(horizon, now) if write else Prunable()
     for page in rule.pages(horizon):
-        size = rule.measure(page)
-        if write:
-            size = Prunable(rule.remove(page, horizon, now), size.bytes)
-        found += size
-        progress(found.rows)
+        if page:
+            size = rule.measure(page)
+            if write:
+                size = Prunable(rule.remove(page, horizon, now), size.bytes)
+            found += size
+            progress(found.rows)
         if time.monotonic() > until:
             break
     if write and found.rows:
@@ -212,9 +223,7 @@ def _old_sessions(before: datetime) -> QuerySet[Session]:
     """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
     at_work = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN)
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
-    young = EventContext.objects.filter(
-        session_id=OuterRef("pk"), instant_us__gte=int(before.timestamp() * 1_000_000)
-    )
+    young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_us(before))
     return Session.objects.filter(
         ~Exists(at_work),
         ~Exists(children),
@@ -223,6 +232,74 @@ def _old_sessions(before: datetime) -> QuerySet[Session]:
         status__in=ENDED,
         created_at__lt=before,
     )
+
+
+def _drop_old_parts(before: datetime, now: datetime) -> Prunable:
+    """Drop the parts of the events table (PostgreSQL) whose events are all of sessions that are to go.
+
+    The sessions themselves go afterwards, as others do. A part with an event that has to stay is left as it is.
+    """
+    dropped = Prunable()
+    for part in partitions.filled_parts():
+        try:
+            dropped += _drop_part(part, before, now)
+        except Conflict:
+            continue
+        except OperationalError as problem:
+            if not locks.may_come_free(problem):
+                raise
+            log.info("Part %d of the events table is in use and stays for now.", part.number)
+    return dropped
+
+
+def _drop_part(part: Part, before: datetime, now: datetime) -> Prunable:
+    """Drop a part, if all of it is old. Raises Conflict where one of its sessions is kept."""
+    if not partitions.is_older(part, before):
+        return Prunable()
+    for session_ids in partitions.sessions_of(part):
+        _require_old(session_ids, before)
+    events = partitions.known_events(part)  # last of all: every row is counted
+    if events is None:
+        return Prunable()
+    size = Prunable(events, partitions.bytes_of(part))
+
+    def work() -> None:
+        with transaction.atomic():
+            locks.bound_lock_waits(PATIENCE)
+            for session_ids in partitions.sessions_of(part):
+                _hold_sessions(session_ids)
+                _require_old(session_ids, before)
+            partitions.drop(part, before)
+            if size.rows:
+                search.note_gone()
+                _record_drop(part, size, before, now)
+
+    partitions.patiently(work)
+    return size
+
+
+def _record_drop(part: Part, size: Prunable, before: datetime, now: datetime) -> None:
+    first = max(part.first, 0)
+    audit.record(
+        "EVENTS_PART_DROPPED",
+        actor=PRUNER,
+        target=f"events {first} to {part.before - 1}",
+        result="success",
+        metadata={"events": size.rows, "bytes": size.bytes, "received_before": before.isoformat()},
+        now=now,
+    )
+
+
+def _hold_sessions(session_ids: list[str]) -> None:
+    """Keep events, runs and children from being added to these sessions until the transaction ends."""
+    list(Session.objects.select_for_update().filter(pk__in=session_ids).order_by("pk").values_list("pk"))
+
+
+def _require_old(session_ids: list[str], before: datetime) -> None:
+    """Raise Conflict where one of the sessions is not to go."""
+    old = set(_old_sessions(before).filter(pk__in=session_ids).values_list("pk", flat=True))
+    if young := set(session_ids) - old:
+        raise Conflict(f"Session {min(young)} is kept.")
 
 
 def _length_of_bodies(events: QuerySet[Event]) -> int:
@@ -266,25 +343,25 @@ def _remove_events(session_id: str, events: list[int], before: datetime) -> int:
 
 def _hold_old(session_id: str, before: datetime) -> None:
     """Keep events, runs and children from being added to a session; raise Conflict if it is not an old one now."""
-    list(Session.objects.select_for_update().filter(pk=session_id))  # not the weak lock, which lets events in
+    _hold_sessions([session_id])  # not the weak lock, which lets events in
     if not _old_sessions(before).filter(pk=session_id).exists():
         raise Conflict("This session is active again.")
 
 
 def _old_bodies(before: datetime) -> Iterator[list[int]]:
-    """Yield events with a body to take out, from where this process found the last one."""
+    """Yield events with a body to take out, from where this process found the last one; pages may be empty."""
     yield from _grown_old(before)
     _Progress.before = before
     old = EventContext.objects.filter(received_at__lt=before)
     ends = old.aggregate(first=Min("pk"), last=Max("pk"))
-    low, last = max(ends["first"] or 0, _Progress.upto), ends["last"] or 0
-    while low <= last:
-        old_ones = Event.objects.filter(context__received_at__lt=before, pk__gte=low, pk__lt=low + STEP)
-        page = list(_with_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
-        if page:
-            yield page
-        low += STEP
-        _Progress.upto = min(low, last)
+    low, end = max(ends["first"] or 0, _Progress.upto), ends["last"] or 0
+    for first, last in bulk.stretches("event_context", "event_id", STEP, low - 1):
+        if first > end:
+            break
+        old_ones = Event.objects.filter(context__received_at__lt=before, pk__range=(first, last))
+        old_ones = old_ones.filter(context__event_id__gte=first, context__event_id__lte=last)
+        yield list(_with_bodies(old_ones).order_by("pk").values_list("pk", flat=True))
+        _Progress.upto = min(last + 1, end)
 
 
 def _grown_old(before: datetime) -> Iterator[list[int]]:

@@ -17,6 +17,7 @@ from coordinator.actions import audit
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import person as person_actor
 from coordinator.identity.actors import system
+from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import NotificationTarget, PushKey, PushSubscription
 from coordinator.models.notifications import NotificationTargetQuerySet
 from coordinator.notifications import push, webhooks, webpush
@@ -28,6 +29,7 @@ LONGEST_ADDRESS, LONGEST_NAME = 2000, 60
 UNNAMED = "A device without a name"
 SIGNED_OUT = "The password was changed since. Sign in on that device and switch push on again."
 MOVED_ON = "Another person has signed in on this device."
+NO_LONGER_DECIDES = "You signed in on this device while you might not decide. Switch push on again there."
 
 
 def public_key(*, now: datetime) -> str:
@@ -103,10 +105,14 @@ def _keep(by: User, addresses: tuple[str, str], keys: str, name: str, now: datet
 def renew(*, by: User, address: str, now: datetime) -> NotificationTarget | None:
     """Tie a known device to this sign-in and return its target; None where it is none of this person's any more.
 
-    Then the browser ends its subscription: the person removed it elsewhere, or it was another's.
+    Then the browser ends its subscription: the person removed it elsewhere, it was another's, or they may not decide.
     """
     with transaction.atomic():
         _end_others(by, address, now)
+        if not has_role(by, APPROVER):
+            for own in _of(by).filter(address=address):
+                end(own, NO_LONGER_DECIDES, now)
+            return None
         target = _of(by).reachable().filter(address=address, push__isnull=False).first()
         if target is not None:
             PushSubscription.objects.filter(pk=target.pk).update(sign_in=sign_in_of(by))

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, Max, OuterRef, Q
 
 from coordinator.actions import events, silence, writers
-from coordinator.actions.sessions import note_lifecycle_event
+from coordinator.actions.sessions import ended_by_telemetry, note_lifecycle_event
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -86,17 +86,19 @@ def observed_session_for(
     if known.driven:
         return known
     silence.reopen(known.session_id, now)
-    if _ended_by_telemetry(known.session_id, before=last):
+    if is_over(known.session_id) and _ended_by_telemetry(known.session_id, before=last):
         take_up(known.session_id, now)
     return known
 
 
 def _ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
-    if not Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists():
-        return False
-    ends = EventContext.objects.filter(session_id=session_id, event__event_type="session_stop")
-    found = ends.order_by("-event_id").values_list("source", "instant_us").first()
-    return found is not None and found[0] == "telemetry" and found[1] < instants.to_us(before)
+    ended = ended_by_telemetry(session_id)
+    return ended is not None and ended < instants.to_us(before)
+
+
+def is_over(session_id: str) -> bool:
+    """Say whether the session has ended."""
+    return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
 
 def goes_on(session_id: str, at_us: int) -> bool:

@@ -16,6 +16,7 @@ from coordinator.actions import audit, keys
 from coordinator.actions.driving.holding import require_holder
 from coordinator.errors import Conflict
 from coordinator.gateway import reach
+from coordinator.identity import session_keys
 from coordinator.identity.actors import system
 from coordinator.mcp.names import GATEWAY
 from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
@@ -26,7 +27,7 @@ from coordinator.sessions.agent_programs import AGENTS
 AT_MOST = timedelta(days=7)  # for which a key is good where nothing ends it
 BY = system("runner")
 SWITCH = "mcp_gateway"  # false in an agent's metadata: its driven sessions get no gateway
-MOST = 500  # keys that are looked at in one go
+PAGE = 500  # keys that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,22 @@ def end(session_id: str, reason: str, now: datetime | None = None) -> None:
 
 def end_leftovers(now: datetime) -> None:
     """End keys that are over, and those whose agent's process is gone without anybody having said so."""
-    for key in SessionKey.objects.order_by("id")[:MOST]:
-        with transaction.atomic():
-            Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
-            is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
-            if is_over or not _is_at_work(key.session_id):
-                end(key.session_id, "Its agent is gone.", now)
+    last = 0
+    while page := list(SessionKey.objects.filter(pk__gt=last).order_by("id")[:PAGE]):
+        for key in page:
+            _end_if_left_over(key, now)
+        last = page[-1].pk
+
+
+def _end_if_left_over(key: SessionKey, now: datetime) -> None:
+    with transaction.atomic():
+        Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
+        if not session_keys.has_good_key(key.runner_id, now):
+            end(key.session_id, "Its runner's key is no good any more.", now)
+            return
+        is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
+        if is_over or not _is_at_work(key.session_id):
+            end(key.session_id, "Its agent is gone.", now)
 
 
 def _is_at_work(session_id: str) -> bool:

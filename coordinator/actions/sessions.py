@@ -16,7 +16,7 @@ from coordinator.actions import audit, runs
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
-from coordinator.models import Callback, Event, LivingExecutor, Run, Session, UnreadableText
+from coordinator.models import Callback, Event, EventContext, LivingExecutor, Run, Session, UnreadableText
 from coordinator.runs.statuses import ACTIVE, OPEN, START_EVENTS, STOP_EVENTS
 
 METADATA = (
@@ -97,8 +97,9 @@ def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) 
 
     Called by ingest within its transaction, before it inserts the event (the stream then shows the session's
     change first, as clients know it). False for the start of a run whose start the coordinator has written
-    already: answer it as any other, store nothing. An end finishes the session; the run ends with its
-    runner's report, and with it come callbacks and the next run in line.
+    already, and for the end of a session that its telemetry has ended: answer it as any other, store nothing.
+    An end finishes the session; the run ends with its runner's report, and with it come callbacks and the next
+    run in line.
     """
     session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
     if session is None:
@@ -106,7 +107,7 @@ def note_lifecycle_event(session_id: str, event: LifecycleEvent, now: datetime) 
     if event.event_type in START_EVENTS:
         return _note_start(session, now)
     if event.event_type in STOP_EVENTS:
-        _note_end(session, now)
+        return _note_end(session, now)
     return True
 
 
@@ -129,13 +130,22 @@ def _take_up_without_run(session: Session, now: datetime) -> None:
     session.save(update_fields=["status", "last_resumed_at"])
 
 
-def _note_end(session: Session, now: datetime) -> None:
+def _note_end(session: Session, now: datetime) -> bool:
     """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
-    if session.status not in {Session.Status.PENDING, Session.Status.RUNNING}:
-        return
-    session.status = Session.Status.FINISHED
-    session.save(update_fields=["status"])
-    runs.deliver_callbacks(session, now)
+    if session.status == Session.Status.FINISHED:
+        return ended_by_telemetry(session.session_id) is None
+    if session.status in {Session.Status.PENDING, Session.Status.RUNNING}:
+        session.status = Session.Status.FINISHED
+        session.save(update_fields=["status"])
+        runs.deliver_callbacks(session, now)
+    return True
+
+
+def ended_by_telemetry(session_id: str) -> int | None:
+    """Return when (µs, UTC) its telemetry says that a session ended, if that is its last end; else None."""
+    ends = EventContext.objects.filter(session_id=session_id, event__event_type__in=STOP_EVENTS)
+    found = ends.order_by("-event_id").values_list("source", "instant_us").first()
+    return found[1] if found is not None and found[0] == "telemetry" else None
 
 
 @dataclass(frozen=True, slots=True)

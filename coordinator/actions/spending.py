@@ -14,12 +14,10 @@ from django.db import connection
 
 from coordinator.engine import bulk
 from coordinator.lib import instants
-from coordinator.policy.tool_calls import GATEWAY
 from coordinator.sessions.events import CONTEXT_COLUMNS, EVENT_COLUMNS
-from coordinator.sessions.prices import KINDS
+from coordinator.sessions.prices import KINDS, MOST
 
 CALL = "pre_tool"
-BY_GATEWAY = "gateway"  # the source of a call's event that the gateway writes
 UNKNOWN_MODEL = "unknown"
 # Whose a session is: who ordered it on a page, else who made the key that began it.
 OWNER = (
@@ -31,28 +29,28 @@ OWNER = (
 _TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
 _COUNTED = ("calls", *_TOKENS)
 _TYPE = EVENT_COLUMNS.index("event_type")
-_SESSION, _RECEIVED, _MODEL, _SOURCE = map(
-    CONTEXT_COLUMNS.index, ("session_id", "received_at", "model", "source")
-)
+_SESSION, _RECEIVED, _MODEL = map(CONTEXT_COLUMNS.index, ("session_id", "received_at", "model"))
 _AT = tuple(map(CONTEXT_COLUMNS.index, _TOKENS))
-_OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
 
 
 def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
-    """Add what these events (their columns, their contexts' columns) say was used. Call it where they are written."""
+    """Add what these events (their columns, their contexts' columns) say was used. Call it where they are written.
+
+    A call counts when it is made, whatever is decided. The gateway writes one only where its agent told nothing of it.
+    """
     sums: dict[tuple[str, str, str], list[int]] = {}
     for event, context in rows:
-        has_tokens = context[_OUTPUT] is not None
+        tokens = [context[at] for at in _AT]
+        has_tokens = any(one is not None for one in tokens)
         if event[_TYPE] != CALL and not has_tokens:
             continue
         model = (context[_MODEL] or UNKNOWN_MODEL) if has_tokens else ""
         day = instants.day_of(context[_RECEIVED], settings.LOCAL_ZONE)
-        counts = sums.setdefault((context[_SESSION], day, model), [0] * (2 + len(_AT)))
-        if event[_TYPE] == CALL:
-            counts[context[_SOURCE] == BY_GATEWAY] += 1
+        counts = sums.setdefault((context[_SESSION], day, model), [0] * (1 + len(_AT)))
+        counts[0] += event[_TYPE] == CALL
         if has_tokens:
-            for place, at in enumerate(_AT, 2):
-                counts[place] += context[at] or 0
+            for place, one in enumerate(tokens, 1):
+                counts[place] += min(max(one or 0, 0), MOST)
     if sums:
         packed = msgspec.json.encode([[*key, *counts] for key, counts in sorted(sums.items())]).decode()
         with connection.cursor() as cursor:
@@ -60,16 +58,18 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
 
 
 def _upsert() -> str:
-    """Return the statement. A call through the gateway counts once: its agent's own hook tells of it, too."""
-    given = ("session_id", "day", "model", "own", "by_gateway", *_TOKENS)
-    types = ("text", "text", "text", *["bigint"] * (2 + len(_TOKENS)))
-    sums = ", ".join(f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED)
+    given = ("session_id", "day", "model", *_COUNTED)
+    types = ("text", "text", "text", *["bigint"] * len(_COUNTED))
+    sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
+    # Whose a session is may be known only later in the day; what is known is not forgotten.
+    sums += [
+        f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "program", "person")
+    ]
     return (
         f"WITH given ({', '.join(given)}) AS ({bulk.rows_of_json(*types)})"  # noqa: S608 - names of ours
         f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
         f" SELECT g.day, g.session_id, g.model, s.agent_name, s.executor_profile, {OWNER},"
-        f" g.own + CASE WHEN s.executor_profile = '{GATEWAY}' THEN g.by_gateway ELSE 0 END,"
-        f" {', '.join(f'g.{name}' for name in _TOKENS)}"
+        f" {', '.join(f'g.{name}' for name in _COUNTED)}"
         " FROM given g JOIN sessions s ON s.session_id = g.session_id WHERE true"
-        f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {sums}"
+        f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {', '.join(sums)}"
     )

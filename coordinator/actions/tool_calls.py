@@ -327,10 +327,8 @@ def _picked(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, A
 def _edited_input(asked_for: Any, additions: Additions) -> dict[str, Any] | None:
     if additions.edited is None:
         return None
-    field, text = (
-        additions.edited_field,
-        additions.edited.replace("\r\n", "\n"),
-    )  # as browsers send line breaks
+    # As browsers send line breaks.
+    field, text = additions.edited_field, additions.edited.replace("\r\n", "\n")
     if field:
         if not isinstance(asked_for, dict) or not isinstance(asked_for.get(field), str):
             raise Invalid(f"The input has no text {field!r} to edit.")

@@ -13,14 +13,14 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
 
 from coordinator.actions import audit, columns, deciders, notifications
 from coordinator.actions.approvals import names
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, person
-from coordinator.identity.roles import ADMIN, ROLES
+from coordinator.identity.roles import ADMIN, ROLES, people_with
 from coordinator.lib import versions
+from coordinator.models import ProviderIdentity
 
 EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
 SELF_REFUSED = "You cannot delete yourself. Ask another administrator."
@@ -40,13 +40,13 @@ def version_of(user: User) -> str:
 def create(
     username: str,
     *,
-    password: str,
+    password: str | None,
     by: Actor,
     role: str = "",
     now: datetime | None = None,
     **others: Any,
 ) -> User:
-    """Make a person who signs in with `password`. `others` are further columns of EDITABLE.
+    """Make a person who signs in with `password`, or without one (None) elsewhere. `others` are columns of EDITABLE.
 
     Raises Invalid for a bad name, password or role, Conflict for a name in use.
     """
@@ -54,15 +54,16 @@ def create(
     columns.assign(user, others, EDITABLE)
     _require_sound(user)
     try:
-        validate_password(password, user)
+        if password is not None:
+            validate_password(password, user)
     except ValidationError as problem:
         raise Invalid(" ".join(problem.messages)) from None
-    user.set_password(password)
+    user.set_password(password)  # None: one that nobody can give
     try:
         with transaction.atomic():
             deciders.changed()  # a role gives the right to decide
             user.save(force_insert=True)
-            _forget(user.username)  # left by another of this name, whom somebody deleted elsewhere
+            _forget(user.username, by, now)  # left by another of this name, whom somebody deleted elsewhere
             _set_role(user, role)
             after = {**columns.values_of(user, EDITABLE), "role": role}
             _audit("USER_CREATED", user, {"after": after}, by, now)
@@ -78,12 +79,13 @@ def update(
     by: Actor,
     role: str | None = None,
     seen: str | None = None,
+    keep_an_administrator: bool = True,
     now: datetime | None = None,
 ) -> User:
     """Change columns of EDITABLE, and the role unless None.
 
     Raises NotFound, Invalid, and Conflict for a stale version, a name in use, or where no administrator
-    would be left.
+    would be left (unless `keep_an_administrator` is off: somebody else gives and takes roles).
     """
     try:
         with transaction.atomic():
@@ -99,9 +101,10 @@ def update(
                 user.save(update_fields=[name for name in difference["after"] if name != "role"])
                 if "username" in difference["after"]:
                     before = difference["before"]["username"]
-                    notifications.rename(before, user.username)
+                    notifications.rename(before, user.username, by=by, now=now)
                     names.rename(before, user.username)
-                _require_an_administrator()
+                if keep_an_administrator:
+                    _require_an_administrator()
                 _audit("USER_UPDATED", user, difference, by, now)
     except IntegrityError:
         raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
@@ -119,21 +122,22 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
         if person(user) == by:
             raise Conflict(SELF_REFUSED)
         before = {**columns.values_of(user, EDITABLE), "role": group_of(user)}
+        ProviderIdentity.objects.filter(user_id=user.pk).delete()
         user.delete()
-        _forget(user.username)
+        _forget(user.username, by, now)
         _require_an_administrator()
         _audit("USER_DELETED", user, {"before": before}, by, now)
 
 
-def _forget(name: str) -> None:
+def _forget(name: str, by: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
-    notifications.forget(name)
+    notifications.forget(name, by=by, now=now)
     names.forget(name)
 
 
 def _locked(user_id: int, seen: str | None = None) -> User:
     # Locked in one order, so that of two administrators who remove each other the second waits and is refused.
-    list(_administrators().order_by("pk").select_for_update())
+    list(people_with(ADMIN).order_by("pk").select_for_update())
     user = User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
         raise NotFound("This person no longer exists.")
@@ -158,14 +162,9 @@ def _require_sound(user: User) -> None:
         raise Invalid(" ".join(problem.messages)) from None
 
 
-def _administrators() -> QuerySet[User]:
-    admins = Group.objects.filter(name=ADMIN).values("user")
-    return User.objects.filter(Q(is_superuser=True) | Q(pk__in=admins), is_active=True)
-
-
 def _require_an_administrator() -> None:
     """Raise Conflict where nobody would be left who could undo what was just done."""
-    if not _administrators().exists():
+    if not people_with(ADMIN).exists():
         raise Conflict("This would leave no active administrator.")
 
 

@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from pydantic import AwareDatetime
 
 from coordinator.actions import denials
 from coordinator.actions.denials import Denial
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.errors import Forbidden, Invalid
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import READERS
 from coordinator.lib import instants
 from coordinator.mcp import tools as mcp_tools
 from coordinator.policy import access
@@ -22,7 +24,6 @@ from coordinator.policy.access import Verdict
 
 router = Router(tags=["access"])
 
-CHECKERS = ("agent", "runner", "operator", "read")
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
@@ -114,7 +115,7 @@ def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
 
 @router.post(
     "/access/check",
-    auth=requires(*CHECKERS),
+    auth=requires(*READERS),
     response=AccessAnswer | AccessAnswers,
     summary="Check whether an agent may call a tool",
 )
@@ -143,7 +144,7 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
 
 @router.get(
     "/access/agents/{agent_id}",
-    auth=requires(*CHECKERS),
+    auth=requires(*READERS),
     response=AgentAccess,
     summary="List what an agent may call",
 )

@@ -7,13 +7,15 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router, Schema, Status
+from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field
 
 from coordinator.actions import blueprints as actions
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.runs import Demands
 from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.identity.scopes import READERS
 from coordinator.models import Blueprint
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.runs.blueprints import (
@@ -28,7 +30,6 @@ from coordinator.runs.blueprints import (
 
 router = Router(tags=["Agents (blueprints)"])
 
-READERS = requires("read", "operator", "runner", "agent")
 EDITORS = requires("operator")
 
 
@@ -129,7 +130,7 @@ class BlueprintQuery(Schema):
 
 @router.get(
     "/agents",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: list[BlueprintOut], **problems()},
     exclude_unset=True,
     operation_id="list_blueprints",
@@ -153,7 +154,7 @@ class BlueprintForm(Schema):
 
 @router.get(
     "/agents/{name}",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: BlueprintOut, **problems(404)},
     exclude_unset=True,
     operation_id="get_blueprint",

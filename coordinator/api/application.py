@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
-from django.db import DataError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError, ValidationErrorContext
@@ -22,6 +22,7 @@ from coordinator.api import edge_doors
 from coordinator.api.auth import KeyAuth
 from coordinator.errors import Busy, Invalid, SignalboxError
 from coordinator.lib import json_bounds, meters
+from coordinator.lib.chosen_database import told
 
 UNREADABLE = (
     msgspec.DecodeError,
@@ -29,6 +30,9 @@ UNREADABLE = (
     RecursionError,
     json_bounds.TooDeep,
     json_bounds.TooHeavy,
+)
+NO_DATABASE = (
+    "The database is busy or cannot be reached. Check whether your change was saved, then try again."
 )
 
 
@@ -59,6 +63,7 @@ class SignalboxAPI(NinjaAPI):
         self.add_exception_handler(SignalboxError, self.answer_error)
         self.add_exception_handler(HttpError, self.answer_http_error)
         self.add_exception_handler(OperationalError, self.answer_busy_database)
+        self.add_exception_handler(InterfaceError, self.answer_busy_database)
         self.add_exception_handler(OverflowError, self.answer_out_of_range)
         self.add_exception_handler(DataError, self.answer_out_of_range)
 
@@ -112,10 +117,13 @@ class SignalboxAPI(NinjaAPI):
             return self.create_response(request, {"detail": [fault]}, status=422)
         return self.create_response(request, {"detail": error.message}, status=error.status_code)
 
-    def answer_busy_database(self, request: HttpRequest, _error: Any) -> HttpResponse:
-        """A lock that did not come free in time: nothing was written, and the caller may try again."""
+    def answer_busy_database(self, request: HttpRequest, error: Any) -> HttpResponse:
+        """A lock that did not come free in time, a database that only reads, or one that went away.
+
+        It may have gone while it committed: only then was something written.
+        """
         meters.BUSY.add()
-        busy = Busy("The database is busy. Nothing was written; try again.", retry_after=1)
+        busy = Busy(told(error, NO_DATABASE), retry_after=1)
         return self.answer_error(request, busy)
 
     def answer_out_of_range(self, request: HttpRequest, error: Any) -> HttpResponse:

@@ -15,7 +15,7 @@ from ninja.security.base import AuthBase
 from coordinator.actions import keys
 from coordinator.errors import Forbidden, Unauthorized
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
-from coordinator.models.keys import SCOPES
+from coordinator.identity.scopes import SCOPES
 
 # What a browser says of a request that no other site caused.
 HERE = frozenset({"same-origin", "none"})

@@ -7,12 +7,15 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema, Status
+from ninja import Schema, Status
 from pydantic import BaseModel, Field
 
 from coordinator.actions import capabilities as actions
-from coordinator.api.agents import EDITORS, READERS, McpServers
+from coordinator.api.agents import EDITORS, McpServers
+from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.identity.scopes import READERS
 from coordinator.models import Capability
 from coordinator.runs.blueprints import capability_shape, capability_summary, visible_to_key
 
@@ -78,7 +81,7 @@ class CapabilitySummary(Schema):
 
 @router.get(
     "/capabilities",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: list[CapabilitySummary], **problems()},
     operation_id="list_capabilities",
     summary="List capabilities",
@@ -90,7 +93,7 @@ def list_capabilities(request: HttpRequest) -> list[dict[str, Any]]:
 
 @router.get(
     "/capabilities/{name}",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: CapabilityOut, **problems(404)},
     exclude_unset=True,
     operation_id="get_capability",

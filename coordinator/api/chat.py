@@ -7,23 +7,23 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from ninja import Query, Router, Schema
+from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions import chat as actions
 from coordinator.api.auth import requires
 from coordinator.api.downloads import attachment_response
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Text, caller, problems
 from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.identity.scopes import CHAT_READERS, CHAT_SPEAKERS
 from coordinator.lib import instants, json_bounds
 from coordinator.models.chat import ChatSource
 
 router = Router(tags=["Chat"])
 
-READERS = ("agent", "operator", "read")
-SPEAKERS = ("agent", "operator")
 
 _BODY = {
     "type": "object",
@@ -94,7 +94,7 @@ class MessageQuery(Schema):
 
 @router.get(
     "/chat/attachments/{attachment_id}",
-    auth=requires(*READERS),
+    auth=requires(*CHAT_READERS),
     # No `response`: the file itself.
     operation_id="get_attachment",
     summary="Fetch an attached file",
@@ -107,7 +107,7 @@ def get_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBas
 
 @router.get(
     "/chat/{path:agent_id}/messages",
-    auth=requires(*READERS),
+    auth=requires(*CHAT_READERS),
     response={200: Messages, **problems(400, 404)},
     operation_id="list_messages",
     summary="Read a thread",
@@ -134,7 +134,7 @@ def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQu
 
 @router.post(
     "/chat/{path:agent_id}/messages",
-    auth=requires(*SPEAKERS),
+    auth=requires(*CHAT_SPEAKERS),
     response={200: PostedMessage, **problems(400, 404, 409, 413)},
     operation_id="post_message",
     summary="Say something",
@@ -234,7 +234,7 @@ class NewMessages(Schema):
 
 @router.get(
     "/chat/{path:agent_id}/messages/wait",
-    auth=requires(*READERS),
+    auth=requires(*CHAT_READERS),
     response={200: NewMessages, **problems(400, 404)},
     operation_id="wait_for_messages",
     summary="Wait for messages to an agent",

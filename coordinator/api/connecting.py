@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 
 from coordinator.actions import connecting
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Text, problems
 from coordinator.errors import Forbidden
 

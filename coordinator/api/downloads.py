@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import BinaryIO
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -14,7 +13,7 @@ from coordinator.models import ChatAttachment
 
 # Whatever a file holds, a browser that opens it runs nothing and loads nothing, and it is of no origin of ours.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _WELL_FORMED = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
 
 
@@ -24,37 +23,32 @@ def attachment_response(
     """Answer with an attachment: all of it, or the one range that is asked for.
 
     It is a download; with `inline`, what its bytes prove to be an image or a sound is shown instead.
-    Raises NotFound where its bytes are gone.
+    Raises NotFound where its bytes are gone, Busy where they cannot be had now, Spoilt where they are others.
     """
     etag = f'"{row.pk}"'
-    file = attachments.opened(row)
-    head = file.read(attachments.HEAD)
-    size = file.seek(0, 2)
-    span = _span(request, size, etag)
+    facts = attachments.facts_of(row)
+    span = _span(request, facts.size, etag)
     if request.headers.get("If-None-Match") == etag:
-        file.close()
         response: HttpResponseBase = HttpResponse(status=304)
     elif span is None:
-        file.close()
         response = HttpResponse(status=416)
-        response.headers["Content-Range"] = f"bytes */{size}"
+        response.headers["Content-Range"] = f"bytes */{facts.size}"
     else:
-        response = _body(request, row, file, span, size)
-    shown = inline and attachments.sniffed(head) is not None
-    _describe(response, row, head, etag, shown=shown)
+        response = _body(request, row, span, facts.size)
+    _describe(response, row, facts.proven, etag, shown=inline and facts.proven is not None)
     return response
 
 
-def _body(
-    request: HttpRequest, row: ChatAttachment, file: BinaryIO, span: tuple[int, int], size: int
-) -> HttpResponseBase:
+def _body(request: HttpRequest, row: ChatAttachment, span: tuple[int, int], size: int) -> HttpResponseBase:
     start, length = span
-    if request.method == "HEAD" or row.storage_type == ChatAttachment.StorageType.INLINE:
-        data = b"" if request.method == "HEAD" else b"".join(attachments.chunks(file, start, length))
-        response: HttpResponseBase = HttpResponse(data)
-        file.close()
+    if request.method == "HEAD":
+        response: HttpResponseBase = HttpResponse()
+    elif row.storage_type == ChatAttachment.StorageType.INLINE:
+        response = HttpResponse(b"".join(attachments.chunks(row, attachments.opened(row), start, length)))
     else:
-        response = StreamingHttpResponse(attachments.chunks(file, start, length))
+        response = StreamingHttpResponse(
+            attachments.chunks(row, attachments.opened_at(row, start), start, length)
+        )
     if (start, length) != (0, size):
         response.status_code = 206
         response.headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{size}"
@@ -83,10 +77,10 @@ def _span(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
 
 
 def _describe(
-    response: HttpResponseBase, row: ChatAttachment, head: bytes, etag: str, *, shown: bool
+    response: HttpResponseBase, row: ChatAttachment, proven: str | None, etag: str, *, shown: bool
 ) -> None:
     headers = response.headers
-    headers["Content-Type"] = _content_type(row, head)
+    headers["Content-Type"] = _content_type(row, proven)
     disposition = content_disposition_header(not shown, attachments.safe_name(row.filename))
     headers["Content-Disposition"] = disposition or "attachment"
     headers["X-Content-Type-Options"] = "nosniff"
@@ -96,9 +90,8 @@ def _describe(
     headers["ETag"] = etag
 
 
-def _content_type(row: ChatAttachment, head: bytes) -> str:
+def _content_type(row: ChatAttachment, proven: str | None) -> str:
     """Return the stored type; one that would be shown must be proven by the bytes, whoever wrote the row."""
-    proven = attachments.sniffed(head)
     if proven:
         return proven
     stored = row.mime_type

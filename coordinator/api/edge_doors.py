@@ -11,6 +11,7 @@ from ninja import Schema
 from pydantic import Field
 
 from coordinator.api.vocabulary import Ok, Problem
+from coordinator.identity import scopes
 from coordinator.sessions.agent_programs import AGENTS
 
 KEY = "KeyAuth"  # how the document names api/auth.py's guard
@@ -141,7 +142,7 @@ def _beside(
     return {
         "post": {
             "operationId": f"mcp_beside_{name}",
-            "x-scopes": ["agent"],
+            "x-scopes": [*scopes.AGENTS],
             "tags": ["MCP"],
             "summary": summary,
             "description": description,
@@ -167,7 +168,7 @@ def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, An
     return {
         method: {
             "operationId": f"mcp_{name}_{method}",
-            "x-scopes": ["agent"],
+            "x-scopes": [*scopes.AGENTS],
             "tags": ["MCP"],
             "summary": summary,
             "description": (
@@ -190,7 +191,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/sessions/{session_id}/events": {
         "post": {
             "operationId": "post_session_event",
-            "x-scopes": ["runner", "agent", "operator"],
+            "x-scopes": [*scopes.REPORTERS],
             "tags": ["Sessions"],
             "summary": "Post an event of a session",
             "description": "Answers once the event is committed, or refuses it within four seconds.",
@@ -202,7 +203,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/api/events": {
         "post": {
             "operationId": "post_events",
-            "x-scopes": ["runner", "agent", "operator"],
+            "x-scopes": [*scopes.REPORTERS],
             "tags": ["Sessions"],
             "summary": "Post events of any sessions, as an array or as NDJSON",
             "description": "At most 10,000 events. The valid ones are committed together; each gets a result.",
@@ -216,7 +217,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/hooks/{agent}": {
         "post": {
             "operationId": "post_hook",
-            "x-scopes": ["agent"],
+            "x-scopes": [*scopes.AGENTS],
             "tags": ["Hooks"],
             "summary": "Post a hook of a coding agent",
             "description": (
@@ -259,7 +260,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         f"/v1/{kind}": {
             "post": {
                 "operationId": f"export_{kind}",
-                "x-scopes": ["agent", "runner", "operator"],
+                "x-scopes": [*scopes.REPORTERS],
                 "tags": ["Telemetry"],
                 "summary": f"Export OpenTelemetry {kind} (OTLP/HTTP)",
                 "description": (
@@ -310,7 +311,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/runner/runs": {
         "get": {
             "operationId": "poll_for_run",
-            "x-scopes": ["runner"],
+            "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
             "summary": "Wait for a run, a stop command or deregistration",
             "description": (
@@ -339,7 +340,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/runner/sessions/{session_id}/updates": {
         "post": {
             "operationId": "tell_updates",
-            "x-scopes": ["runner"],
+            "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
             "summary": "Tell what a driven agent does",
             "description": (
@@ -361,7 +362,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/runner/sessions/{session_id}/permission": {
         "post": {
             "operationId": "ask_for_agent",
-            "x-scopes": ["runner"],
+            "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
             "summary": "Ask whether a driven agent's call may run",
             "description": (
@@ -386,7 +387,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/runner/sessions/{session_id}/permission/withdraw": {
         "post": {
             "operationId": "withdraw_for_agent",
-            "x-scopes": ["runner"],
+            "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
             "summary": "Say that a driven agent does not ask any more",
             "description": "Closes the open question about the call `toolCallId`, if there is one, and says `why`.",
@@ -398,7 +399,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/sse/sessions": {
         "get": {
             "operationId": "follow_sessions",
-            "x-scopes": ["read", "operator", "runner", "agent"],
+            "x-scopes": [*scopes.READERS],
             "tags": ["Sessions"],
             "summary": "Follow sessions and their events live",
             "description": (
@@ -424,7 +425,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/api/permission-requests/{request_id}/wait": {
         "get": {
             "operationId": "wait_for_verdict",
-            "x-scopes": ["agent", "runner", "operator", "read"],
+            "x-scopes": [*scopes.READERS],
             "tags": ["permission requests"],
             "summary": "Wait for a person's decision",
             "description": "Returns the request once it is decided or the timeout ends. If it is pending, call again.",
@@ -451,7 +452,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/metrics": {
         "get": {
             "operationId": "metrics",
-            "x-scopes": ["operator", "read"],
+            "x-scopes": sorted(scopes.OVERSEERS),
             "tags": ["Health"],
             "summary": "Get the metrics of all workers, for Prometheus",
             "description": "Programs on this machine need no key, unless a proxy on it forwards requests from others.",

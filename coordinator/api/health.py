@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Schema
+
+from coordinator.api.router import Router
 
 router = Router(tags=["Health"])
 

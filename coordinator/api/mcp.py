@@ -5,38 +5,54 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema
+from ninja import Schema
 from ninja.security import SessionAuth
 
-from coordinator.actions import grants
+from coordinator.actions import accounts, grants
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.errors import BadRequest, Forbidden, NotFound
+from coordinator.identity import proofs
 from coordinator.identity.actors import person
 from coordinator.identity.roles import APPROVER, has_role
+from coordinator.identity.scopes import OVERSEERS, READERS
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Grant, McpServer, McpTool
+from coordinator.policy import deciders
 from coordinator.secrets import masked_arguments
 
 router = Router(tags=["MCP servers"])
-READERS = ("read", "operator", "agent", "runner")
 
 
 class PersonAuth(SessionAuth):
-    """Asks for a signed-in person who may edit grants; a web page's request carries the CSRF token."""
+    """Asks for a signed-in person who may edit grants: with the CSRF token and the proof, as pages send them."""
 
     def authenticate(self, request: HttpRequest, key: str | None) -> Any:
-        """Return the person; raise Forbidden for one without the role."""
+        """Return the person; raise Forbidden for one without the right, or for a cookie alone."""
         user = request.user
-        if not user.is_authenticated:
+        if not isinstance(user, User):
             return None
         if not has_role(user, APPROVER):
             raise Forbidden("Editing grants takes the role approver.")
+        if not deciders.may_edit_policy(user):
+            raise Forbidden(deciders.ADMINS_EDIT)
+        _require_proof(request, user)
         return user
 
 
-approvers = PersonAuth(csrf=True)
+def _require_proof(request: HttpRequest, user: User) -> None:
+    now = timezone.now()
+    if proofs.lack_of(request.session, request.headers.get(proofs.HEADER, ""), now) is None:
+        return
+    address = str(request.META.get("REMOTE_ADDR") or "unknown")
+    accounts.note_unproven(user, address, f"{request.method} {request.path}", now)
+    raise Forbidden(f"A cookie alone changes nothing: send the proof of the sign-in as {proofs.HEADER}.")
+
+
+grant_editors = PersonAuth(csrf=True)
 
 
 class Entries(Schema):
@@ -51,7 +67,7 @@ class GrantedServers(Schema):
     granted_server_ids: list[str]
 
 
-@router.get("/mcp/servers", auth=requires("read", "operator"), summary="All MCP servers")
+@router.get("/mcp/servers", auth=requires(*OVERSEERS), summary="All MCP servers")
 def servers(request: HttpRequest) -> dict[str, Any]:
     """Return every server; secrets among its arguments are masked."""
     tools: dict[str, list[str]] = {}
@@ -80,7 +96,7 @@ def _server(row: McpServer, tools: list[str]) -> dict[str, Any]:
     }
 
 
-@router.get("/mcp/servers/{name}/access", auth=requires("read", "operator"), summary="A server's grants")
+@router.get("/mcp/servers/{name}/access", auth=requires(*OVERSEERS), summary="A server's grants")
 def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
     """Return the server's policy, tools and every grant that is not over."""
     server = McpServer.objects.filter(pk=name).first()
@@ -116,7 +132,7 @@ def _entry(row: Grant) -> dict[str, Any]:
     }
 
 
-@router.put("/mcp/servers/{name}/access", auth=approvers, summary="Replace a server's grants")
+@router.put("/mcp/servers/{name}/access", auth=grant_editors, summary="Replace a server's grants")
 def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dict[str, Any]:
     """Make the entries all that the server's grants say; capability rows stay."""
     if not McpServer.objects.filter(pk=name).exists():
@@ -130,7 +146,7 @@ def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dic
     }
 
 
-@router.put("/mcp/access/by-agent/{agent_id}", auth=approvers, summary="Replace an agent's servers")
+@router.put("/mcp/access/by-agent/{agent_id}", auth=grant_editors, summary="Replace an agent's servers")
 def replace_agent_access(request: HttpRequest, agent_id: str, body: GrantedServers) -> dict[str, Any]:
     """Let the agent use exactly these servers; its denials and tool grants stay."""
     if any(not name.strip() for name in body.granted_server_ids):

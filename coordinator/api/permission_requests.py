@@ -10,15 +10,17 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Schema, Status
 from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
 from coordinator.actions import approvals
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import problems
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.policy import approvals as rules
 from coordinator.policy import coverage
@@ -27,8 +29,6 @@ from coordinator.policy.coverage import Requester
 
 router = Router(tags=["permission requests"])
 
-ASKERS = ("agent", "runner", "operator")
-READERS = (*ASKERS, "read")
 PAGE, LARGEST_PAGE = 100, 500
 
 # PostgreSQL has no form for NUL in text.
@@ -118,7 +118,7 @@ class ApprovalCheck(Schema):
 
 @router.post(
     "/permission-requests",
-    auth=requires(*ASKERS),
+    auth=requires(*REPORTERS),
     response={201: PermissionAnswer, 200: PermissionAnswer},
     summary="Ask a person for a permission",
 )
@@ -153,7 +153,7 @@ class RequestsPage(Schema):
 
 @router.get(
     "/permission-requests",
-    auth=requires(*sorted(rules.OVERSEERS)),
+    auth=requires(*OVERSEERS),
     response={200: ManyRequests, **problems(400)},
     exclude_unset=True,
     summary="List permission requests",
@@ -229,7 +229,7 @@ def wait(
 
 @router.delete(
     "/permission-requests/{request_id}",
-    auth=requires(*ASKERS),
+    auth=requires(*REPORTERS),
     response=PermissionAnswer,
     summary="Withdraw a request",
 )
@@ -266,7 +266,7 @@ def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
 def asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
     """Return whose approvals a caller asks about. Raises Forbidden for those of others."""
     asked_by = question.asked_by or str(caller.actor)
-    if asked_by != str(caller.actor) and not caller.scopes & rules.OVERSEERS:
+    if asked_by != str(caller.actor) and not caller.scopes & OVERSEERS:
         raise Forbidden("Only a key of scope read or operator may ask about another key's approvals.")
     agent_id = own_agent(caller, question.agent_id)
     return Requester(agent_id, asked_by, question.session_id, question.folder, question.host)

@@ -8,8 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Path as InPath
-from ninja import Router
 
+from coordinator.api.router import Router
 from coordinator.errors import NotFound
 
 router = Router(tags=["Hooks"])

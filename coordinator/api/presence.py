@@ -6,11 +6,12 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema
+from ninja import Schema
 from pydantic import Field
 
 from coordinator.actions import agent_power
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Text, caller, problems
 from coordinator.chat.presence import status_of
 from coordinator.chat.reading import agent_of

@@ -11,11 +11,12 @@ from django.conf import settings
 from django.db import OperationalError
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema
+from ninja import Schema
 from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.actions import runners, runs, session_keys
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Ok, Text, caller, problems
 
 router = Router(tags=["Runner"])

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router, Schema
+from ninja import Query, Schema
 from pydantic import Field
 
 from coordinator.actions import runners
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import Ok, Text, caller, problems
 from coordinator.models import Runner
 from coordinator.runs.liveness import stale_after

@@ -8,16 +8,18 @@ from typing import Annotated, Any
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router, Schema, Status
+from ninja import Query, Schema, Status
 from pydantic import BaseModel, Field, model_validator
 
 from coordinator.actions import runs
 from coordinator.api.auth import requires
-from coordinator.api.sessions import LARGEST_PAGE, PAGE, READERS, WRITERS, StopOut, stop_shape
+from coordinator.api.router import Router
+from coordinator.api.sessions import LARGEST_PAGE, PAGE, StopOut, stop_shape
 from coordinator.api.vocabulary import ChosenId, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import READERS, SESSION_KEEPERS
 from coordinator.models import Run
 from coordinator.runs.statuses import RESUME, START
 from coordinator.sessions import wire
@@ -86,7 +88,7 @@ class QueuedRun(Schema):
 
 @router.post(
     "/runs",
-    auth=WRITERS,
+    auth=requires(*SESSION_KEEPERS),
     response={201: QueuedRun, **problems(400, 404, 409)},
     operation_id="create_run",
     summary="Start or resume a session",
@@ -176,7 +178,7 @@ class RunsPage(Schema):
 
 @router.get(
     "/runs",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: ManyRuns, **problems()},
     exclude_unset=True,
     operation_id="list_runs",
@@ -210,7 +212,7 @@ def _older_than(run_id: str, among: QuerySet[Run]) -> Q:
 
 @router.get(
     "/runs/{run_id}",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: RunOut, **problems(404)},
     operation_id="get_run",
     summary="Get a run",
@@ -225,7 +227,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 
 @router.post(
     "/runs/{run_id}/stop",
-    auth=requires("operator", "runner"),
+    auth=requires(*SESSION_KEEPERS),
     response={200: StopOut, **problems(400, 404)},
     exclude_unset=True,
     operation_id="stop_run",

@@ -7,22 +7,22 @@ from typing import Annotated, Any
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Query, Router, Schema
+from ninja import Query, Schema
 from pydantic import BaseModel, Field
 
 from coordinator.actions import runs, sessions
 from coordinator.api.auth import requires
+from coordinator.api.router import Router
 from coordinator.api.vocabulary import LAST_ID, Ok, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
+from coordinator.identity.scopes import READERS, SESSION_KEEPERS
 from coordinator.models import Event, Session
-from coordinator.sessions import wire
+from coordinator.sessions import spans, wire
 from coordinator.sessions.results import result_of
 
 router = Router(tags=["Sessions"])
 
-READERS = requires("read", "operator", "runner", "agent")
-WRITERS = requires("operator", "runner")
 PAGE, LARGEST_PAGE = 500, 1000
 EVENTS_PAGE, LARGEST_EVENTS_PAGE = 100, 1000
 
@@ -73,7 +73,7 @@ class SessionsPage(Schema):
 
 @router.get(
     "/sessions",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: ManySessions, **problems()},
     exclude_unset=True,
     operation_id="list_sessions",
@@ -98,7 +98,7 @@ def _older_than(session_id: str, among: QuerySet[Session]) -> Q:
 
 @router.get(
     "/sessions/{session_id}",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: OneSession, **problems(404)},
     operation_id="get_session",
     summary="Get a session",
@@ -117,7 +117,7 @@ class SessionStatusOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/status",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: SessionStatusOut, **problems()},
     operation_id="get_session_status",
     summary="Get a session's status",
@@ -140,7 +140,7 @@ class ResultOut(Schema):
 
 @router.get(
     "/sessions/{session_id}/result",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: ResultOut, **problems(400, 404)},
     operation_id="get_session_result",
     summary="Get a finished session's result",
@@ -174,7 +174,7 @@ class SessionAffinity(Schema):
 
 @router.get(
     "/sessions/{session_id}/affinity",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: SessionAffinity, **problems(404)},
     operation_id="get_session_affinity",
     summary="Get where a session runs",
@@ -235,7 +235,7 @@ class EventsPage(Schema):
 
 @router.get(
     "/sessions/{session_id}/events",
-    auth=READERS,
+    auth=requires(*READERS),
     response={200: SessionEvents, **problems(400, 404)},
     operation_id="list_session_events",
     summary="List a session's events, oldest first",
@@ -250,6 +250,7 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     sessions.find(session_id)
     # By the context's columns, all of one index: by the event's own, 100,000 rows are sorted for a page.
     events = Event.objects.filter(context__session_id=session_id)
+    events = spans.within(events, [session_id], "id", "context__event_id")
     if page.after is not None:
         events = events.filter(_beyond(session_id, page.after, "gt"))
     order = ["context__instant_us", "context__event_id"]
@@ -290,7 +291,7 @@ class Binding(BaseModel):
 
 @router.post(
     "/sessions/{session_id}/bind",
-    auth=WRITERS,
+    auth=requires(*SESSION_KEEPERS),
     response={200: ChangedSession, **problems(404, 409)},
     operation_id="bind_session",
     summary="Bind a session to its executor",
@@ -316,7 +317,7 @@ class Metadata(BaseModel):
 
 @router.patch(
     "/sessions/{session_id}/metadata",
-    auth=WRITERS,
+    auth=requires(*SESSION_KEEPERS),
     response={200: ChangedSession, **problems(404, 409)},
     operation_id="update_session_metadata",
     summary="Update a session's fields",
@@ -355,7 +356,7 @@ def stop_shape(stop: runs.StopResult) -> dict[str, Any]:
 
 @router.post(
     "/sessions/{session_id}/stop",
-    auth=WRITERS,
+    auth=requires(*SESSION_KEEPERS),
     response={200: StopOut, **problems(404)},
     exclude_unset=True,
     operation_id="stop_session",
@@ -389,7 +390,7 @@ class DeletedSession(Ok):
 
 @router.delete(
     "/sessions/{session_id}",
-    auth=WRITERS,
+    auth=requires(*SESSION_KEEPERS),
     response={200: DeletedSession, **problems(404, 409)},
     operation_id="delete_session",
     summary="Delete a session, its events and its runs",

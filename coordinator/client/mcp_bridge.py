@@ -24,6 +24,7 @@ from coordinator.client.settings import NotConnected
 
 SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
 UNREACHED_FOR = 30.0  # seconds for which a gateway that cannot be reached is tried
+SERVER_AWAY_FOR = 5.0  # … and for which one is that says itself that the server behind it cannot be
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
 COMES_AGAIN = frozenset({429, 502, 503, 504})
@@ -34,11 +35,12 @@ LOST = (
 
 
 class Failed(Exception):
-    """There is no answer; says why. `sent`: the request may have been heard."""
+    """There is no answer; says why. `sent`: the request may have been heard. `told`: what the gateway itself says."""
 
-    def __init__(self, words: str, *, sent: bool = False) -> None:
+    def __init__(self, words: str, *, sent: bool = False, told: bytes | None = None) -> None:
         super().__init__(words)
         self.sent = sent
+        self.told = told
 
 
 class Bridge:
@@ -99,8 +101,12 @@ class Bridge:
                 break
             except Failed as problem:
                 again = not problem.sent or message.get("method") != "tools/call"
-                if not again or time.monotonic() - first > UNREACHED_FOR:
-                    raise
+                patience = UNREACHED_FOR if problem.told is None else SERVER_AWAY_FOR
+                if not again or time.monotonic() - first > patience:
+                    if problem.told is None or message.get("id") is None:
+                        raise
+                    yield _on_one_line(problem.told)
+                    return
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         with contextlib.closing(connection):
@@ -121,7 +127,7 @@ class Bridge:
         if message.get("method") == "initialize":
             self._note_session(answer, body)
         if body.strip():
-            yield body.replace(b"\r", b" ").replace(b"\n", b" ")
+            yield _on_one_line(body)
 
     def _note_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
         self._session = answer.getheader(SESSION)
@@ -168,8 +174,11 @@ class Bridge:
         is_call = message.get("method") == "tools/call"
         # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.
         if answer.status in COMES_AGAIN and not (is_call and answer.getheader(NOT_SENT) is None):
-            connection.close()
-            raise Failed(f"Signalbox is not ready ({answer.status})")
+            body = b""
+            with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+                body = answer.read(mcp_lines.LONGEST)
+            words = f"Signalbox is not ready ({answer.status}{_detail(body)})"
+            raise Failed(words, told=body if _is_message(body) else None)
         return connection, answer
 
     def _headers(self, key: str, message: dict[str, Any]) -> dict[str, str]:
@@ -244,6 +253,10 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
             data = []
             if joined.strip():
                 yield joined
+
+
+def _on_one_line(message: bytes) -> bytes:
+    return message.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def _is_message(body: bytes) -> bool:

@@ -96,13 +96,11 @@ class Reader:
     requests: dict[str | None, _Request] = field(default_factory=dict)
     calls: dict[str, _Begun] = field(default_factory=dict)
     titles: dict[str, tuple[int, str]] = field(default_factory=dict)
-    summaries: dict[str, str] = field(
-        default_factory=dict
-    )  # by the last line of the conversation that they sum up
+    # By the last line of the conversation that they sum up.
+    summaries: dict[str, str] = field(default_factory=dict)
     uuids: set[str] = field(default_factory=set)
-    told_facts: tuple[list[Any], dict[str, str]] = field(
-        default_factory=lambda: ([], {})
-    )  # of the line before
+    # Of the line before.
+    told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
     def read(self, body: bytes) -> list[ImportedLine]:
         """Return what a line tells; nothing for bookkeeping. Raises NotUnderstood."""

@@ -56,12 +56,29 @@ def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
     return build.told_by(_MEANINGS)
 
 
+def _session_starts(build: HookEvents) -> list[DedupedEvent]:
+    """A session begins; from now on its prompts are told by hooks, whenever its telemetry comes."""
+    events = hooks.session_starts(build)
+    for event in events:
+        event.claims = (hooks.heard(build.hook.session, "prompts"),)
+    return events
+
+
+def _call_ends(build: HookEvents) -> list[DedupedEvent]:
+    """A call has its result; left out where Codex's telemetry has told it already."""
+    events = hooks.call_ends(build)
+    if build.hook.call_id:
+        for event in events:
+            event.unless = (hooks.summary_origin(build.hook.session, build.hook.call_id),)
+    return events
+
+
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": hooks.session_starts,
+    "SessionStart": _session_starts,
     "SessionEnd": hooks.session_ends,
     "UserPromptSubmit": hooks.prompted,
     "PreToolUse": hooks.call_starts,
-    "PostToolUse": hooks.call_ends,
+    "PostToolUse": _call_ends,
     "PermissionRequest": hooks.asked,
     "Stop": hooks.turn_ends,
 }
@@ -107,6 +124,7 @@ def _reply(name: str, denial: str | None, **fields: Any) -> Reply:
 
 DIALECT = Dialect(
     name=SOURCE,
+    can_ask=False,
     calls=CALLS,
     prompts=frozenset({"PermissionRequest"}),
     edits=frozenset({"PreToolUse"}),

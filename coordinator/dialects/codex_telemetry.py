@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
 from coordinator.dialects.codex_transcripts import named_as_by_hooks, without_frame
-from coordinator.dialects.hooks import TYPED, heard, opened, origin, result_origin, said, told_then
+from coordinator.dialects.hooks import (
+    TYPED,
+    heard,
+    opened,
+    origin,
+    result_origin,
+    said,
+    summary_origin,
+    told_then,
+)
 from coordinator.dialects.otlp_records import Maker, Meaning, Record, ended, moment_of
 from coordinator.sessions.events import DedupedEvent
 
@@ -59,7 +68,9 @@ def _result(record: Record, make: Maker) -> DedupedEvent | None:
         tool_output=output if worked else None,
         error=None if worked else output or "The call failed.",
         exit_code=code,
-        origin=result_origin(make.session, call_id),
+        origin=summary_origin(make.session, call_id),
+        claims=(told := (result_origin(make.session, call_id),)),
+        unless=told,
     )
 
 

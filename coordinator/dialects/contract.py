@@ -1,7 +1,7 @@
 """What an agent is here: a `Dialect`, made by the one module that knows how the agent speaks. Pure.
 
-A new agent is its module (its `DIALECT` is what the door, the guard and the recorder in `edge` ask), and a line in
-`sessions.agent_programs.AGENTS`. What is decided, and in which words, is the same for every agent and stands here; an
+An agent's `DIALECT` is what the door, the guard and the recorder in `edge` ask; `sessions.agent_programs` lists what
+else a new agent needs. What is decided, and in which words, is the same for every agent and stands here; an
 agent's module says how that looks in its own JSON, and what of it the agent understands.
 """
 
@@ -79,7 +79,7 @@ class Dialect:
 
     `say` puts a decision (allow, deny or ask) about a call into the answer to the hook of that name, with the
     reason and what a person added ("updated_input", "suggestions"). None where the agent's own prompt, which stands
-    already, asks; where the agent cannot be told to ask, ask is a denial.
+    already, asks; where the agent cannot be told to ask (`can_ask`), ask is a denial.
 
     `postpone` says, where the agent can, that it shall end now and ask about the call again when it is resumed; the
     text is how it was started, None where it cannot.
@@ -110,6 +110,7 @@ class Dialect:
     notes: frozenset[str] = frozenset()
     add_note: Callable[[Hook, Answer, str], Answer] = in_context
     knows_notes: Callable[[Hook], bool] = _always
+    can_ask: bool = True
 
     # --- calls --------------------------------------------------------------------------------------------
 

@@ -127,6 +127,7 @@ def _say(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> Rep
 
 DIALECT = Dialect(
     name=SOURCE,
+    can_ask=False,
     calls=CALLS,
     prompts=frozenset(),
     edits=CALLS,

@@ -52,9 +52,8 @@ class Reader:
     facts: dict[str, str] = field(default_factory=dict)
     subagent: str | None = None
     title: str | None = None
-    told: set[tuple[str, ...]] = field(
-        default_factory=set
-    )  # messages' parts, which are written again and again
+    # Messages' parts, which are written again and again.
+    told: set[tuple[str, ...]] = field(default_factory=set)
     words: str = ""  # said since the person typed
 
     def read(self, body: bytes) -> list[ImportedLine]:

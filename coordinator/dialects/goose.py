@@ -108,6 +108,7 @@ def _say(_name: str, decision: str, words: str, _added: Mapping[str, Any]) -> Re
 
 DIALECT = Dialect(
     name=SOURCE,
+    can_ask=False,
     calls=CALLS,
     prompts=frozenset(),
     edits=frozenset(),

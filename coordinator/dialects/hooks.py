@@ -238,6 +238,11 @@ def result_origin(session: str, call_id: str) -> str:
     return origin(session, "result", call_id)
 
 
+def summary_origin(session: str, call_id: str) -> str:
+    """Return the origin of a result that telemetry tells as fully as the call's hook does: the first of them stands."""
+    return origin(session, "summary", call_id)
+
+
 def told_results(session: str, call_id: str) -> tuple[str, ...]:
     """Return the origins under which hooks tell a call's result, for what tells it in full itself."""
     hooks = ("PostToolUse", "PostToolUseFailure")

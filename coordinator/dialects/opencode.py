@@ -260,6 +260,7 @@ def _knows_notes(hook: Hook) -> bool:
 
 DIALECT = Dialect(
     name=SOURCE,
+    can_ask=False,
     calls=CALLS,
     prompts=frozenset({ASKED}),
     edits=frozenset({BEFORE}),

@@ -44,9 +44,8 @@ def weight(kind: str, raw: bytes, most: int) -> int:
     """
     descriptor: Any = REQUESTS[kind].DESCRIPTOR
     most_messages = max(0, most - 3 * len(raw)) // MESSAGE
-    messages = sum(
-        raw.count(tag) for tag in _tags(descriptor)
-    )  # each message has one; texts hold such bytes, too
+    # Each message has one; texts hold such bytes, too.
+    messages = sum(raw.count(tag) for tag in _tags(descriptor))
     if messages > most_messages:
         messages = 0
         try:

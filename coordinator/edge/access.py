@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from coordinator.actions import denials
 from coordinator.actions.denials import Denial
-from coordinator.api.access import CHECKERS, AccessCheck, AccessChecks, asked_agent
+from coordinator.api.access import AccessCheck, AccessChecks, asked_agent
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.faults import json_of
@@ -27,6 +27,7 @@ from coordinator.edge.policies import Policies
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Invalid
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import READERS
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy import access, brakes
@@ -82,7 +83,7 @@ class AccessDoor:
     async def check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 with one verdict, or with `results` in the order of `checks`."""
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *CHECKERS)
+        admission = await self._auth.admit(scope, headers, *READERS)
         caller = admission.caller
         with self._bodies.hold(f"key:{caller.id}") as held:
             body = await held.decoded(body_of, await held.read(receive, headers, LIMIT))

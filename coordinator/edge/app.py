@@ -19,14 +19,13 @@ from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.bridge import DjangoBridge
+from coordinator.edge.bridge import STOPPING, DjangoBridge
 from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
 from coordinator.edge.driving import DrivingDoor
 from coordinator.edge.gateway.door import GatewayDoor
-from coordinator.edge.hooks import SCOPES as HOOK_SCOPES
 from coordinator.edge.hooks import HookDoor, longest
-from coordinator.edge.http import Gone, headers_of, send_error
+from coordinator.edge.http import Gone, headers_of, no_database, send_error
 from coordinator.edge.ingest import Ingest
 from coordinator.edge.intake import Intake
 from coordinator.edge.leftover import Leftover
@@ -44,25 +43,24 @@ from coordinator.edge.rulings import Rulings
 from coordinator.edge.safety import with_safe_headers
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
-from coordinator.errors import BadRequest, Busy, Forbidden, NotFound, SignalboxError, TooSlow
+from coordinator.errors import BadRequest, Forbidden, NotFound, Restarting, SignalboxError, TooSlow
 from coordinator.feed.reader import Change, Feed
-from coordinator.identity import ownership
+from coordinator.identity import ownership, scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER
+from coordinator.lib.turns import CALLER, Closed
 from coordinator.live import pages as live
 from coordinator.live import recorded_stream as session_stream
 from coordinator.live.channels import Channel, Frame
 from coordinator.live.fragments import Fragments
 from coordinator.live.hub import Hub
 from coordinator.live.streams import Opening, Streams, last_seen
-from coordinator.operations.housekeeping import Housekeeper
+from coordinator.operations.jobs import Housekeeper
 
 log = logging.getLogger(__name__)
 
 EDGE_THREADS = 2
-NO_DATABASE = "The database is busy or cannot be reached. Try again."
 # What the edge answers itself, by method and address: the name of the door, and what it is about (one group)
 # or nothing. tests/guards asks each of them who may come in.
 ROUTES: dict[tuple[str, str], str] = {
@@ -98,7 +96,6 @@ ABOUT = [(method, re.compile(path), name) for (method, path), name in ROUTES.ite
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 Door = Callable[[Scope, Receive, Send], Awaitable[None]]
 DoorAbout = Callable[[str, Scope, Receive, Send], Awaitable[None]]
-STREAM_SCOPES = ("read", "operator", "runner", "agent")
 
 
 class Application:
@@ -228,7 +225,9 @@ class Application:
             await send_error(send, error)
         except (OperationalError, InterfaceError) as problem:
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_error(send, Busy(NO_DATABASE, retry_after=2))
+            await send_error(send, no_database(problem))
+        except Closed:
+            await send_error(send, Restarting(STOPPING, retry_after=1))
         except Gone:  # or it only sent its body too slowly, and still listens
             log.debug("client went away: %s", scope["path"])
             await send_error(send, TooSlow("The request did not arrive completely in time. Send it again."))
@@ -247,7 +246,7 @@ class Application:
         """`POST /hooks/{agent}` (edge.hooks)."""
         guard = self.hooks.get(agent)
         if guard is None:
-            await self.auth.admit(scope, headers_of(scope), *HOOK_SCOPES)
+            await self.auth.admit(scope, headers_of(scope), *scopes.AGENTS)
             raise NotFound(
                 f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
             )
@@ -257,7 +256,7 @@ class Application:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (edge.session_stream)."""
         headers = headers_of(scope)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
-        caller = await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
+        caller = await self.auth.program(scope, headers, *scopes.READERS, in_query=True)
         session_id = query.get("session_id", [None])[-1] or None
         with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
         if not ownership.reads_everything(caller):
@@ -271,7 +270,7 @@ class Application:
             return await self.threads.run(session_stream.hello, session_id, upto) if with_init else []
 
         async def still_allowed() -> None:
-            await self.auth.program(scope, headers, *STREAM_SCOPES, in_query=True)
+            await self.auth.program(scope, headers, *scopes.READERS, in_query=True)
 
         opening = Opening(
             client=f"key:{caller.name}" if settings.API_AUTH else peer_of(scope).address,

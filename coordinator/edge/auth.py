@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest
 from django.http.cookie import parse_cookie
 from django.utils import timezone
@@ -29,12 +29,12 @@ from coordinator.errors import Forbidden, SignalboxError, Unauthorized
 from coordinator.feed.reader import Change
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
 from coordinator.identity.roles import role_of
+from coordinator.identity.scopes import SCOPES
 from coordinator.identity.session_store import SessionStore
 from coordinator.identity.viewers import Viewer
 from coordinator.lib.asgi import Scope
 from coordinator.lib.threads import EdgeThreads
-from coordinator.lib.turns import CALLER
-from coordinator.models.keys import SCOPES
+from coordinator.lib.turns import CALLER, Closed
 
 KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000
@@ -105,6 +105,10 @@ class Authenticator:
         finally:
             self._watchers.discard(call)
 
+    def forget_keys(self) -> None:
+        """Look every key up again when it is next used."""
+        self._keys.forget()
+
     async def program(
         self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
     ) -> KeyIdentity:
@@ -174,10 +178,11 @@ class Authenticator:
     async def note_caller(self, scope: Scope) -> None:
         """Take down in CALLER who a request comes from, where that can be told without refusing anybody.
 
-        Whoever has proven nothing stays an address; its door refuses it.
+        Whoever has proven nothing stays an address; its door refuses it. So does a caller who cannot be looked up now,
+        because the database is away or this process stops: Django, or the bridge, says so.
         """
         headers = headers_of(scope)
-        with contextlib.suppress(SignalboxError, DatabaseError):
+        with contextlib.suppress(SignalboxError, DatabaseError, InterfaceError, Closed):
             raw = offered_key(_text(headers, b"authorization"), _text(headers, b"x-api-key"))
             if raw is None:
                 await self.viewer(headers)
@@ -203,6 +208,11 @@ class Admission:
         if generation != self.generation or (until is not None and until <= timezone.now()):
             await self.ask()
             self.generation = generation
+
+    async def require_now(self) -> None:
+        """Raise Unauthorized or Forbidden where the key is no good as the database stands now."""
+        self.auth.forget_keys()
+        await self.ask()
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], object]) -> Iterator[None]:

@@ -17,19 +17,23 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
+
+from django.db import InterfaceError, OperationalError
 
 from coordinator.edge.downloads import GRACE, Downloads, Pace
 from coordinator.edge.peers import FORWARDING_HEADERS, is_forwarded, is_trusted_proxy, peer_of
 from coordinator.edge.shares import Shares
 from coordinator.errors import SignalboxError
 from coordinator.lib.asgi import Message, Receive, Scope, Send
-from coordinator.lib.turns import CALLER, FairThreads
+from coordinator.lib.turns import CALLER, Closed, FairThreads
 
+NO_DATABASE = "The database is busy or cannot be reached. Nothing was done; try again."
+STOPPING = "This server is stopping. Nothing was done; try again."
 Who = Callable[[Scope], Awaitable[str]]
 Take = Callable[[Scope, Receive], AbstractAsyncContextManager[IO[bytes]]]
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -72,6 +76,12 @@ class DjangoBridge:
                 await self._queued(scope, body, receive, send)
         except BodyCutShort:
             await send_plain(send, 408, CUT_SHORT, close=True)
+        except (InterfaceError, OperationalError) as problem:
+            # Django answers its own: this is who asks, looked up before its body is read.
+            log.warning("%s met no database: %s", scope["path"], str(problem).strip())
+            await send_plain(send, 503, NO_DATABASE, retry_after=2, close=True)
+        except Closed:
+            await send_plain(send, 503, STOPPING, retry_after=1, close=True)
         except ClientGone:
             log.debug("client went away: %s", scope["path"])
         except SignalboxError as refusal:
@@ -195,11 +205,19 @@ class Exchange:
         try:
             push(self.start)
             if self.environ["REQUEST_METHOD"] != "HEAD":
-                for chunk in self.result:
+                for chunk in self._rest_of_it():
                     push({"type": "http.response.body", "body": chunk, "more_body": True})
             push({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self.close()
+
+    def _rest_of_it(self) -> Iterator[bytes]:
+        """Yield the answer; where it cannot be gone on with, it is too late for another one, and it ends here."""
+        try:
+            yield from self.result
+        except SignalboxError as problem:
+            log.error("The answer to %s was cut off. %s", self.environ["PATH_INFO"], problem.detail)
+            raise ClientGone from None
 
     def close(self) -> None:
         """Close the answer: Django sends request_finished then, which looks after its connections."""

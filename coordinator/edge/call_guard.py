@@ -19,7 +19,7 @@ from typing import Protocol
 
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook
-from coordinator.edge.deliveries import ID, SignsOfLife, delivery_of
+from coordinator.edge.hook_deliveries import ID, SignsOfLife, delivery_of
 from coordinator.edge.http import Gone, headers_of, send_json
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import Forbidden, Restarting, SignalboxError, TooMany, Unauthorized
@@ -154,9 +154,8 @@ class CallGuard:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return None, Restarting(
-                "Signalbox is stopping."
-            )  # not we were called off, but a thread we waited for
+            # Not we were called off, but a thread we waited for.
+            return None, Restarting("Signalbox is stopping.")
 
     async def _unanswered(
         self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 from django.utils import timezone
 
 from coordinator.actions import agent_power
-from coordinator.api.chat import READERS, begin, require_own
+from coordinator.api.chat import begin, require_own
 from coordinator.chat import reading as chat
 from coordinator.chat.reading import MessagePlace
 from coordinator.edge.auth import Authenticator
@@ -17,6 +17,7 @@ from coordinator.edge.http import headers_of, send_json
 from coordinator.edge.polls import seconds
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import CHAT_READERS
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 
@@ -38,7 +39,7 @@ class ChatDoor:
         The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
         restarts in between.
         """
-        admission = await self._auth.admit(scope, headers_of(scope), *READERS)
+        admission = await self._auth.admit(scope, headers_of(scope), *CHAT_READERS)
         require_own(admission.caller, agent_id)
         timeout = seconds(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")

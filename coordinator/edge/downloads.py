@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coordinator.errors import Busy, TooMany
+from coordinator.lib.turns import Closed
 
 LANES = 8  # streamed answers at one time per worker
 LANES_EACH = 3  # … of one key, person or address
@@ -39,7 +40,7 @@ class Downloads:
         self.count = 0
 
     async def run(self, who: Who, work: Callable[[], None]) -> None:
-        """Call `work` in a lane, when it is the sender's turn. Raises TooMany and Busy before it is called."""
+        """Call `work` in a lane, when it is the sender's turn. Raises TooMany, Busy and Closed before it is called."""
         if self.count >= WAITING:
             raise Busy("Too many downloads at once. Try again soon.", retry_after=5)
         self.count += 1
@@ -57,11 +58,17 @@ class Downloads:
         share.count += 1
         try:
             async with share.turns:
-                await asyncio.get_running_loop().run_in_executor(self._lanes, work)
+                await asyncio.wrap_future(self._submitted(work))
         finally:
             share.count -= 1
             if not share.count:
                 self._shares.pop(sender, None)
+
+    def _submitted(self, work: Callable[[], None]) -> Future[None]:
+        try:
+            return self._lanes.submit(work)
+        except RuntimeError:  # the lanes have been let go
+            raise Closed from None
 
     def close(self) -> None:
         self._lanes.shutdown(wait=False, cancel_futures=True)

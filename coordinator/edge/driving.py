@@ -33,6 +33,7 @@ from coordinator.edge.writer import GroupWriter
 from coordinator.errors import Invalid
 from coordinator.identity import session_keys
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import RUNNERS
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -40,10 +41,9 @@ from coordinator.mcp.names import behind_gateway
 from coordinator.models import Runner
 from coordinator.policy import agent_options
 from coordinator.policy.tool_calls import AskedCall
-from coordinator.policy.tool_rules import ALLOW, DENY, Ruling, stricter
+from coordinator.policy.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter
 from coordinator.sessions.driving import Update
 
-SCOPE = "runner"
 LIMIT = LIMITS["events"][KEY]
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
@@ -165,8 +165,6 @@ class DrivingDoor:
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
         ruling = await self._ruling(asked)
-        by_budgets = await self._rulings.by_budgets((asked.agent_id, asked.program), asked.session_id)
-        ruling = stricter(ruling, by_budgets)
         if ruling.decision not in {ALLOW, DENY}:
             return await self._answered(question, asked, ruling, admission, gone=gone, until=until)
         by, now = admission.caller.actor, timezone.now()
@@ -178,11 +176,17 @@ class DrivingDoor:
         handed = None
         if behind_gateway(asked.tool) is not None:
             handed = await self._threads.run(session_keys.of_session, asked.session_id)
-        if handed is None:
-            return await self._rulings.on(asked.tool, asked.about, asked.agent_id, asked.program)
-        key_id, agent_id = handed
+        key_id, agent_id = handed or (None, asked.agent_id)
         ruling = await self._rulings.on(asked.tool, asked.about, agent_id, asked.program, key_id)
-        return replace(ruling, decision=ALLOW) if ruling is ASKED_AT_GATEWAY else ruling
+        agents = (asked.agent_id, asked.program)
+        if handed is None:
+            return stricter(ruling, await self._rulings.by_budgets(agents, asked.session_id))
+        by_budgets = await self._rulings.budgets_on(
+            asked.tool, agents, asked.session_id, agent_id=agent_id, key_id=key_id
+        )
+        ruling = stricter(ruling, by_budgets)
+        asked_there = ASKED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
+        return replace(ruling, decision=ALLOW) if asked_there else ruling
 
     async def _answered(
         self,
@@ -218,7 +222,7 @@ class DrivingDoor:
     async def _read(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
         """Return who posts, and what. Raises Invalid for a body that is not of this kind."""
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, SCOPE)
+        admission = await self._auth.admit(scope, headers, *RUNNERS)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             body = await held.read(receive, headers, LIMIT)
             return admission, await held.decoded(functools.partial(_body, kind), body)

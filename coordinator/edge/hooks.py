@@ -27,7 +27,7 @@ from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import GuardedCall
-from coordinator.edge.deliveries import Delivery, delivery_of
+from coordinator.edge.hook_deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit
 from coordinator.edge.notes import Notes
@@ -36,6 +36,7 @@ from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import BUDGETS_UNREAD, Rulings, by_brake
 from coordinator.errors import Invalid, SignalboxError
+from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
@@ -46,7 +47,6 @@ from coordinator.sessions.reports import SessionLocation
 
 log = logging.getLogger(__name__)
 
-SCOPES = ("agent",)
 # Seconds a hook waits for a person where its address does not say (`?wait=`): some agents give up after 60.
 WAIT = 50.0
 LONGEST_WAIT = 6 * 3600.0
@@ -93,10 +93,8 @@ class HookDoor:
         self, call: GuardedCall, held: BodyShare, scope: Scope, receive: Receive, limit: BodyLimit = LIMIT
     ) -> tuple[Hook, int]:
         """Read the hook into `call`; return it and its length. Raises as Held.read does, and Invalid."""
-        headers, arrived = (
-            headers_of(scope),
-            timezone.now(),
-        )  # hooks that are told later keep their order by it
+        # Hooks that are told later keep their order by it.
+        headers, arrived = headers_of(scope), timezone.now()
         call.reading = True
         call.body = await held.read(receive, headers, limit)
         read = functools.partial(self._hook_of, delivery=delivery_of(headers), arrived=arrived)
@@ -110,7 +108,7 @@ class HookDoor:
         wrong: edge.call_guard answers then.
         """
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *SCOPES)
+        admission = await self._auth.admit(scope, headers, *scopes.AGENTS)
         call.caller = admission.caller
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
@@ -199,7 +197,10 @@ class HookDoor:
             known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
         except SignalboxError:
             return BUDGETS_UNREAD
-        return await self._rulings.by_budgets(asks.agents, known.session_id)
+        caller = asks.caller
+        return await self._rulings.budgets_on(
+            hook.tool, asks.agents, known.session_id, agent_id=caller.agent_id, key_id=caller.id
+        )
 
     async def _braked(
         self, call: GuardedCall, hook: Hook, ruling: Ruling, asks: _HookRequest

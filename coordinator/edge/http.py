@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.errors import SignalboxError
+from coordinator.errors import Busy, SignalboxError
 from coordinator.lib.asgi import Scope, Send
+from coordinator.lib.chosen_database import told
 
 Headers = dict[bytes, bytes]
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -42,6 +43,11 @@ async def send_json(send: Send, status: int, value: Any, *extra: tuple[bytes, by
 async def send_empty(send: Send, status: int = 204) -> None:
     await send({"type": "http.response.start", "status": status, "headers": []})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def no_database(problem: BaseException) -> Busy:
+    """Return the refusal of a request that met no database, or a busy one."""
+    return Busy(told(problem, "The database is busy or cannot be reached. Try again."), retry_after=2)
 
 
 async def send_error(send: Send, error: SignalboxError) -> None:

@@ -21,16 +21,15 @@ from coordinator.edge.ownership import WriteRights
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Busy, Invalid, SignalboxError, TooLarge
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import json_bounds, meters
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.sessions.events import NewEvent, Recorded
 
-SCOPES = ("runner", "agent", "operator")
 ANSWER_WITHIN = 3.8  # seconds from the first byte: executors give up at five, and must hear a refusal before
 LIMIT = LIMITS["events"][KEY]
-TELL_BATCH_WITHIN = (
-    20.0  # seconds after that for a batch that is being written; 10,000 events take their time
-)
+# Seconds after that for a batch that is being written; 10,000 events take their time.
+TELL_BATCH_WITHIN = 20.0
 MOST_EVENTS = 10_000
 
 NDJSON = frozenset(
@@ -56,7 +55,7 @@ class Ingest:
         """Take one event of a session; answers when it is committed."""
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = headers_of(scope)
-        caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
+        caller = await in_time(self._auth.program(scope, headers, *REPORTERS), deadline)
         with self._bodies.hold(f"key:{caller.id}") as held:
             body = await held.read(receive, headers, LIMIT)
             event = await held.decoded(event_of, body)
@@ -81,7 +80,7 @@ class Ingest:
         """Take many events, of any sessions; answers with one result an event when the good ones are committed."""
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = headers_of(scope)
-        caller = await in_time(self._auth.program(scope, headers, *SCOPES), deadline)
+        caller = await in_time(self._auth.program(scope, headers, *REPORTERS), deadline)
         with self._bodies.hold(f"key:{caller.id}") as held:
             body = await held.read(receive, headers, LIMIT)
             kind = headers.get(b"content-type", b"")

@@ -85,7 +85,9 @@ PAGE_DOORS: dict[str, str] = {
     name: kind
     for kind, names in {
         "sign-in": """
-            accounts:confirm accounts:login accounts:logout accounts:setup accounts:theme admin:login admin:logout""",
+            accounts:confirm accounts:login accounts:logout accounts:provider-again accounts:provider-back
+            accounts:provider-connect accounts:provider-disconnect accounts:provider-start accounts:setup accounts:theme
+            admin:login admin:logout""",
         "no body": "home",
         "form": """
             accounts:password agents:assign agents:delete agents:edit agents:new agents:password agents:power

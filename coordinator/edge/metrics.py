@@ -30,6 +30,7 @@ from coordinator.edge.http import headers_of, plain
 from coordinator.edge.peers import is_forwarded, is_trusted_proxy
 from coordinator.engine.size import size_in_bytes
 from coordinator.errors import SignalboxError
+from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import figures, meters
 from coordinator.lib.addresses import is_loopback
 from coordinator.lib.asgi import Receive, Scope, Send
@@ -40,7 +41,6 @@ from coordinator.transparency import state as transparency
 
 log = logging.getLogger(__name__)
 
-SCOPES = ("read", "operator")
 EVERY = 1.0  # seconds between two snapshots
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -108,7 +108,7 @@ class MetricsDoor:
             headers.get(b"x-api-key", b"").decode("latin-1"),
         )
         if offered or not is_local(scope, headers):
-            await self._auth.program(scope, headers, *SCOPES)
+            await self._auth.program(scope, headers, *OVERSEERS)
         body = await self._threads.run(self._text)
         start = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": start})

@@ -27,6 +27,7 @@ from coordinator.edge.limits import KEY, LIMITS
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, NotFound, SignalboxError, TooLarge, Unsupported
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import REPORTERS
 from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -34,7 +35,6 @@ from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import TURN_END, KnownSession, is_told_by_runner
 
-SCOPES = ("agent", "runner", "operator")
 LIMIT = LIMITS["telemetry"][KEY]
 MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
@@ -60,7 +60,7 @@ class TelemetryDoor:
         headers = headers_of(scope)
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         try:
-            caller = await self._auth.program(scope, headers, *SCOPES)
+            caller = await self._auth.program(scope, headers, *REPORTERS)
             with self._bodies.hold(f"key:{caller.id}") as held:
                 reports = await self._reports(kind, form, headers, receive, held)
                 rejected, why = await self._written(reports, caller, held.size)
@@ -138,8 +138,11 @@ def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list
             if found.driven and is_told_by_runner(event.event_type, event.role):
                 continue
             event.session_id = found.session_id
-            if event.event_type in STOP_EVENTS and _goes_on(event, times[one.session][1], now):
-                event.event_type = TURN_END
+            if event.event_type in STOP_EVENTS:
+                if sessions.is_over(found.session_id):
+                    continue  # who told its end first may know more of it
+                if _goes_on(event, times[one.session][1], now):
+                    event.event_type = TURN_END
             events.append(event)
     return events
 

@@ -16,6 +16,7 @@ from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.http import headers_of, send_empty, send_json
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Invalid
+from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -41,7 +42,7 @@ class Polls:
 
         With `free=0` it is given no run: it has no room for another.
         """
-        admission = await self._auth.admit(scope, headers_of(scope), "runner")
+        admission = await self._auth.admit(scope, headers_of(scope), *scopes.RUNNERS)
         runner_id = required(scope, "runner_id")
         has_room = seconds(scope, "free", default=1.0, most=1.0) > 0
         with Disconnect(receive) as gone:
@@ -70,7 +71,7 @@ class Polls:
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """
-        admission = await self._auth.admit(scope, headers_of(scope), "agent", "runner", "operator", "read")
+        admission = await self._auth.admit(scope, headers_of(scope), *scopes.READERS)
         timeout = seconds(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
         asked = await self._threads.run(approvals.visible, request_id, admission.caller, timezone.now())
         if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it

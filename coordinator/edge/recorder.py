@@ -1,7 +1,7 @@
 """Writes what hooks tell: finds each hook's session, and has its events written, whatever the database is at.
 
 Hooks are not sent again. So what came in is written as soon as the database can, and who posted it waits no longer
-than `ANSWER_AFTER`. What could not be written within `WRITE_WITHIN`, or is refused, is a line in the log, and an
+than `HOOK_ANSWER_AFTER`. What could not be written within `WRITE_WITHIN`, or is refused, is a line in the log, and an
 event in its session as soon as that can be written: a gap is seen.
 """
 
@@ -37,7 +37,6 @@ T = TypeVar("T")
 
 MOST_KNOWN = 20_000  # sessions whose ids a process remembers
 KNOWN_FOR = 60.0  # seconds without a hook after which it looks again: silence may have ended the session
-ANSWER_AFTER = 0.25  # seconds after which a hook is answered although it is not written yet
 WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wait for the database
 
 
@@ -111,11 +110,11 @@ class Recorder:
             await self._soon(hook, self._write(hook, list(events), size, by))
 
     async def _soon(self, hook: Hook, work: Coroutine[Any, Any, None]) -> None:
-        """Have `work` done; returns when it is, or after `ANSWER_AFTER`. Raises what it was refused by then."""
+        """Have `work` done; returns when it is, or after `HOOK_ANSWER_AFTER`. Raises what it was refused by then."""
         task = asyncio.ensure_future(self._kept(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
-        await asyncio.wait([task], timeout=ANSWER_AFTER)
+        await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
         if task.done() and (refusal := task.result()) is not None:
             if isinstance(refusal, Busy) and hook.sent_as is not None and hook.name not in self.dialect.calls:
                 self._not_lost(hook)

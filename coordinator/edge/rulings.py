@@ -20,7 +20,6 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.mcp.names import PREFIX, Place, behind_gateway
-from coordinator.models.budgets import BudgetReach
 from coordinator.policy import brakes, budgets, certain, managed, tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.brakes import Braked
@@ -35,7 +34,9 @@ KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this ti
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
 UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
-BUDGETS_UNREAD = Ruling(ASK, "It cannot be read just now how much of the budgets is used.", "budgets")
+BUDGETS_UNREAD = Ruling(
+    ASK, "It cannot be read just now how much of the budgets is used.", "budgets", deny_at_deadline=True
+)
 GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
 # Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
 ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
@@ -43,12 +44,13 @@ ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this ca
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    """What people have set: the rules in their order, the managed MCP servers, the brakes that are on, the budgets."""
+    """What people have set: rules in their order, managed MCP servers, brakes, and the budgets that hold calls up."""
 
     rules: tuple[Rule, ...]
     managed: ManagedServers
     brakes: tuple[Braked, ...] = ()
     budgets: tuple[BudgetRow, ...] = ()
+    spent: tuple[BudgetRow, ...] = ()  # those that were used up when this was read
 
 
 class Rulings:
@@ -86,12 +88,13 @@ class Rulings:
         """
         await self.refresh()
         snapshot = self._snapshot
-        inner = behind_gateway(tool)
-        through_gateway = inner is not None and snapshot is not None and bool(snapshot.managed.places(tool))
-        tool = inner if inner is not None and through_gateway else tool
+        through_gateway = self._is_through_gateway(tool)
+        tool = (behind_gateway(tool) or tool) if through_gateway else tool
         ruling = NO_OPINION
         if snapshot:
-            ruling = tool_rules.by_rules(snapshot.rules, tool, about, agent_id, program)
+            ruling = tool_rules.by_rules(
+                snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
+            )
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
         ruling = tool_rules.stricter(ruling, await self._by_grants(tool, agent_id or ""))
@@ -108,14 +111,12 @@ class Rulings:
         """Return the strictest that policy may say of a call, without the database and without waiting."""
         if self._snapshot is None:
             return UNREAD
-        ruling = tool_rules.strictest_possible(self._snapshot.rules, call)
+        ruling = tool_rules.strictest_possible(self._snapshot.rules, call, self._snapshot.managed.servers)
         for brake in self._snapshot.brakes:
             if not call.agent_known or brake.may_hold((call.agent_id, call.program)):
                 ruling = tool_rules.stricter(ruling, by_brake(brake))
         names = (call.agent_id, call.program)
-        if any(
-            one.reach == BudgetReach.PERSON or one.concerns(names, None) for one in self._snapshot.budgets
-        ):
+        if any(one.may_concern(names) for one in self._snapshot.budgets):
             ruling = tool_rules.stricter(ruling, BUDGETS_UNREAD)
         if not self._is_certain:
             ruling = tool_rules.stricter(ruling, UNREAD)
@@ -127,6 +128,24 @@ class Rulings:
     def has_budgets(self) -> bool:
         """Say whether a budget may hold any call up, as far as this process knows."""
         return self._snapshot is None or bool(self._snapshot.budgets)
+
+    async def budgets_on(
+        self,
+        tool: str,
+        agents: Sequence[str | None],
+        session_id: str,
+        *,
+        agent_id: str | None,
+        key_id: int | None,
+    ) -> Ruling:
+        """Return what the budgets say of an agent program's call. A call through the gateway is asked about there.
+
+        `agent_id` and `key_id` are whose session at the gateway that would be, as in `on`.
+        """
+        ruling = await self.by_budgets(agents, session_id)
+        if ruling.decision != ASK or not self._is_through_gateway(tool):
+            return ruling
+        return ASKED_AT_GATEWAY if await self._is_at_gateway(agent_id, key_id) else ruling
 
     async def by_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
         """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
@@ -151,8 +170,18 @@ class Rulings:
             return None
         if any(one.may_hold((caller.agent_id, caller.program)) for one in self._snapshot.brakes):
             return [(certain.HOLD, "*")]
-        denies = self._snapshot.managed.strict
-        return certain.held_tools(self._snapshot.rules, caller, grants_deny=denies)
+        names = (caller.agent_id, caller.program)
+        if any(one.may_concern(names) for one in self._snapshot.spent):
+            return [(certain.HOLD, "*")]
+        known = self._snapshot.managed
+        return certain.held_tools(
+            self._snapshot.rules, caller, grants_deny=known.strict, servers=known.servers
+        )
+
+    def _is_through_gateway(self, tool: str) -> bool:
+        """Say whether a call names a tool of a registered server, as the gateway offers it."""
+        known = self._snapshot.managed if self._snapshot is not None else None
+        return behind_gateway(tool) is not None and known is not None and bool(known.places(tool))
 
     async def _is_at_gateway(self, agent_id: str | None, key_id: int | None) -> bool:
         try:
@@ -223,5 +252,7 @@ def _by_budgets(known: Sequence[BudgetRow] | None, agents: Sequence[str | None],
 
 
 def _load() -> PolicySnapshot:
+    now = timezone.now()
     acting = tuple(one for one in budgets.in_force() if one.acts)
-    return PolicySnapshot(tool_rules.saved(), managed.load(timezone.now()), brakes.in_force(), acting)
+    spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.used_up(one, now))
+    return PolicySnapshot(tool_rules.saved(), managed.load(now), brakes.in_force(), acting, spent)

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import importlib
 import logging
+import select
 import signal
 import socket
 import weakref
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 LINGERS = 1.0  # seconds
 PAUSE = 1.0  # seconds without taking connections where none can be taken
 HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
+SPEAKS_WITHIN = 0.5  # seconds that a stopping worker gives whoever has connected and is about to say what for
+LOOKS_EVERY = 0.05  # seconds between a stopping worker's looks at which connections are idle
 
 
 class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
@@ -74,9 +77,8 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         answer = grpc_refusal.refusal(bytes(self.http2))
         if answer is not None:
             self.refused = True
-            level = (
-                logging.DEBUG if self.worker.has_met_grpc else logging.WARNING
-            )  # exporters try again and again
+            # Exporters try again and again.
+            level = logging.DEBUG if self.worker.has_met_grpc else logging.WARNING
             log.log(level, "A program sends gRPC. %s", grpc_refusal.NO_GRPC)
             self.worker.has_met_grpc = True
             self.transport.write(answer)
@@ -88,9 +90,16 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
             self.close_if_idle()
 
     def close_if_idle(self) -> None:
-        """Close the connection if it waits for a next request."""
-        if self._awaiting_request:
+        """Close the connection if it waits for a next request, and nothing of that has come yet."""
+        is_waiting = self._awaiting_request and not self._request_ready.is_set()
+        if is_waiting and not self.transport.is_closing() and not self._has_unread():
             self._keepalive_timeout()
+
+    def _has_unread(self) -> bool:
+        """Say whether the client has sent what the event loop has not read yet."""
+        arrived = select.poll()
+        arrived.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(arrived.poll(0))
 
 
 class Acceptor:
@@ -217,6 +226,15 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         for server in self.servers:
             server.close()
         self.asgi.release_held_requests()
-        for connection in list(self.connections):
-            connection.close_if_idle()
+        closing = self.loop.create_task(self._close_idle_connections())
         await super()._shutdown()
+        closing.cancel()
+
+    async def _close_idle_connections(self) -> None:
+        """Close each connection once it waits for a next request; who has not asked yet may for SPEAKS_WITHIN."""
+        until = self.loop.time() + SPEAKS_WITHIN
+        while True:
+            for connection in list(self.connections):
+                if connection.req_count > 1 or self.loop.time() >= until:
+                    connection.close_if_idle()
+            await asyncio.sleep(LOOKS_EVERY)

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, DataError, OperationalError, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
 from django.utils import timezone
 
 from coordinator.actions import idempotency
@@ -24,6 +25,7 @@ from coordinator.actions.events import Outcome, PreparedEvent, prepare_events, w
 from coordinator.engine import locks
 from coordinator.errors import Busy, Invalid, SignalboxError
 from coordinator.lib import meters
+from coordinator.lib.chosen_database import told
 from coordinator.lib.threads import refresh_connections
 from coordinator.lib.turns import CALLER, Turns
 from coordinator.sessions.events import NewEvent, Recorded
@@ -31,9 +33,8 @@ from coordinator.sessions.events import NewEvent, Recorded
 log = logging.getLogger(__name__)
 
 GROUP_EVENTS = 1_000  # events in one transaction, unless one batch alone is larger
-QUEUE_EVENTS = (
-    50_000  # a caller who would have more of these waiting than it leaves free is told to come back
-)
+# A caller who would have more of these waiting than it leaves free is told to come back.
+QUEUE_EVENTS = 50_000
 QUEUE_BYTES = 128 * 1024 * 1024
 SLOW_TO_PREPARE = 64 * 1024  # bytes from which events are prepared beside the writer, not by it
 LOCK_RETRY = 0.001  # seconds between tries for SQLite's write lock; its own handler sleeps up to 100 ms
@@ -250,6 +251,7 @@ class GroupWriter:
     def _write(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         refresh_connections()
+        found_twin = False
         while group := self._begin(group):
             self._committing = False
             try:
@@ -260,7 +262,8 @@ class GroupWriter:
                     time.sleep(LOCK_RETRY)
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
-                refusal = not_known if self._committing and locks.lost_the_line(problem) else not_written
+                lost = self._committing and locks.lost_the_line(problem)
+                refusal = not_known if lost else partial(not_written, problem)
                 results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
@@ -268,6 +271,11 @@ class GroupWriter:
                     for job in group:
                         self._write([job])
                     return
+                if isinstance(problem, IntegrityError) and group[0].once is not None and not found_twin:
+                    # Another server has just written the same batch: its answer is there now.
+                    found_twin = True
+                    self._undone(group)
+                    continue
                 results = [_refusal(problem)]
             self._wake()
             if written := sum(job.written for job in group):
@@ -335,10 +343,11 @@ def _written(outcomes: Sequence[Outcome]) -> int:
     return sum(isinstance(one, Recorded) and one.event_id is not None for one in outcomes)
 
 
-def not_written() -> Busy:
+def not_written(problem: OperationalError | None = None) -> Busy:
     """The refusal of events that were not written."""
     meters.BUSY.add()
-    return Busy("The database is busy or cannot be written. Nothing was written; try again.", retry_after=1)
+    busy = "The database is busy or cannot be written. Nothing was written; try again."
+    return Busy(told(problem, busy), retry_after=1)
 
 
 def not_known() -> Busy:

@@ -17,9 +17,11 @@ from django.db import Error as DatabaseError
 from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from coordinator.engine import pooling
 from coordinator.engine.commits import CommitWatcher, open_commit_watcher
 from coordinator.engine.values import text_of
 from coordinator.lib import meters
+from coordinator.lib.instants import to_ms
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ def prune(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timedelta = KE
 
     The newest row always stays: from its id a client can tell that it missed nothing.
     """
-    horizon = int((now - keep_for).timestamp() * 1000)
+    horizon = to_ms(now - keep_for)
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM changes WHERE at >= %s ORDER BY id LIMIT 1", [horizon])
         young = cursor.fetchone()
@@ -151,7 +153,7 @@ class Feed:
     def _run(self) -> None:
         pause = 0.05
         while not self.stopping:
-            wrapper = connections.create_connection("default")
+            wrapper = pooling.open_direct()
             try:
                 watcher = open_commit_watcher(wrapper)
                 pause = 0.05

@@ -53,9 +53,8 @@ FEED_TABLES = (
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
     FeedTable("agents", "id", "agents"),
     FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),
-    FeedTable(
-        "session_keys", "id", "session_keys", ops=("update", "delete")
-    ),  # nobody can have tried one before
+    # Nobody can have tried one before.
+    FeedTable("session_keys", "id", "session_keys", ops=("update", "delete")),
     FeedTable("audit_logs", "id", "audit", ops=("insert",)),
     FeedTable("auth_user", "id", "users", quiet=frozenset({"last_login"})),
     FeedTable("auth_user_groups", "user_id", "users", part=True),

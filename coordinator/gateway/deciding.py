@@ -1,10 +1,12 @@
 """What policy says of one call through the gateway, and of one tool that an agent would like to see.
 
-The server and the tool are known exactly here, unlike in a hook: no two servers can be meant.
+The server and the tool are known exactly here, unlike in a hook. But rules know a call by its name, so a tool whose
+name in calls is another server's is neither shown nor called: what is allowed there must not let this one through.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,18 +45,23 @@ def on_call(
     if known is None or known.is_gone:
         return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
     name = name_of(server.name, tool)
+    if (other := server.read_as(tool)) is not None:
+        return Ruling(
+            DENY, f"{name} means a tool of the server {other}. An admin must rename one.", "gateway"
+        )
     ruling = tool_rules.stricter(
-        _by_rules(rules, name, about(arguments), caller), tool_rules.by_access(verdict)
+        _by_rules(rules, server, name, about(arguments), caller), tool_rules.by_access(verdict)
     )
     if is_held_back(server, verdict, known):
         return tool_rules.stricter(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
 
 
-def _by_rules(rules: Sequence[Rule], name: str, text: str, caller: Caller) -> Ruling:
-    ruling = tool_rules.by_rules(rules, name, text, caller.agent_id, caller.program)
+def _by_rules(rules: Sequence[Rule], server: Server, name: str, text: str, caller: Caller) -> Ruling:
+    decide = functools.partial(tool_rules.by_rules, rules, name, text, caller.agent_id, servers=[server.name])
+    ruling = decide(caller.program)
     for program in _programs(rules, caller):
-        other = tool_rules.by_rules(rules, name, text, caller.agent_id, program)
+        other = decide(program)
         if other.decision in {DENY, ASK}:
             ruling = tool_rules.stricter(ruling, other)
     return ruling
@@ -78,18 +85,19 @@ def _granted_since(verdict: Verdict, tool: KnownTool) -> bool:
     return isinstance(given, datetime) and tool.changed_at is not None and given >= tool.changed_at
 
 
-def may_see(rules: Sequence[Rule], verdict: Verdict, caller: Caller, name: str) -> bool:
+def may_see(rules: Sequence[Rule], verdict: Verdict, caller: Caller, server: str, tool: str) -> bool:
     """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
     if tool_rules.by_access(verdict).decision == DENY:
         return False
-    return all(_may_see(rules, caller.agent_id, program, name) for program in _programs(rules, caller))
+    named = [rule for rule in rules if rule.names(name_of(server, tool), name_of(server, ""))]
+    return all(_may_see(named, caller.agent_id, program) for program in _programs(rules, caller))
 
 
-def _may_see(rules: Sequence[Rule], agent_id: str, program: str, name: str) -> bool:
+def _may_see(rules: Sequence[Rule], agent_id: str, program: str) -> bool:
     for rule in rules:
         if rule.agents is not None and agent_id not in rule.agents:
             continue
-        if (rule.program and rule.program != program) or not rule.names(name):
+        if rule.program and rule.program != program:
             continue
         if rule.verdict != DENY:
             return True

@@ -58,7 +58,7 @@ class Tally:
         """Add what is stored; counts that cannot be read are left out."""
         self.calls += calls
         for mine, others in ((self.upstream, upstream), (self.own, own)):
-            if isinstance(others, list) and len(others) == len(mine):
+            if isinstance(others, list) and [type(one) for one in others] == [int] * len(mine):
                 mine[:] = [a + b for a, b in zip(mine, others, strict=True)]
 
 

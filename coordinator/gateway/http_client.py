@@ -12,14 +12,16 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from coordinator.lib.network_words import in_words
 
 Headers = Sequence[tuple[str, str]]
+Look = Callable[[], Awaitable[None]]  # raises where a request must not go out after all
 CONNECT_WITHIN = 10.0
+LOOK_HOLDS = 0.05  # seconds after which what was found before a request may have changed
 MOST_HEAD = 64 * 1024  # bytes of an answer's status and headers
 CHUNK = 64 * 1024
 KEPT_FOR = 4.0  # seconds for which a connection is used again: servers close theirs after five
@@ -74,15 +76,22 @@ class HttpClient:
         self._tls = ssl.create_default_context()
 
     async def request(
-        self, target: Target, method: str, headers: Headers, body: bytes = b"", *, within: float
+        self,
+        target: Target,
+        method: str,
+        headers: Headers,
+        body: bytes = b"",
+        *,
+        within: float,
+        look: Look | None = None,
     ) -> Answer:
         """Send a request and return its answer when its headers are there, within so many seconds.
 
-        Raises UpstreamFailed. Close the answer.
+        Where connecting took a moment nothing is sent before `look` has found that it still may be. Raises
+        UpstreamFailed, and what `look` raises. Close the answer.
         """
         head = _head(target, method, headers, body)
-        kept = self._kept(target)
-        connection = kept or await self._connect(target)
+        connection = self._kept(target) or await self._connected(target, look)
         try:
             async with asyncio.timeout(within):
                 connection.writer.write(head + body)
@@ -123,6 +132,17 @@ class HttpClient:
             for connection in idle:
                 connection.close()
         self._idle.clear()
+
+    async def _connected(self, target: Target, look: Look | None) -> _Connection:
+        began = time.monotonic()
+        connection = await self._connect(target)
+        if look is not None and time.monotonic() - began > LOOK_HOLDS:
+            try:
+                await look()
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
     async def _connect(self, target: Target) -> _Connection:
         try:

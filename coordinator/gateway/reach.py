@@ -7,7 +7,6 @@ import json
 from datetime import datetime
 
 from coordinator.gateway import deciding
-from coordinator.gateway.binding import name_of
 from coordinator.gateway.deciding import Caller
 from coordinator.models import McpServer, McpTool, McpUpstream
 from coordinator.policy import access, tool_rules
@@ -34,7 +33,7 @@ def visible(caller: Caller, now: datetime) -> str:
         (server_id, tool, definition)
         for server_id, tool, definition in tools.values_list("server_id", "name", "definition_hash")
         if deciding.may_see(
-            rules, policy.verdict(caller.agent_id, server_id, tool, now), caller, name_of(server_id, tool)
+            rules, policy.verdict(caller.agent_id, server_id, tool, now), caller, server_id, tool
         )
     ]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from coordinator.errors import SignalboxError
 from coordinator.gateway.http_client import Target, target_of
 from coordinator.mcp import credentials, stdio_host
+from coordinator.mcp.names import name_in_calls, read_as, spellings
 from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
@@ -33,7 +34,10 @@ class KnownTool:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …"."""
+    """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …".
+
+    `namesakes` are the registered servers whose names in calls begin with this one's, or are the same.
+    """
 
     name: str
     target: Target | None
@@ -45,11 +49,21 @@ class Server:
     is_stdio: bool = False
     accepted_only: bool = False
     is_off: bool = False
+    namesakes: tuple[str, ...] = ()
 
     @property
     def is_beside(self) -> bool:
         """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
         return self.target is None and self.fault == NOWHERE
+
+    @property
+    def twins(self) -> list[str]:
+        """Return the servers that no call can tell from this one: `my files` and `my_files`."""
+        return [one for one in self.namesakes if name_in_calls(self.name) in spellings(one)]
+
+    def read_as(self, tool: str) -> str | None:
+        """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
+        return read_as(self.name, tool, self.namesakes)
 
 
 def load(name: str) -> Server | None:
@@ -69,13 +83,14 @@ def load(name: str) -> Server | None:
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
         )
     }
+    namesakes = _namesakes(name)
     try:
         headers = tuple(credentials.request_headers(name))
         target = _target(row, upstream)
     except SignalboxError as problem:
-        return Server(name, None, f"cannot be used: {problem.detail}", tools=tools)
+        return Server(name, None, f"cannot be used: {problem.detail}", tools=tools, namesakes=namesakes)
     except ValueError as problem:
-        return Server(name, None, f"cannot be used: {problem}", tools=tools)
+        return Server(name, None, f"cannot be used: {problem}", tools=tools, namesakes=namesakes)
     return Server(
         name,
         target,
@@ -86,7 +101,14 @@ def load(name: str) -> Server | None:
         upstream is not None and upstream.sharing == Sharing.CALLER,
         target is not None and target.socket_path is not None,
         AcceptedOnlyServer.objects.filter(pk=name).exists(),
+        namesakes=namesakes,
     )
+
+
+def _namesakes(name: str) -> tuple[str, ...]:
+    own = name_in_calls(name)
+    others = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
+    return tuple(one for one in others if any(spelt.startswith(own) for spelt in spellings(one)))
 
 
 def _target(row: McpServer, upstream: McpUpstream | None) -> Target | None:

@@ -16,7 +16,7 @@ from coordinator.hosting.envelopes import Envelope
 from coordinator.hosting.pool import Pool
 from coordinator.hosting.process import LONGEST_LINE
 from coordinator.hosting.streams import Stream, TooSlow
-from coordinator.mcp.stdio_host import ASKER, CALLER
+from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,7 +52,8 @@ class Host:
         session_id = headers.get(SESSION)
         session = backend.session(session_id) if session_id else None
         if scope["method"] == "POST":
-            await _Post(backend, session, headers.get(ASKER, ""), receive, send).answer()
+            post = _Post(backend, session, headers.get(ASKER, ""), receive, send)
+            await post.answer(when_ready=WHEN_READY in headers)
         elif scope["method"] == "GET" and session is not None:
             await _listen(session, receive, send)
         elif scope["method"] == "DELETE" and session is not None:
@@ -71,9 +72,14 @@ class _Post:
         self._backend, self._session, self._asker = backend, session, asker
         self._receive, self._send = receive, send
 
-    async def answer(self) -> None:
+    async def answer(self, *, when_ready: bool) -> None:
+        """Pass the message on and answer it; with `when_ready` only to a server that need not be started first."""
         message = await self._read()
-        if message.method == INITIALIZE and message.id is not None:
+        if when_ready and not self._backend.is_ready(self._session):
+            await self._backend.get_ready(self._session)
+            words = {"detail": "The server was started. Send the call again."}
+            await _send_json(self._send, STARTED, words, [])
+        elif message.method == INITIALIZE and message.id is not None:
             await self._begin(message)
         elif message.is_request:
             await self._ask(message)

@@ -98,6 +98,27 @@ class Backend:
     def is_idle(self) -> bool:
         return not self._under_way and not self._starting.locked()
 
+    def is_forgettable(self, old: float) -> bool:
+        """Say whether nothing would be lost with it: it does not run, nobody has a session, nothing was told lately.
+
+        `old` is on time.monotonic's clock. What failed lately is kept, for its patience.
+        """
+        self._forget_old_sessions()
+        at_rest = not self.is_running and self.is_idle and not self._sessions and not self._telling
+        return at_rest and max(self.used_at, self._not_before) < old
+
+    def is_ready(self, session: Session | None) -> bool:
+        """Say whether a request of this session can go in at once."""
+        is_greeted = session is None or self._greeting is not None
+        return self.is_running and is_greeted and not self._starting.locked()
+
+    async def get_ready(self, session: Session | None) -> None:
+        """Have the process started and greeted. Raises NotOffered."""
+        if session is None:
+            await self._running()
+        else:
+            await self._greeted(session.params)
+
     # --- sessions ---------------------------------------------------------------------------------------
 
     async def begin(self, params: bytes, asker: str = "") -> tuple[Session, bytes]:

@@ -9,6 +9,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from django.db import Error as DatabaseError
+
 from coordinator.hosting.backend import Backend, Standing
 from coordinator.hosting.configured import Configuration, NotOffered
 
@@ -17,6 +19,10 @@ log = logging.getLogger(__name__)
 LOOKS_EVERY = 1.0  # seconds after which a server's rows are read again
 MOST_PROCESSES = 64
 Place = tuple[str, str]  # a server, and the caller whose own it is ("" where all share it)
+
+
+class NotKnown(NotOffered):
+    """How the server is run cannot be read just now. What of it runs goes on."""
 
 
 class Pool:
@@ -49,6 +55,7 @@ class Pool:
         elif backend.configuration.version != configuration.version:
             backend.configuration = configuration
             await backend.stop("The server's settings were changed.")
+        backend.used_at = time.monotonic()  # it is not to be forgotten while its caller still sends
         return backend
 
     async def _configuration(self, server_id: str) -> Configuration:
@@ -57,6 +64,9 @@ class Pool:
             return known[1]
         try:
             configuration = await self._configure(server_id)
+        except DatabaseError as problem:
+            log.warning("How %s is run cannot be read just now: %s", server_id, str(problem).strip())
+            raise NotKnown("The database cannot be reached just now. Try again.", retry_after=2) from None
         except Exception:
             await self._stop_all_of(server_id)
             raise
@@ -65,8 +75,9 @@ class Pool:
 
     async def _stop_all_of(self, server_id: str) -> None:
         self._read.pop(server_id, None)
-        for place in [one for one in self._backends if one[0] == server_id]:
-            await self._backends.pop(place).stop("The server is not offered any more.")
+        dropped = [self._backends.pop(place) for place in list(self._backends) if place[0] == server_id]
+        for backend in dropped:
+            await backend.stop("The server is not offered any more.")
 
     def _require_room(self) -> None:
         if sum(one.is_running for one in self._backends.values()) >= MOST_PROCESSES:
@@ -89,14 +100,20 @@ class Pool:
     async def stop_idle(self) -> None:
         """Stop what nobody has used for so long, and what may not run any more."""
         old = time.monotonic() - self._idle
-        for (server_id, _), backend in list(self._backends.items()):
+        for (server_id, whose), backend in list(self._backends.items()):
+            if self._backends.get((server_id, whose)) is not backend:
+                continue  # dropped while another one was stopped
             if not backend.is_running:
+                if backend.is_forgettable(old):
+                    del self._backends[server_id, whose]
                 continue
             if backend.is_idle and backend.used_at < old:
                 await backend.stop("The server was stopped because nobody used it.")
             else:
                 try:
                     await self._configuration(server_id)
+                except NotKnown:
+                    continue
                 except Exception as problem:
                     log.warning("%s is stopped: %s", server_id, problem)
 

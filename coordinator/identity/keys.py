@@ -9,9 +9,11 @@ from datetime import datetime
 from coordinator.errors import Forbidden, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.actors import key as key_actor
-from coordinator.models.keys import SCOPES
+from coordinator.identity.scopes import SCOPES
+from coordinator.models import ApiKey, RevokedKey, UnreadableText
 
-GATEWAY = "gateway"  # the scope of a driven agent's key; nobody can choose it
+UNKNOWN = "This API key is unknown or was revoked."
+EXPIRED = "This API key has expired."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,11 @@ class KeyEnded(Unauthorized):
 
 # Who calls where SIGNALBOX_API_AUTH=off: a program on this machine, which may do what keys may do.
 LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))
+
+
+def problem_of(key: ApiKey, now: datetime) -> str:
+    """Return why a key is refused by now, as its caller is told; nothing where it is good."""
+    if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
+        return UNKNOWN
+    ends = key.expires_at
+    return EXPIRED if isinstance(ends, UnreadableText) or (ends is not None and ends <= now) else ""

@@ -18,9 +18,8 @@ from django.db.models import Q, QuerySet
 
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import READ_ALL
 from coordinator.models import Session, SessionWriter
-
-READ_ALL = frozenset({"read", "operator", "runner"})
 
 
 def writes_everywhere(caller: KeyIdentity) -> bool:

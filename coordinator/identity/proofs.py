@@ -17,6 +17,7 @@ from typing import Literal
 from django.conf import settings
 from django.contrib.sessions.backends.base import SessionBase
 
+HEADER = "X-Signalbox-Proof"  # in which scripts and programs send the secret
 HELD = "proof"  # in the session: {"hash": SHA-256 of the secret, "at": when the password was given, epoch seconds}
 SHAPE = re.compile(r"[0-9a-f]{64}")
 Lack = Literal["missing", "wrong", "old"]
@@ -25,10 +26,10 @@ Lack = Literal["missing", "wrong", "old"]
 def bind(session: SessionBase, secret: str, now: datetime) -> None:
     """Tie the session to the browser that holds `secret`; text of another shape leaves it tied to none.
 
-    Only for who has just given the password (or redeemed the set-up link).
+    Only for who has just given the password (or redeemed the set-up link, or come back from the sign-in service).
     """
     if SHAPE.fullmatch(secret):
-        session[HELD] = {"hash": _hash(secret), "at": int(now.timestamp())}
+        session[HELD] = {"hash": hash_of(secret), "at": int(now.timestamp())}
     else:
         session.pop(HELD, None)
 
@@ -38,11 +39,18 @@ def lack_of(session: SessionBase, secret: str, now: datetime) -> Lack | None:
     held = session.get(HELD)
     if not isinstance(held, dict) or not secret:
         return "missing"
-    if not hmac.compare_digest(str(held.get("hash", "")), _hash(secret)):
+    if not hmac.compare_digest(str(held.get("hash", "")), hash_of(secret)):
         return "wrong"
     given = datetime.fromtimestamp(int(held.get("at", 0)), UTC)
     return "old" if now - given > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
 
 
-def _hash(secret: str) -> str:
+def held(session: SessionBase) -> str:
+    """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
+    found = session.get(HELD)
+    return str(found.get("hash", "")) if isinstance(found, dict) else ""
+
+
+def hash_of(secret: str) -> str:
+    """Return what a session keeps of a browser's secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

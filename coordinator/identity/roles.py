@@ -6,7 +6,8 @@ A superuser is an admin. Somebody without a role sees nothing but their own acco
 
 from __future__ import annotations
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, User
+from django.db.models import Q, QuerySet
 
 VIEWER, APPROVER, ADMIN = ROLES = ("viewer", "approver", "admin")
 
@@ -29,3 +30,10 @@ def has_role(user: AbstractBaseUser | AnonymousUser, least: str) -> bool:
     """Say whether `user` has the role `least` or a higher one."""
     role = role_of(user)
     return role is not None and ROLES.index(role) >= ROLES.index(least)
+
+
+def people_with(least: str) -> QuerySet[User]:
+    """Return the active people who have the role `least` or a higher one, each once."""
+    # By a subquery: rows of a join would come twice, and PostgreSQL does not lock what is made distinct.
+    members = Group.objects.filter(name__in=ROLES[ROLES.index(least) :]).values("user")
+    return User.objects.filter(Q(is_superuser=True) | Q(pk__in=members), is_active=True)

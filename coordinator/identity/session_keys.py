@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.identity.keys import GATEWAY, KeyIdentity
-from coordinator.models import SessionKey
+from coordinator.identity.keys import KeyIdentity, problem_of
+from coordinator.identity.scopes import GATEWAY
+from coordinator.models import ApiKey, Runner, SessionKey
 
 
 def find(key_hash: str, now: datetime) -> KeyIdentity | None:
-    """Return who a key is; None for one that is none of a session's, or that has ended."""
+    """Return who a key is; None for one that is none of a session's, that has ended, or whose runner lost its key."""
     row = SessionKey.objects.filter(key_hash=key_hash).first()
     if (
         row is None
         or row.key_hash != key_hash
         or not isinstance(row.expires_at, datetime)
         or row.expires_at <= now
+        or not has_good_key(row.runner_id, now)
     ):
         return None
     name = f"agent of {row.session_id}"
     return KeyIdentity(-row.pk, name, frozenset({GATEWAY}), row.agent_id, row.expires_at, row.session_id)
+
+
+def has_good_key(runner_id: str, now: datetime) -> bool:
+    """Say whether the key by which a runner registered still counts: what was handed to the runner ends with it."""
+    name = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
+    key = ApiKey.objects.filter(name=name).first() if name else None
+    return key is not None and not problem_of(key, now)
 
 
 def id_of(key_hash: str) -> int | None:

@@ -6,13 +6,15 @@ SESSION_ENGINE names this module; Django looks for `SessionStore` in it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 
@@ -43,6 +45,25 @@ class SessionStore(db.SessionStore):
             if isinstance(problem.__context__, OperationalError):
                 raise problem.__context__ from None
             raise
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Work on what the table holds now, while nobody else does, and save it at the end of the block."""
+        with transaction.atomic():
+            Session.objects.select_for_update().filter(pk=stored_under(self.session_key or "")).first()
+            is_there = self.read_again()
+            yield
+            if is_there:
+                self.save()
+        self.modified = False
+
+    def read_again(self) -> bool:
+        """Forget what was read at first, which others may have changed; say whether the session is still there."""
+        key, row = self.session_key, self._get_session_from_db()
+        # Without the key, Django would take the cookie from the browser, which may be of a session that followed.
+        self._session_key = key
+        self._session_cache = self.decode(row.session_data) if row else {}
+        return row is not None
 
     def delete(self, session_key: str | None = None) -> None:
         """Delete a session, this one unless told otherwise."""

@@ -43,7 +43,7 @@ class Column:
     """A column of ours: what it holds, and what stands there where nothing was said."""
 
     name: str
-    kind: str  # text, integer, boolean, bytes, or moment: a column of SQL's own date and time
+    kind: str  # text, integer, number, boolean, bytes, or moment: a column of SQL's own date and time
     null: bool
     default: Any
     instant: bool  # its values name instants, and are equal if those are
@@ -77,6 +77,8 @@ def _kind(field: Any) -> str:
         return "bytes"
     if isinstance(field, models.BooleanField):
         return "boolean"
+    if isinstance(field, models.FloatField):
+        return "number"
     if isinstance(field, models.ForeignKey):
         return _kind(field.target_field)
     return "integer" if isinstance(field, models.IntegerField | MsField) else "text"
@@ -126,6 +128,15 @@ def _without_number(column: Column) -> tuple[Any, str]:
     raise Unfit(f"{column.name} is no number")
 
 
+def _float(value: Any, column: Column) -> tuple[Any, str]:
+    if isinstance(value, int | float):
+        return float(value), "" if float(value) == value else "was rounded"
+    number = _number(value.decode(errors="replace") if isinstance(value, bytes) else value)
+    if number is None:
+        return _without_number(column)
+    return float(number), "was text and became a number"
+
+
 def _number(text: str) -> float | int | None:
     text = text.strip()
     try:
@@ -164,7 +175,14 @@ def _moment(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # on
     return text, ""
 
 
-_FITTED = {"text": _text, "integer": _integer, "boolean": _boolean, "bytes": _bytes, "moment": _moment}
+_FITTED = {
+    "text": _text,
+    "integer": _integer,
+    "number": _float,
+    "boolean": _boolean,
+    "bytes": _bytes,
+    "moment": _moment,
+}
 
 
 def to_compare(value: Any, column: Column) -> Any:

@@ -77,6 +77,11 @@ def to_us(instant: datetime) -> int:
     return (instant - EPOCH) // MICROSECOND
 
 
+def to_ms(instant: datetime) -> int:
+    """Return whole milliseconds since 1970."""
+    return to_us(instant) // 1000
+
+
 def from_us(microseconds: int) -> datetime:
     """Return the instant so many microseconds after 1970; OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=microseconds)

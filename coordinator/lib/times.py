@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-NOW, MINUTE, HOUR, DAY, WEEK = (
-    10,
-    60,
-    3600,
-    86_400,
-    7 * 86_400,
-)  # seconds; what is nearer than NOW is "just now"
+# Seconds; what is nearer than NOW is "just now".
+NOW, MINUTE, HOUR, DAY, WEEK = 10, 60, 3600, 86_400, 7 * 86_400
 
 
 def exact(moment: datetime) -> str:

@@ -75,6 +75,10 @@ class Turns(Generic[T]):
         return item
 
 
+class Closed(Exception):
+    """The threads have been let go: this process is about to end, and takes no more work."""
+
+
 class FairThreads:
     """A bounded pool of threads in which callers take turns."""
 
@@ -84,11 +88,14 @@ class FairThreads:
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
-        """Have `work` called when it is the caller's turn."""
+        """Have `work` called when it is the caller's turn. Raises Closed."""
         future: Future[T] = Future()
         with self._lock:
             self._turns.put(caller, (future, work))
-        self._pool.submit(self._next)
+        try:
+            self._pool.submit(self._next)
+        except RuntimeError:
+            raise Closed from None
         return future
 
     async def run(self, work: Callable[[], T], caller: str) -> T:

@@ -68,12 +68,14 @@ class Hub:
 
 
 class Topics:
-    """A set of `topic` and `topic:key` that says which changes somebody wants."""
+    """A set of `topic` and `topic:key` that says which changes somebody wants. Each of thousands who wait has one."""
+
+    __slots__ = ("keyed", "whole")
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset(names)
-        self.whole = frozenset(name for name in self.names if ":" not in name)
-        self.keyed = frozenset(tuple(name.split(":", 1)) for name in self.names if ":" in name)
+        parts = [name.split(":", 1) for name in names]
+        self.whole = frozenset(part[0] for part in parts if len(part) == 1)
+        self.keyed = frozenset((part[0], part[1]) for part in parts if len(part) == 2)
 
     def want(self, change: Change) -> bool:
         """Say whether `change` is of one of the topics; a key matches the change's key or its parent."""

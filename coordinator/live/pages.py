@@ -24,7 +24,7 @@ from coordinator.live.streams import frame
 # Topics a page may listen to: all that the feed tells, some for people of a certain role alone.
 FOR_SOME = {"api_keys": ADMIN, "users": ADMIN}
 TOPICS: dict[str, str | None] = {table.topic: FOR_SOME.get(table.topic) for table in FEED_TABLES}
-MOST_TOPICS = 20
+MOST_TOPICS = 32  # a page names up to a dozen of its own, and 16 sessions that it lists
 MOST_REPLAYED = 5_000  # changes after which a page does better to load afresh
 SIGNAL_PAUSE = 0.25  # seconds between signals of a busy page: the first goes at once, the rest together
 

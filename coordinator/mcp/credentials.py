@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from django.conf import settings
+
 from coordinator.errors import SignalboxError
 from coordinator.models import McpCredential
 from coordinator.models.mcp import CredentialKind
@@ -15,12 +17,20 @@ from coordinator.secrets import keyring
 FROM_ENVIRONMENT = "env:"
 # What decides about a process itself, and Signalbox's own settings and secrets: no credential is called so.
 OURS = ("SIGNALBOX_", "DATABASE_URL", "PGPASS", "LD_", "DYLD_")
+# Signalbox's own too, where it keeps files in a bucket (coordinator/chat/stores).
+OF_THE_BUCKET = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 class CredentialUnusable(SignalboxError):
     """A credential of a server is not to be had; the text says which, and what to do."""
 
     status = 503
+
+
+def is_ours(variable: str) -> bool:
+    """Say whether a variable of the server's environment is for Signalbox alone: no MCP server is given it."""
+    name = variable.upper()
+    return name.startswith(OURS) or (bool(settings.S3_BUCKET) and name in OF_THE_BUCKET)
 
 
 def purpose(server_id: str, kind: str, name: str) -> str:

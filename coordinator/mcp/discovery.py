@@ -19,9 +19,8 @@ from django.conf import settings
 from coordinator.errors import Busy, Invalid
 from coordinator.mcp.tools import ToolListing, listing_of
 
-ANSWER_WITHIN = (
-    20.0  # seconds from the start to the last answer; npx and uvx may have to fetch the server first
-)
+# Seconds from the start to the last answer; npx and uvx may have to fetch the server first.
+ANSWER_WITHIN = 20.0
 MOST_BYTES = 4_000_000
 MOST_PAGES = 20
 

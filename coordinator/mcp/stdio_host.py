@@ -15,6 +15,9 @@ from coordinator.lib import private_files
 NAME = "mcp-stdio.sock"
 LONGEST_PATH = 100  # bytes; what a socket's name may have on every system
 CALLER = "x-signalbox-caller"  # tells callers apart, where each has a process of its own
+# A request with it is not sent to a server that had to be started first.
+WHEN_READY = "x-signalbox-when-ready"
+STARTED = 425  # … but answered so, once the server is ready for it
 ASKER = "x-signalbox-asker"  # tells callers apart, also where they share a process
 
 

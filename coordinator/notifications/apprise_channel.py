@@ -58,6 +58,8 @@ def place_of(url: str) -> Place:
     told = _child({"url": url})
     if told.get("problem") == "incomplete":
         raise NoAddress(_incomplete(schema))
+    if told.get("problem") == "internal":
+        raise NoAddress(str(told["why"]))
     if "problem" in told:
         raise NoAddress("Signalbox does not send to this kind of service.")
     return Place(str(told["service"]), str(told["host"]))

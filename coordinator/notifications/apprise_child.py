@@ -8,7 +8,7 @@ for libraries that mean well and addresses that may not; against code that break
 
 One JSON object on standard input: `url`, `schemas` (which are allowed), `networks` (internal ones that may be reached)
 and, to send, `title` and `text`. One on standard output: `service`, `schema` and `host`, and `outcome` where it was
-sent; or `problem`, never in the receiver's words. It imports nothing that knows Django, settings or data.
+sent; or `problem`, never in the receiver's words, and `why` of one. It imports nothing that knows Django or settings.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ def done(order: Mapping[str, Any]) -> dict[str, str]:
     if known is None:
         return {"problem": "not allowed"}
     if "text" not in order:
-        return known
+        why = _why_internal(service, order["networks"])
+        return {"problem": "internal", "why": why} if why else known
     service.overflow_mode = apprise.OverflowMode.TRUNCATE  # one message, never several
     box = apprise.Apprise(asset=asset)
     box.add(service)
@@ -186,6 +187,24 @@ def done(order: Mapping[str, Any]) -> dict[str, str]:
     return {**known, "problem": fence.why or wire.outcome or "failed before anything was sent"}
 
 
+def _why_internal(service: Any, networks: Sequence[str]) -> str:
+    """Say why nothing is sent to the host that an address names, where that is an address itself; names are looked up
+    when they are connected to.
+    """
+    host = getattr(service, "host", None)
+    if not isinstance(host, str) or not _has_own_host(service):
+        return ""
+    try:
+        bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
+        return why_refused(ipaddress.ip_address(bare), networks)
+    except ValueError:
+        return ""
+
+
+def _has_own_host(service: Any) -> bool:
+    return any("{host}" in one for one in service.templates)
+
+
 def _known(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
     names: set[str] = set()
@@ -195,9 +214,12 @@ def _known(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     if schema is None:
         return None
     host = getattr(service, "host", None)
-    has_own_host = any("{host}" in one for one in service.templates)
     # Without a dot it may as well be a topic, which is a secret.
-    shown = host if has_own_host and isinstance(host, str) and ("." in host or host == "localhost") else ""
+    shown = (
+        host
+        if _has_own_host(service) and isinstance(host, str) and ("." in host or host == "localhost")
+        else ""
+    )
     return {"service": str(service.service_name), "schema": schema, "host": shown[:100]}
 
 

@@ -8,13 +8,24 @@ from datetime import datetime
 from django.conf import settings
 
 from coordinator.lib import times
-from coordinator.models import Notification, PermissionRequest
+from coordinator.lib.invisible import is_invisible
+from coordinator.lib.storable import row_id
+from coordinator.models import BudgetMark, Notification, PermissionRequest
+from coordinator.models.budgets import AtLimit
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy import approvals
 from coordinator.policy.approvals import context_of
+from coordinator.policy.budgets import USED_UP, row_of
+from coordinator.secrets.masking import short, without_secrets
 from coordinator.sessions import titles
 
-LONGEST_TITLE = 180  # characters
+LONGEST_TITLE, LONGEST_TEXT, MOST_MASKED = 180, 10_000, 20_000  # characters
+BUDGET = "budget:"  # begins what a message about a budget is about
+BUDGETS_PAGE = "/ui/budgets/"
+AT_LIMIT = {
+    AtLimit.ASK.value: "Each further call is asked about.",
+    AtLimit.HOLD.value: "Further calls are denied, and no run begins.",
+}
 
 
 class NotSent(Exception):
@@ -41,18 +52,43 @@ class Words:
 
 def words(message: Notification, request: PermissionRequest | None, now: datetime) -> Words:
     """Return what `message` says about `request` (None: a test). The tool's input stays here."""
+    if message.event == Notification.Event.BUDGET:
+        return _of_budget(message)
     if request is None:
         return Words("Signalbox: a test", "This is a test. Messages from Signalbox reach you.", link(None))
     if message.event == Notification.Event.SETTLED:
         title = f"Signalbox: {ended(request, now)} {request.plugin_id} asked for {request.permission_type}"
-        return Words(_line(title), "", link(request))
+        return Words(line(title), "", link(request))
     late = f", waiting for {_waited(request, now)}" if message.event == Notification.Event.ESCALATED else ""
-    about = [request.justification]
+    about = [paragraph(request.justification)]
     if session := title_of(request):
-        about.append(f"Session: {session}")
+        about.append(f"Session: {line(session)}")
     about += ["", "Open the request and decide (sign in first):"]
     title = f"Signalbox: {request.plugin_id} asks for {request.permission_type}{late}"
-    return Words(_line(title), "\n".join(about), link(request))
+    return Words(line(title), "\n".join(about), link(request))
+
+
+def budget_mark_of(message: Notification) -> BudgetMark | None:
+    """Return of which mark of a budget a message tells; None where it is gone."""
+    number = row_id(message.request_id.removeprefix(BUDGET))
+    return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
+
+
+def _of_budget(message: Notification) -> Words:
+    mark = budget_mark_of(message)
+    if mark is None:  # it was changed meanwhile, and is told of anew
+        return Words("Signalbox: a budget changed", "", budgets_link())
+    budget = row_of(mark.budget)
+    of = f" in {mark.about}" if budget.is_by_session else ""
+    state = "used up" if mark.level >= USED_UP else f"{mark.level} % used"
+    then = AT_LIMIT.get(budget.at_limit, "") if mark.level >= USED_UP else ""
+    text = " ".join(one for one in (then, "Raise it, or allow more until the end of the day:") if one)
+    return Words(line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_link())
+
+
+def budgets_link() -> str:
+    """Return where budgets are seen and raised."""
+    return f"{settings.PUBLIC_URL}{BUDGETS_PAGE}"
 
 
 def ended(request: PermissionRequest, now: datetime) -> str:
@@ -65,8 +101,33 @@ def ended(request: PermissionRequest, now: datetime) -> str:
     return "Withdrawn by its requester."
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST_TITLE]
+def line(text: str, longest: int = LONGEST_TITLE) -> str:
+    """Return foreign text on one line, without secrets and with nothing in it that an eye misses."""
+    return _cut(" ".join(_plain(text).split()), longest)
+
+
+def paragraph(text: str) -> str:
+    """Return foreign text likewise, with its lines."""
+    return _cut("\n".join(_plain(text).splitlines()), LONGEST_TEXT)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _plain(text: str) -> str:
+    """Mask a text and show what it hides. What is too much to look through is left out first, from the last space on:
+    half a secret is not known as one, and masks are shorter than what they stand for.
+    """
+    if len(text) > MOST_MASKED:
+        head = text[:MOST_MASKED]
+        text = head[: max(head.rfind(" "), MOST_MASKED // 2)]
+    masked = short(str(without_secrets(text)))
+    return "".join("\N{REPLACEMENT CHARACTER}" if _hides(char) else char for char in masked)
+
+
+def _hides(char: str) -> bool:
+    return not (char.isascii() and (char.isprintable() or char.isspace())) and is_invisible(char)
 
 
 def _waited(request: PermissionRequest, now: datetime) -> str:

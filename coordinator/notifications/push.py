@@ -16,15 +16,22 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from coordinator.lib.invisible import is_invisible
 from coordinator.models import Notification, NotificationTarget, PermissionRequest, PushKey
 from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.notifications import webhooks, webpush
-from coordinator.notifications.messages import Ended, NotSent, path_to, session_of, title_of
+from coordinator.notifications.messages import (
+    BUDGETS_PAGE,
+    Ended,
+    NotSent,
+    line,
+    path_to,
+    session_of,
+    title_of,
+    words,
+)
 from coordinator.policy import approvals, deciders
 from coordinator.policy.approvals import moment
 from coordinator.secrets import keyring
-from coordinator.secrets.masking import short, without_secrets
 from coordinator.sessions import titles
 
 KEY_PURPOSE = "key of push messages"
@@ -39,7 +46,7 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
     """Push `message` about `request` (None: a test); return what the push service said. Raises NotSent, Ended."""
     address = message.target.address
     try:
-        text = packed(_payload_for(message.target.person, request, now))
+        text = packed(_payload_for(message, request, now))
         body = webpush.encrypted(text, **keys_of(message.target))
         status = webhooks.post(address, body, _headers(address, request, now))
     except (webhooks.AddressRefused, webhooks.Unreachable, keyring.KeyringUnusable) as problem:
@@ -62,8 +69,13 @@ def _told(status: int) -> str:
     return f"answered {status}"
 
 
-def _payload_for(person: str, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
-    return payload(request, waiting_for(User.objects.get(username=person), now).count(), now)
+def _payload_for(message: Notification, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
+    waiting = waiting_for(User.objects.get(username=message.target.person), now).count()
+    if message.event == Notification.Event.BUDGET:
+        told = words(message, None, now)
+        shown = {"title": line(told.title, TITLE), "body": line(told.text, GIST)}
+        return {"kind": "budget", **shown, "url": BUDGETS_PAGE, "at": moment(now), "waiting": waiting}
+    return payload(request, waiting, now)
 
 
 def payload(request: PermissionRequest | None, waiting: int, now: datetime) -> dict[str, Any]:
@@ -104,9 +116,9 @@ def _described(request: PermissionRequest, title: str | None, now: datetime) -> 
         "kind": "waiting" if waits else "closed",
         "id": request.request_id,
         "url": path_to(request),
-        "title": _line(f"{request.plugin_id} asks for {_asked(request)}", TITLE),
-        "body": _line(approvals.gist_of(request), GIST),
-        "beside": _line(title or request.justification, BESIDE),
+        "title": line(f"{request.plugin_id} asks for {_asked(request)}", TITLE),
+        "body": line(approvals.gist_of(request), GIST),
+        "beside": line(title or request.justification, BESIDE),
     }
     if waits:
         return told | {
@@ -115,24 +127,12 @@ def _described(request: PermissionRequest, title: str | None, now: datetime) -> 
             "deadline": moment(request.expires_at),
         }
     story = approvals.story(request, now)
-    return told | {"beside": _line(f"{story[0].upper()}{story[1:]}", BESIDE)}
+    return told | {"beside": line(f"{story[0].upper()}{story[1:]}", BESIDE)}
 
 
 def _asked(request: PermissionRequest) -> str:
     tool = approvals.subject_of(request).tool_name
     return f"{request.permission_type} ({tool})" if tool else request.permission_type
-
-
-def _line(text: str, longest: int) -> str:
-    """Return text on one line, without secrets and with nothing in it that an eye misses."""
-    masked = short(str(without_secrets(text[: 4 * longest])))
-    plain = "".join("\N{REPLACEMENT CHARACTER}" if _hides(char) else char for char in masked)
-    line = " ".join(plain.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
-
-
-def _hides(char: str) -> bool:
-    return not (char.isascii() and (char.isprintable() or char.isspace())) and is_invisible(char)
 
 
 def waiting_for(user: User, now: datetime) -> PermissionRequestQuerySet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -11,13 +11,13 @@ from coordinator.models import EscalationStep, PermissionRequest
 from coordinator.policy import deciders
 
 
-def at_once(request: PermissionRequest, now: datetime) -> set[str]:
-    """Return the names of the people who are told as soon as `request` waits.
+def at_once(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:
+    """Return the names of the people who are told as soon as `request` waits; `reachable` have an address or device.
 
-    Where steps after 0 minutes name none of those who may decide it, everybody is told who may.
+    Where steps after 0 minutes name nobody who may decide it and can be reached, everybody is told who may.
     """
     able = who_may_decide(request, now)
-    return (able & named(EscalationStep.objects.filter(after_minutes=0))) or able
+    return able & named(EscalationStep.objects.filter(after_minutes=0)) & set(reachable) or able
 
 
 def of_step(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:

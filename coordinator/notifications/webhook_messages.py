@@ -14,8 +14,9 @@ from typing import Any
 
 from coordinator.models import Notification, PermissionRequest
 from coordinator.notifications import webhooks
-from coordinator.notifications.messages import NotSent, link, session_of, title_of
+from coordinator.notifications.messages import NotSent, link, session_of, title_of, words
 from coordinator.policy.approvals import moment, standing
+from coordinator.secrets.masking import without_secrets
 
 EVENTS: dict[str, str] = {Notification.Event.ASKED: "waiting"}  # as receivers have always been told
 
@@ -41,6 +42,10 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
 
 def payload(message: Notification, request: PermissionRequest | None, now: datetime) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
+    if message.event == Notification.Event.BUDGET:
+        told = words(message, None, now)
+        about = {"notification_id": message.pk, "sent_at": moment(now), "url": told.link}
+        return {"event": "budget.reached", **about, "title": told.title, "text": told.text}
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,
@@ -50,9 +55,9 @@ def payload(message: Notification, request: PermissionRequest | None, now: datet
     if request is not None:
         body |= {
             "request_id": request.request_id,
-            "plugin_id": request.plugin_id,
-            "permission_type": request.permission_type,
-            "justification": request.justification,
+            "plugin_id": without_secrets(request.plugin_id),
+            "permission_type": without_secrets(request.permission_type),
+            "justification": without_secrets(request.justification),
             "deadline": moment(request.expires_at),
             "session_id": session_of(request),
             "session_title": title_of(request),

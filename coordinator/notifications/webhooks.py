@@ -49,6 +49,14 @@ def parts_of(url: str) -> SplitResult:
     return parts
 
 
+def host_of(url: str) -> str:
+    """Return the host in a webhook's URL; empty for one that is none, which another program may have stored."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def check_literal(url: str) -> None:
     """Raise AddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
     host = parts_of(url).hostname or ""

@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 CURVE = ec.SECP256R1()
-SALT, SECRET, SCALAR = 16, 16, 32  # bytes
+SALT, SECRET, SCALAR, POINT = 16, 16, 32, 65  # bytes
+UNCOMPRESSED = 4  # a point's first byte (SEC 1); another form would go into the keys of a message as it is
 RECORD = 4096  # what a push service has to take, all in all (RFC 8030)
 # A message is filled up to a multiple of this: its length should not tell the push service what is asked.
 STEP = 1024
@@ -42,8 +43,11 @@ def public_key_of(private_key: str) -> str:
 
 
 def check_keys(p256dh: str, auth: str) -> None:
-    """Raise ValueError unless these are a device's public key and secret."""
-    _public(decode(p256dh))
+    """Raise ValueError unless these are a device's public key, a point of the curve, and its secret."""
+    point = decode(p256dh)
+    if len(point) != POINT or point[0] != UNCOMPRESSED:
+        raise ValueError("The key is no uncompressed point of the curve.")
+    _public(point)
     if len(decode(auth)) != SECRET:
         raise ValueError("The secret has another length.")
 

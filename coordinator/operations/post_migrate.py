@@ -16,6 +16,7 @@ from django.db.models.signals import post_migrate
 
 from coordinator.feed import triggers
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
+from coordinator.operations import startup
 
 # Each role has the permissions of those before it too, so that Django's own checks agree with has_role().
 OF_THE_APPS = Q(content_type__app_label__in=("coordinator", "auth"))
@@ -35,8 +36,13 @@ def connect(config: AppConfig) -> None:
 
 
 def run(sender: AppConfig, using: str, **kwargs: Any) -> None:  # noqa: ARG001 - as Django calls it
-    """Restore the triggers and keep the role groups on the database `using`."""
-    triggers.restore(connections[using])
+    """Restore the triggers and keep the role groups on the database `using`.
+
+    Where a newer version has migrated it, the triggers are that version's.
+    """
+    applied = startup.applied_migrations(on=connections[using])
+    if not startup.migrations_of_newer(startup.migrations_on_disk(), applied):
+        triggers.restore(connections[using])
     keep_role_groups(using)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from django.apps import apps
 from django.conf import settings
@@ -21,27 +21,42 @@ from django.contrib.staticfiles.finders import get_finders
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
-from coordinator.engine import is_sqlite
+from coordinator.engine import health, is_sqlite, moved, pooling
 from coordinator.engine.locks import migration_lock
 from coordinator.lib.addresses import LET_GO_WITHIN
+from coordinator.operations import migrating, static_files
 
 Say = Callable[[str], object]
 MigrationName = tuple[str, str]
+PAST_THE_POOLER = (
+    "The feed listens on a session of its own: DATABASE_URL must lead to PostgreSQL itself, and SIGNALBOX_POOL_URL may "
+    "name the pooler, for all else."
+)
 
 
-def prepare_database(*, migrate: bool, say: Say, before: Callable[[], object] = lambda: None) -> None:
+def prepare_database(
+    *, migrate: bool, say: Say, before: Callable[[], object] = lambda: None, beside_any: bool = False
+) -> None:
     """Check that the database answers and is not newer than the code; call `before` and migrate it where it is older.
 
-    Two servers that start at once on one database take turns. With `migrate=False` an older schema is an
-    error. Raises CommandError.
+    Two servers that start at once on one database take turns. Beside servers of an older version only those migrations
+    are applied that they can go on with, unless `beside_any`. With `migrate=False` an older schema is an error. Raises
+    CommandError.
     """
     require_database()
+    require_sessions()
+    refuse_moved_database()
     with migration_lock():
         known, applied = migrations_on_disk(), applied_migrations()
         refuse_newer_database(known, applied)
+        if newer := migrations_of_newer(known, applied):
+            say(
+                f"A newer Signalbox has migrated the database ({newer[-1]}). This one can go on; update it soon."
+            )
         pending = known - applied
         if not pending:
             return
@@ -51,6 +66,8 @@ def prepare_database(*, migrate: bool, say: Say, before: Callable[[], object] = 
                 "or serve without --no-migrate."
             )
         before()
+        if applied and not beside_any:
+            refuse_to_break_others()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
 
@@ -83,9 +100,9 @@ def migrations_on_disk() -> set[MigrationName]:
     return found
 
 
-def applied_migrations() -> set[MigrationName]:
-    """Return (app, name) of every migration that this database has had; none for a new one."""
-    return set(MigrationRecorder(connection).applied_migrations())
+def applied_migrations(on: BaseDatabaseWrapper = connection) -> set[MigrationName]:
+    """Return (app, name) of every migration that a database has had, this one unless told; none for a new one."""
+    return set(MigrationRecorder(on).applied_migrations())
 
 
 def require_database() -> None:
@@ -95,24 +112,87 @@ def require_database() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except (DatabaseError, ImproperlyConfigured) as problem:
-        first_line = str(problem).strip().splitlines()[0]
-        raise CommandError(f"The database {describe_database()} cannot be opened: {first_line}") from None
+        said = _first_line(problem)
+        hint = f" {PAST_THE_POOLER}" if "startup parameter" in said else ""
+        raise CommandError(f"The database {describe_database()} cannot be opened: {said}{hint}") from None
 
 
-def describe_database() -> str:
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[0]
+
+
+def require_sessions() -> None:
+    """Raise CommandError where a pooler is in the way, or not set up as the workers need it (engine/pooling.py)."""
+    if pooling.shares_sessions():
+        raise CommandError(f"{describe_database()} is a pooler in transaction mode. {PAST_THE_POOLER}")
+    if not settings.POOL:
+        return
+    through = pooling.wrapper({**connections.settings["default"], **settings.POOL})
+    try:
+        lacking = pooling.lacks(through)
+    except DatabaseError as problem:
+        place = describe_database(settings.POOL)
+        raise CommandError(
+            f"The pooler of SIGNALBOX_POOL_URL, {place}, cannot be used: {_first_line(problem)}"
+        ) from None
+    finally:
+        through.close()
+    if lacking:
+        raise CommandError(
+            f"Behind the pooler of SIGNALBOX_POOL_URL {', '.join(lacking)}: a stuck statement would stop a worker. Put "
+            f"connect_query='{pooling.SET_UP}' beside the database in pgbouncer.ini."
+        )
+
+
+def describe_database(values: dict[str, Any] | None = None) -> str:
     """Name the database for a person: a file's path, or host and name. Never a password."""
-    values = connection.settings_dict
+    values = values or connection.settings_dict
     if is_sqlite():
         return str(values["NAME"])
     return f"{values['NAME']} on {values['HOST'] or 'the local socket'}:{values['PORT'] or 5432}"
 
 
-def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]) -> None:
-    """Raise CommandError if a later version of the code has migrated this database."""
-    unknown = sorted(name for app, name in applied - known if app == "coordinator")
-    if unknown:
+def refuse_moved_database() -> None:
+    """Raise CommandError where this database's contents are in another one, or are just coming from another one."""
+    stage = moved.stage()
+    if stage is moved.Stage.LEFT:
         raise CommandError(
-            f"The database was made by a newer Signalbox (it has migration {unknown[-1]}). "
+            f"{describe_database()} has moved to PostgreSQL and refuses writes. DATABASE_URL still names it: have "
+            "it name PostgreSQL. To go back instead: `manage.py move_to URL --undo`."
+        )
+    if stage is moved.Stage.ARRIVING:
+        raise CommandError(
+            f"A move to {describe_database()} is not finished. Run `manage.py move_to` again: it goes on. Meanwhile "
+            "SQLite is the database."
+        )
+
+
+def migrations_of_newer(known: set[MigrationName], applied: set[MigrationName]) -> list[str]:
+    """Return the migrations that only a later version of the code knows, in order."""
+    return sorted(name for app, name in applied - known if app == "coordinator")
+
+
+def refuse_to_break_others() -> None:
+    """Raise CommandError where servers are at work that could not go on with the migrations to come."""
+    if not health.servers_at_work() or not (broken := migrating.unsafe(migrating.pending_findings())):
+        return
+    # The sessions of the server that this one follows end in a moment.
+    until = time.monotonic() + LET_GO_WITHIN
+    while others := health.servers_at_work():
+        if time.monotonic() > until:
+            raise CommandError(
+                f"{others} processes of other servers are at work on this database, and {broken[0].migration} is not "
+                f"safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
+                "--migrate-anyway. `python manage.py check_migrations` tells more."
+            )
+        time.sleep(0.1)
+
+
+def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]) -> None:
+    """Raise CommandError if a later version of the code has migrated this database further than this one can follow."""
+    if taken_away := migrating.contracts(migrations_of_newer(known, applied)):
+        raise CommandError(
+            f"The database was made by a newer Signalbox (it has migration {taken_away[-1]}). "
             "Update this checkout, or restore a backup of that time."
         )
 
@@ -163,7 +243,7 @@ def prepare_static_files(*, say: Say) -> None:
             return
     say("Preparing static files …")
     try:
-        call_command("collectstatic", interactive=False, verbosity=0, clear=True)
+        static_files.renew(settings.STATIC_ROOT)
         stamp.write_text(fingerprint)
     except OSError as problem:
         raise CommandError(

@@ -1,7 +1,16 @@
-"""How collected static files are named: by their content, so that a browser may keep them for ever."""
+"""How static files are collected and named: by their content, so that a browser may keep them for ever."""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from django.contrib.staticfiles.management.commands import collectstatic
+from django.contrib.staticfiles.storage import staticfiles_storage
+from django.core.management import call_command
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
@@ -15,3 +24,39 @@ class StaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc] #
         *CompressedManifestStaticFilesStorage.patterns,
         ("js/*.js", ((r'(?P<matched>from "(?P<url>\./[^"]+)";)', 'from "%(url)s";'),)),
     )
+
+
+MANIFEST = Path(StaticFiles.manifest_name)
+
+
+def renew(root: Path) -> None:
+    """Collect static files into `root`, from which a server of the release before may be serving: none is ever missing.
+
+    They are made beside it and put in their places one by one. What the release before has named stays until the next,
+    since its pages are open. Raises OSError.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    before = _named_in(root)
+    with TemporaryDirectory(dir=root.resolve().parent, prefix="static-") as folder:
+        beside = Path(folder)
+        command = collectstatic.Command()
+        command.storage = StaticFiles(location=folder)
+        call_command(command, interactive=False, verbosity=0)
+        made = [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()]
+        for path in sorted(made, key=lambda path: path == MANIFEST):  # which names the others
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(beside / path, root / path)
+    for path in list(root.rglob("*")):
+        if path.is_file() and path.relative_to(root) not in before.union(made):
+            path.unlink(missing_ok=True)
+    storage: Any = staticfiles_storage  # this process's own, which may have read the former manifest
+    storage.hashed_files, storage.manifest_hash = storage.load_manifest()
+
+
+def _named_in(root: Path) -> set[Path]:
+    """Return the files that the manifest in `root` names, compressed ones too."""
+    try:
+        names = json.loads((root / MANIFEST).read_text())["paths"].values()
+    except (OSError, ValueError, KeyError, AttributeError):
+        return set()
+    return {Path(name + ending) for name in names for ending in ("", ".gz", ".br")}

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from coordinator.errors import NotFound
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import instants, times
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
@@ -408,9 +409,6 @@ def visible(request_id: str, caller: KeyIdentity, now: datetime) -> PermissionRe
     if caller.scopes & OVERSEERS or _asked_by(row, caller) or _is_covered(row, caller, now):
         return row
     raise NotFound("No such permission request.")
-
-
-OVERSEERS = frozenset({"read", "operator"})
 
 
 def _asked_by(row: PermissionRequest, caller: KeyIdentity) -> bool:

@@ -7,9 +7,10 @@ model without a price, an agent that tells no tokens) is said, and never taken f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
@@ -19,9 +20,9 @@ from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWri
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter
 from coordinator.sessions import prices
-from coordinator.sessions.prices import KINDS
+from coordinator.sessions.prices import KINDS, Price
 
-WARN_AT = 0.8  # of the amount
+LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
 UNITS = {"tokens": "tokens", "calls": "tool calls"}
 
 
@@ -68,6 +69,10 @@ class BudgetRow:
             return self.name in agents
         return self.reach != BudgetReach.PERSON or self.name == person
 
+    def may_concern(self, agents: Iterable[str | None]) -> bool:
+        """Say whether it counts what such an agent does in some person's session at least."""
+        return self.reach == BudgetReach.PERSON or self.concerns(agents, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -103,7 +108,7 @@ class Standing:
 
     @property
     def is_warned(self) -> bool:
-        return self.share >= WARN_AT
+        return self.share >= NEARLY / 100
 
     @property
     def is_reached(self) -> bool:
@@ -119,7 +124,8 @@ class Standing:
     def unknown_words(self) -> str:
         """What could not be counted; nothing where all was."""
         if self.use.unpriced:
-            return f"{self.use.unpriced:,} tokens of models without a price are not counted."
+            words = f"{self.use.unpriced:,} tokens of models without a price are not counted."
+            return f"{words} Until they have one, each call is asked about." if self.budget.acts else words
         if self.silent:
             told = "sessions tell no tokens and are" if self.silent > 1 else "session tells no tokens and is"
             return f"{self.silent} {told} not counted."
@@ -174,13 +180,28 @@ def used(budget: BudgetRow, now: datetime, session_id: str | None = None) -> Use
 
 def use_of(measure: str, rows: QuerySet[UsageDay]) -> Use:
     """Return what these rows say was used."""
-    if measure == BudgetMeasure.CALLS:
-        return Use(float(rows.aggregate(sum=Sum("calls"))["sum"] or 0))
-    kinds = {kind: Sum(f"{kind}_tokens") for kind in KINDS}
-    if measure == BudgetMeasure.TOKENS:
-        return Use(float(sum(one or 0 for one in rows.aggregate(**kinds).values())))
-    own, money, unpriced = prices.own_prices(), 0.0, 0
-    for model, *sums in rows.exclude(model="").order_by().values_list("model").annotate(**kinds):
+    return _uses(measure, rows).get((), Use())
+
+
+def _uses(measure: str, rows: QuerySet[UsageDay], *names: str) -> dict[tuple[Any, ...], Use]:
+    """Return what these rows say was used, told apart by the columns `names`."""
+    if measure == BudgetMeasure.MONEY:
+        rows = rows.exclude(model="")
+    columns = ("calls",) if measure == BudgetMeasure.CALLS else tuple(f"{kind}_tokens" for kind in KINDS)
+    sums = {f"sum_{column}": Sum(column) for column in columns}
+    told: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for row in rows.order_by().values_list(*names, "model").annotate(**sums):
+        told.setdefault(row[: len(names)], []).append(row[len(names) :])
+    if measure == BudgetMeasure.MONEY:
+        own = prices.own_prices() if told else {}
+        return {key: _money(some, own) for key, some in told.items()}
+    return {key: Use(float(sum(sum(row[1:]) for row in some))) for key, some in told.items()}
+
+
+def _money(told: Iterable[Sequence[Any]], own: Mapping[str, Price]) -> Use:
+    """Return what models' tokens of each kind cost together."""
+    money, unpriced = 0.0, 0
+    for model, *sums in told:
         tokens = {kind: int(one or 0) for kind, one in zip(KINDS, sums, strict=True)}
         price = prices.price_of(model, own)
         money += price.of(tokens) if price is not None else 0.0
@@ -211,6 +232,8 @@ def ruling(
     for one in of_session(acting, [*agents, *names_of(session_id)], session_id, now) if acting else ():
         if one.is_reached:
             found = stricter(found, by_budget(one))
+        elif one.use.unpriced:
+            found = stricter(found, by_unpriced(one))
     return found
 
 
@@ -226,22 +249,96 @@ def by_budget(reached: Standing) -> Ruling:
     words = f"The budget of {budget.title} is used up ({reached.used_words})."
     by = f"budget {budget.id}"
     if budget.at_limit == AtLimit.ASK:
-        return Ruling(ASK, words, by, deny_at_deadline=True)
+        return Ruling(ASK, words, by, deny_at_deadline=True, ground=budget)
     end = "" if budget.is_by_session else " or the day ends"
     return Ruling(
-        DENY, f"{words} No call runs until a person raises it{end}. Stop here and tell your user.", by
+        DENY,
+        f"{words} No call runs until a person raises it{end}. Stop here and tell your user.",
+        by,
+        ground=budget,
     )
+
+
+def by_unpriced(found: Standing) -> Ruling:
+    """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
+    words = (
+        f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of models without a"
+        " price. Set one on the page Costs (0 where it costs nothing)."
+    )
+    return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A budget that is used up and lets no run begin, as the queue of runs asks about it.
+
+    `owners` keeps whose the sessions are that were asked about: a queue asks for each run, runner and budget.
+    """
+
+    budget: BudgetRow
+    owners: dict[str, str | None]
+
+    @property
+    def title(self) -> str:
+        return self.budget.title
+
+    def concerns(self, agents: Iterable[str | None], session_id: str) -> bool:
+        """Say whether it counts what one of these agents does in a session."""
+        if self.budget.reach != BudgetReach.PERSON:
+            return self.budget.concerns(agents, None)
+        if session_id not in self.owners:
+            self.owners[session_id] = owner_of(session_id)
+        return self.budget.concerns(agents, self.owners[session_id])
+
+
+def spent_for_runs(now: datetime) -> list[SpentBudget]:
+    """Return the budgets of the day that are used up and let no run begin."""
+    of_the_day = (one for one in _holding(now) if not one.is_by_session)
+    owners: dict[str, str | None] = {}
+    return [SpentBudget(one, owners) for one in of_the_day if standing(one, now).is_reached]
+
+
+def used_up(budget: BudgetRow, now: datetime) -> bool:
+    """Say whether a budget is used up or cannot be counted: today, or in a session that was at work today."""
+    if not budget.is_by_session:
+        return _stops(standing(budget, now))
+    at_work = counted(budget, now).order_by().values("session_id").distinct()
+    rows = UsageDay.objects.filter(session_id__in=at_work)
+    return any(_stops(Standing(budget, use)) for use in _uses(budget.measure, rows, "session_id").values())
+
+
+def _stops(found: Standing) -> bool:
+    return found.is_reached or found.use.unpriced > 0
 
 
 def holding_runs(
     agents: Iterable[str | None], person: str | None, session_id: str | None, now: datetime
 ) -> Standing | None:
     """Return the budget that is used up and lets no run of this agent and person begin; or None."""
-    names = list(agents)
-    for budget in in_force():
-        if budget.at_limit != AtLimit.HOLD or budget.is_lifted(now) or not budget.concerns(names, person):
-            continue
-        if budget.is_by_session and session_id is None:
+    return _first_used_up(_holding(now), list(agents), person, session_id, now)
+
+
+def holding_run_of(session_id: str, agents: Iterable[str | None], now: datetime) -> Standing | None:
+    """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
+    held = _holding(now)
+    if not held:
+        return None
+    return _first_used_up(held, list(agents), _person_if_needed(held, session_id), session_id, now)
+
+
+def _holding(now: datetime) -> list[BudgetRow]:
+    return [one for one in in_force() if one.at_limit == AtLimit.HOLD and not one.is_lifted(now)]
+
+
+def _first_used_up(
+    held: Iterable[BudgetRow],
+    names: list[str | None],
+    person: str | None,
+    session_id: str | None,
+    now: datetime,
+) -> Standing | None:
+    for budget in held:
+        if not budget.concerns(names, person) or (budget.is_by_session and session_id is None):
             continue  # a new session has used nothing
         found = standing(budget, now, session_id)
         if found.is_reached:

@@ -10,16 +10,18 @@ from collections.abc import Iterable
 
 from coordinator.mcp.names import PREFIX
 from coordinator.models.rules import RuleVerdict
-from coordinator.policy.tool_rules import PartialCall, Rule
+from coordinator.policy.tool_rules import PartialCall, Rule, takes_in_others
 
 HOLD, FREE = "hold", "free"
 
 
-def held_tools(rules: Iterable[Rule], caller: PartialCall, *, grants_deny: bool) -> list[tuple[str, str]]:
+def held_tools(
+    rules: Iterable[Rule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
+) -> list[tuple[str, str]]:
     """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.
 
     A tool that no line names is free. `caller` says who calls, and nothing of the call. `grants_deny`: grants may
-    deny the tools of MCP servers.
+    deny the tools of MCP servers. `servers` are those that are registered.
 
     A rule holds for certain where people set so, and where it denies a tool whatever the call is about.
     """
@@ -29,7 +31,7 @@ def held_tools(rules: Iterable[Rule], caller: PartialCall, *, grants_deny: bool)
             continue
         if _is_certain(rule):
             lines.append((HOLD, rule.tool))
-        elif not rule.pattern:
+        elif not rule.pattern and not takes_in_others(rule.tool, servers):
             lines.append((FREE, rule.tool))
     while lines and lines[-1][0] == FREE:
         lines.pop()

@@ -15,10 +15,9 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, Group, User
-from django.db.models import Q
 from django.utils import timezone
 
-from coordinator.identity.roles import ADMIN, APPROVER, ROLES, has_role
+from coordinator.identity.roles import ADMIN, APPROVER, ROLES, has_role, people_with
 from coordinator.models import (
     DecidingRule,
     Delegation,
@@ -33,6 +32,10 @@ from coordinator.policy.deciding_rules import Rule, Terms, rule_of, terms_of
 NO_ROLE = "You need the role approver to decide requests."
 OWN = "You, or a key that you made, asked for this. Somebody else must decide."
 NOBODY = "Nobody may decide this."
+ADMINS_EDIT = (
+    "Who decides has rows, so only administrators change rules and grants: "
+    "somebody could widen their own right by them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,7 @@ class Book:
     @cached_property
     def people(self) -> Mapping[int, User]:
         """Everybody active with the role approver, by id."""
-        able = Q(is_superuser=True) | Q(groups__name__in=[APPROVER, ADMIN])
-        return {
-            user.pk: user
-            for user in User.objects.filter(able, is_active=True).order_by("username").distinct()
-        }
+        return {user.pk: user for user in people_with(APPROVER).order_by("username")}
 
     @cached_property
     def by_name(self) -> Mapping[str, User]:
@@ -169,7 +168,28 @@ class Book:
     def waits_for(self, request: PermissionRequest) -> str:
         """Return the words of the card: whom the request waits for; nothing where every approver may decide."""
         rule = self.rule_for(request)
-        return self.words(rule) if rule is not None and not rule.is_everybodys else ""
+        words = self.words(rule) if rule is not None and not rule.is_everybodys else ""
+        return " ".join(one for one in (words, self.stuck(request)) if one)
+
+    def stuck(self, request: PermissionRequest) -> str:
+        """Say that too few are left to approve, as whoever asked may not; nothing where there are enough.
+
+        Where rows name too few in any case, `trouble` says so.
+        """
+        owner, rule = _barred_owner(request), self.rule_for(request)
+        needed = self.needed(request)
+        if owner not in self.by_name or len(self.holders(rule)) < needed:
+            return ""
+        left = [user.get_username() for user in self.people_for(request)]
+        rights = {self.people[one].get_username() for one in self.holders(rule)} - {owner}
+        if min(len(left), len(rights)) >= needed:
+            return ""
+        wanted = "two people must approve and " if needed > 1 else ""
+        who = f"only {left[0]}" if left else "nobody"
+        return (
+            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator must let "
+            "somebody else decide."
+        )
 
     def words(self, rule: Rule) -> str:
         """Return whom requests that the row fits wait for, as a sentence."""
@@ -221,6 +241,13 @@ def _barred_owner(request: PermissionRequest) -> str | None:
     """Return who may not decide the request because they asked for it, themselves or by a key of theirs."""
     context = approvals.context_of(request)
     return None if settings.DECIDE_OWN_REQUESTS or context is None else context.owner
+
+
+def may_edit_policy(user: User | AnonymousUser) -> bool:
+    """Say whether the person may change rules and grants: approvers while everybody decides everything, else admins."""
+    if has_role(user, ADMIN):
+        return True
+    return has_role(user, APPROVER) and not DecidingRule.objects.exists()
 
 
 def load(now: datetime) -> Book:

@@ -127,12 +127,16 @@ def terms(
 
 
 def _meant(call: str, known: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Return the servers and tools that a call means: known ones, and as its own name has it."""
+    """Return the servers and tools that a call means: known ones, and as its own name has it.
+
+    Not the latter where a known server's name goes on into what would be the tool: `mcp__a__b__run` means no `a` then.
+    """
     if not call.startswith(PREFIX):
         return []
+    found = places(call, known)
     server, separator, tool = (behind_gateway(call) or call)[len(PREFIX) :].partition("__")
-    own = [(server, tool)] if separator and server and tool else []
-    return [*places(call, known), *own]
+    is_own = separator and server and tool and (not found or any(name == tool for _, name in found))
+    return [*found, (server, tool)] if is_own else found
 
 
 def rule_of(row: DecidingRule, number: int) -> Rule:
@@ -148,7 +152,7 @@ UNREADABLE = -1  # nobody has this id
 def _ids(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         return (UNREADABLE,)
-    return tuple(one if isinstance(one, int) else UNREADABLE for one in value)
+    return tuple(one if type(one) is int else UNREADABLE for one in value)
 
 
 def check(rule: Rule) -> None:

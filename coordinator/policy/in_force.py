@@ -10,13 +10,16 @@ from coordinator.lib import instants
 from coordinator.mcp.names import Place, name_in_calls
 from coordinator.policy import tool_rules
 from coordinator.policy.access import GrantRow, Policy
+from coordinator.policy.budgets import BudgetRow
 from coordinator.policy.tool_rules import Rule, Ruling
 
 
 def that_decided(ruling: Ruling) -> dict[str, Any]:
-    """Return the rule or the grant that a ruling follows: {"rule": {…}}, {"grant": {…}}, or nothing by default."""
+    """Return what a ruling follows: {"rule": {…}}, {"grant": {…}}, {"budget": {…}}, or nothing by default."""
     if isinstance(ruling.ground, Rule):
         return {"rule": asdict(ruling.ground)}
+    if isinstance(ruling.ground, BudgetRow):
+        return {"budget": budget_as_json(ruling.ground)}
     if ruling.ground is not None:
         return {"grant": grant_as_json(ruling.ground)}
     return {}
@@ -48,6 +51,11 @@ def _rows(policy: Policy, agent_id: str, place: Place) -> list[GrantRow]:
     return [
         row for slot, rows in slots.items() for row in rows if slot is None or name_in_calls(slot) == tool
     ]
+
+
+def budget_as_json(budget: BudgetRow) -> dict[str, Any]:
+    """Return a budget as it stands in an audit entry."""
+    return {name: value for name, value in asdict(budget).items() if name != "allowed_until"}
 
 
 def grant_as_json(row: GrantRow) -> dict[str, Any]:

@@ -20,6 +20,7 @@ MOST_MARKS = 200
 MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path")
 OUTSIDE = "Writes outside its directory"
+TOO_LONG = f"Too long: marks were looked for in its first {READ_UP_TO:,} characters alone"
 WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
 
 
@@ -76,7 +77,10 @@ def saved() -> tuple[Mark, ...]:
 def reasons(marks: Sequence[Mark], tool: str, tool_input: Any, target: str, folder: str | None) -> list[str]:
     """Return the reasons to look twice at a call, each once. `target` is what a request without an input names."""
     text = _text(tool_input, target)
-    found = [mark.reason for mark in marks if mark.is_on(tool, text)]
+    read = text[:READ_UP_TO]
+    found = [mark.reason for mark in marks if mark.is_on(tool, read)]
+    if marks and len(text) > READ_UP_TO:
+        found.append(TOO_LONG)
     if tool in WRITING and folder and _is_outside(tool_input, folder):
         found.append(OUTSIDE)
     return list(dict.fromkeys(found))
@@ -93,7 +97,7 @@ def reasons_of(request: PermissionRequest, marks: Sequence[Mark]) -> list[str]:
 def _text(tool_input: Any, target: str) -> str:
     """Return what a call is about: every text of its input, else its target."""
     if tool_input is None:
-        return target[:READ_UP_TO]
+        return target
     texts: list[str] = []
     waiting = [tool_input]
     while waiting:
@@ -106,7 +110,7 @@ def _text(tool_input: Any, target: str) -> str:
             waiting += reversed(value)
         else:
             texts.append(json.dumps(value, default=str))
-    return "\n".join(texts)[:READ_UP_TO]
+    return "\n".join(texts)
 
 
 def _is_outside(tool_input: Any, folder: str) -> bool:

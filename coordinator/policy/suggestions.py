@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.errors import Invalid
+from coordinator.mcp.names import beginning
 from coordinator.models import Agent
 from coordinator.policy import tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
@@ -152,7 +153,9 @@ class Suggestion:
         """Say whether it matches this call, whoever makes it with whichever program."""
         if self.slot is not None:
             return (self.slot[1], self.slot[2]) in managed.places(tool)
-        return replace(self.rule(0), agents=None, program="").fits(tool, about, None)
+        return replace(self.rule(0), agents=None, program="").fits(
+            tool, about, None, server=beginning(tool, managed.servers)
+        )
 
     def is_for(self, agent: str, program: str) -> bool:
         if self.slot is not None:

@@ -3,7 +3,7 @@
 Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
 no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
 line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
-(`\\n`, `(?s)`) fits a text of several.
+(`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import re2
 
 from coordinator.errors import Invalid
+from coordinator.mcp.names import PREFIX, beginning, begins_others
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed
@@ -28,11 +29,15 @@ from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.managed import ManagedServers
 from coordinator.sessions.agent_programs import AGENTS
 
+if TYPE_CHECKING:
+    from coordinator.policy.budgets import BudgetRow  # which builds on this
+
 ALLOW, DENY, ASK, OBSERVE = (word.value for word in RuleVerdict)
 STRICTEST_FIRST = (DENY, ASK, ALLOW, OBSERVE)
 LONGEST_PATTERN = 2_000
 MOST_RULES = 200
 LONGEST_WAIT = 6 * 3600  # seconds
+_WILD = re.compile(r"[*?\[]")
 _SPEAKS_OF_LINES = re.compile(r"\\n|\(\?[a-zA-Z]*s")  # `\n` or the flag `s`
 
 
@@ -53,25 +58,29 @@ class Rule:
     deny_at_deadline: bool = False
     program: str = ""
 
-    def fits(self, tool: str, text: str, agent_id: str | None, program: str = "") -> bool:
-        """Say whether the rule matches this call of that agent program ("" where nobody knows which)."""
+    def fits(self, tool: str, text: str, agent_id: str | None, program: str = "", server: str = "") -> bool:
+        """Say whether the rule matches this call of that agent program ("" where nobody knows which).
+
+        `server` is what calls of its server's tools begin with (mcp.names.beginning), "" where that is not known.
+        """
         if self.agents is not None and agent_id not in self.agents:
             return False
         if self.program and program != self.program:
             return False
-        return self.names(tool) and (not self.pattern or self._matches(text))
+        return self.names(tool, server) and (not self.pattern or self._matches(text))
 
-    def names(self, tool: str) -> bool:
-        """Say whether the rule names this tool."""
-        return names_tool(self.tool, tool)
+    def names(self, tool: str, server: str = "") -> bool:
+        """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
+        lets_go_on = self.verdict in {ALLOW, OBSERVE}
+        return names_tool(self.tool, tool) and (not lets_go_on or _speaks_of(self.tool, tool, server))
 
-    def may_fit(self, call: PartialCall) -> bool:
+    def may_fit(self, call: PartialCall, server: str = "") -> bool:
         """Say whether the rule may match a call of which not everything is known."""
         if self.agents is not None and call.agent_known and call.agent_id not in self.agents:
             return False
         if self.program and call.program not in {None, self.program}:
             return False
-        if call.tool is not None and not self.names(call.tool):
+        if call.tool is not None and not self.names(call.tool, server):
             return False
         return call.text is None or not self.pattern or self._matches(call.text)
 
@@ -87,7 +96,7 @@ class Rule:
 class Ruling:
     """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing.
 
-    `ground` is that rule or grant itself.
+    `ground` is that rule, grant or budget itself.
     """
 
     decision: str
@@ -95,7 +104,7 @@ class Ruling:
     by: str = ""
     wait_seconds: int | None = None
     deny_at_deadline: bool = False
-    ground: Rule | GrantRow | None = field(default=None, compare=False, repr=False)
+    ground: Rule | GrantRow | BudgetRow | None = field(default=None, compare=False, repr=False)
 
 
 NO_OPINION = Ruling(OBSERVE)
@@ -154,8 +163,29 @@ def compiled(pattern: str, whole: bool) -> Any:
 
 @lru_cache(maxsize=1024)
 def _tool_names(names: str) -> re.Pattern[str]:
-    wanted = [name.strip() for name in re.split(r"[|,]", names) if name.strip()]
-    return re.compile("|".join(fnmatch.translate(re.sub(r"\*+", "*", name)) for name in wanted) or r"(?!)")
+    wanted = [fnmatch.translate(re.sub(r"\*+", "*", name)) for name in _each(names)]
+    return re.compile("|".join(wanted) or r"(?!)")
+
+
+def _each(names: str) -> list[str]:
+    return [name.strip() for name in re.split(r"[|,]", names) if name.strip()]
+
+
+def _speaks_of(names: str, tool: str, server: str) -> bool:
+    """Say whether one of the names that fit the tool speaks of its server, or of several at once (`mcp__*`, `*`)."""
+    if not server:
+        return True
+    return any(
+        names_tool(name, tool) and (plain.startswith(server) or "__" not in plain.removeprefix(PREFIX))
+        for name in _each(names)
+        for plain in [_WILD.split(name, 1)[0]]
+    )
+
+
+def takes_in_others(names: str, server_ids: Iterable[str]) -> bool:
+    """Say whether a star in `names` takes in tools of a registered server that they do not speak of."""
+    known = list(server_ids)
+    return any(begins_others(_WILD.split(name, 1)[0], known) for name in _each(names))
 
 
 def names_tool(names: str, tool: str) -> bool:
@@ -192,14 +222,24 @@ def version(rules: Iterable[Rule]) -> str:
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def by_rules(rules: Sequence[Rule], tool: str, text: str, agent_id: str | None, program: str = "") -> Ruling:
+def by_rules(
+    rules: Sequence[Rule],
+    tool: str,
+    text: str,
+    agent_id: str | None,
+    program: str = "",
+    *,
+    servers: Iterable[str] = (),
+) -> Ruling:
     """Return what the first rule that fits says; no opinion where none does.
 
     `program` is the agent program that makes the call; a rule that names one fits no call of which it is not known.
+    `servers` are the registered MCP servers, by which is known whose tool it is.
     """
+    server = beginning(tool, servers)
     for rule in rules:
         try:
-            fits = rule.fits(tool, text, agent_id, program)
+            fits = rule.fits(tool, text, agent_id, program, server)
         except re2.error:
             return _unreadable(rule)
         if fits:
@@ -219,12 +259,12 @@ def _ruling_of(rule: Rule) -> Ruling:
     return Ruling(rule.verdict, words, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
 
 
-def strictest_possible(rules: Sequence[Rule], call: PartialCall) -> Ruling:
+def strictest_possible(rules: Sequence[Rule], call: PartialCall, servers: Iterable[str] = ()) -> Ruling:
     """Return the strictest that the rules may say of a call of which not all is known."""
-    worst = NO_OPINION
+    worst, server = NO_OPINION, beginning(call.tool or "", servers)
     for rule in rules:
         try:
-            fits = rule.may_fit(call)
+            fits = rule.may_fit(call, server)
         except re2.error:
             return stricter(worst, _unreadable(rule))
         if fits:

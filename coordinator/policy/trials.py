@@ -64,7 +64,7 @@ class Judge:
         rules = self._by_tool.get(tool)
         if rules is None:
             rules = self._by_tool[tool] = [rule for rule in self._rules if rule.names(tool)]
-        return tool_rules.by_rules(rules, tool, about, agent or None, program)
+        return tool_rules.by_rules(rules, tool, about, agent or None, program, servers=self.managed.servers)
 
     def verdict(self, call: RecordedCall) -> Verdict | None:
         """Return what the grants alone say; None where they say nothing."""

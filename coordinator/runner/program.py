@@ -16,9 +16,8 @@ from coordinator.runner.surroundings import Surroundings
 log = logging.getLogger("signalbox.runner")
 
 NOT_REGISTERED, ANOTHERS, CONFLICT = 401, 403, 409
-REGISTER_WITHIN = (
-    60.0  # seconds until another runner of this identity, which has just been killed, counts as gone
-)
+# Seconds until another runner of this identity, which has just been killed, counts as gone.
+REGISTER_WITHIN = 60.0
 LAST_WORDS = 8.0  # seconds that each of the last reports may take
 TIDY_EVERY = 15.0
 MOST_COMMANDS = 1_000  # whose ids are kept in mind

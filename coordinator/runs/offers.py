@@ -62,12 +62,21 @@ def agent_of(run: Run) -> str | None:
 
 def agents_meant(run: Run, runner: Runner | None) -> set[str | None]:
     """Return the names by which a brake may mean a run's agent: where none is chosen, of all that the runner offers."""
+    offered = of_runners([runner.pk]).get(runner.pk) if runner is not None else None
+    return names_meant(run, chosen_for(run), runner, offered)
+
+
+def chosen_for(run: Run) -> set[str]:
+    """Return the agents that were chosen for a run: when it was ordered, and by its session. One query."""
     driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
-    chosen = {agent_of(run), driven} - {None}
-    if not chosen and runner is not None:
-        chosen = {one["name"] for one in agents_of(of_runners([runner.pk]).get(runner.pk))}
+    return {one for one in (agent_of(run), driven) if one is not None}
+
+
+def names_meant(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:
+    """Return what `agents_meant` does, where it is known what was chosen and what the runner offers."""
+    names = chosen or {one["name"] for one in agents_of(offers)}
     profile = runner.executor_profile if runner is not None else None
-    return {run.agent_name, profile, *chosen, *(PROGRAMS.get(name or "") for name in chosen)}
+    return {run.agent_name, profile, *names, *(PROGRAMS.get(name) for name in names)}
 
 
 def lacks(offers: Any, agent: str | None, folder: str | None) -> str:

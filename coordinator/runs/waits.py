@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from coordinator.models import Brake, LivingExecutor, Run, Runner
 from coordinator.models.brakes import reaches
@@ -22,6 +22,16 @@ WORDS = {
 }
 
 
+class SpentBudget(Protocol):
+    """A budget of the day that is used up and lets no run begin (policy.budgets)."""
+
+    @property
+    def title(self) -> str: ...
+
+    def concerns(self, agents: Iterable[str | None], session_id: str) -> bool:
+        """Say whether it counts what one of these agents does in a session."""
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """What decides how long runs wait: the runners that are there, and the sessions that are busy."""
@@ -31,9 +41,10 @@ class Queue:
     living: Mapping[str, str] = field(default_factory=dict)  # whose process waits in a session
     offers: Mapping[str, Any] = field(default_factory=dict)  # of runners that drive agents, by their ids
     brakes: Sequence[Brake] = ()  # that are on
+    spent: Sequence[SpentBudget] = ()  # that let no run begin
 
     @classmethod
-    def at(cls, now: datetime) -> Queue:
+    def at(cls, now: datetime, spent: Sequence[SpentBudget] = ()) -> Queue:
         """Return the queue's surroundings at `now`: five queries."""
         runners = [
             runner for runner in Runner.objects.filter(deregistered_at__isnull=True) if is_alive(runner, now)
@@ -42,7 +53,7 @@ class Queue:
         living = dict(LivingExecutor.objects.values_list("session_id", "runner_id"))
         offered = offers.of_runners(runner.pk for runner in runners)
         brakes = list(Brake.objects.filter(released_at__isnull=True))
-        return cls(runners, frozenset(busy), living, offered, brakes)
+        return cls(runners, frozenset(busy), living, offered, brakes, spent)
 
     def why(self, run: Run) -> str:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
@@ -55,16 +66,30 @@ class Queue:
             return "Its session is busy with an earlier run."
         if not self.runners:
             return "No runner is online."
-        return self._braked(run) or self._for_whom(run)
+        meant = self._agents_meant(run) if self.brakes or self.spent else []
+        return self._braked(meant) or self._over_budget(run, meant) or self._for_whom(run)
 
-    def _braked(self, run: Run) -> str:
+    def _agents_meant(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
+        """Return each runner with the names by which a brake or a budget may mean the run's agent there: one query."""
+        chosen = offers.chosen_for(run)
+        return [
+            (runner, offers.names_meant(run, chosen, runner, self.offers.get(runner.pk)))
+            for runner in self.runners
+        ]
+
+    def _over_budget(self, run: Run, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
+        """Return that a budget is used up, where it concerns the run on every runner that is online."""
+        for budget in self.spent:
+            if all(budget.concerns(agents, run.session_id) for _, agents in meant):
+                words = f"The budget of {budget.title} is used up."
+                return f"{words} The run begins once a person raises it or the day ends."
+        return ""
+
+    def _braked(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
-            if all(
-                reaches(brake.reach, brake.name, offers.agents_meant(run, runner), runner.hostname)
-                for runner in self.runners
-            ):
-                return "The brake is on. It begins once a person releases that."
+            if all(reaches(brake.reach, brake.name, agents, runner.hostname) for runner, agents in meant):
+                return "The brake is on. The run begins once a person releases it."
         return ""
 
     def _lacks(self, runner: Runner, run: Run) -> str:

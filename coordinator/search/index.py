@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from coordinator.engine import full_text
+from coordinator.engine import full_text, partitions
 from coordinator.search.progress import all_words_are_cut
 from coordinator.search.text import BLOCK, INDEX_CHARACTERS, PIECE, TEXTS, Term, blocks, plain, readable
 
@@ -222,10 +222,11 @@ def _ask(groups: Sequence[Group], limits: Limits, low: int, high: int, limit: in
         conditions.append(found.condition)
         parameters.append(found.question)
     joins, limited, of_limits = _limited(limits, key, with_events=bool(groups))
+    columns = [key, *(column for column in ("e.id", "c.event_id") if f"ON {column} " in joins)]
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {key} FROM {found.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # noqa: S608 # constants
-            f" ORDER BY {place} DESC LIMIT %s",
+            f"{partitions.among_parts(low, high, *columns)} ORDER BY {place} DESC LIMIT %s",
             [*parameters, *of_limits, limit],
         )
         return [row[0] for row in cursor.fetchall()]

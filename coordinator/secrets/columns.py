@@ -85,6 +85,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "PluginConfig": {NAMES: "plugin_id config_key", CREDENTIAL: "config_value"},
     "PluginData": {NAMES: "plugin_id key", CREDENTIAL: "value"},
     "PluginSetting": {NAMES: "plugin_id allowed_permissions"},
+    "ProviderIdentity": {NAMES: "issuer subject"},
     "PushKey": {OURS: "public_key", CREDENTIAL: "private_key"},  # sealed
     "PushSubscription": {PEOPLE: "device", CREDENTIAL: "keys", OURS: "sign_in why_ended"},  # keys: sealed
     "QuietHours": {NAMES: "person zone begins ends"},
@@ -107,6 +108,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
+    "StoredFile": {OURS: "place sha256 proven"},
     "ToolRule": {NAMES: "verdict agents program changed_by", PEOPLE: "tool pattern reason"},
     "UsageDay": {NAMES: "day session_id model agent program person"},
 }  # fmt: skip

@@ -43,7 +43,9 @@ class Keyring:
 
 
 def path() -> Path:
-    return Path(settings.DATA_DIR) / NAME
+    """Return where the keys are: SIGNALBOX_CREDENTIAL_KEYS, or `credential_keys` in the data folder."""
+    named = settings.CREDENTIAL_KEYS_FILE
+    return Path(named).expanduser().absolute() if named else Path(settings.DATA_DIR) / NAME
 
 
 def is_sealed(text: str) -> bool:

@@ -35,9 +35,8 @@ class Report:
     checkpoints: int = 0
     root: bytes = EMPTY_ROOT
     problems: list[Problem] = field(default_factory=list)
-    foreign_gone: list[int] = field(
-        default_factory=list
-    )  # entries of other programs whose rows are not there
+    # Entries of other programs whose rows are not there.
+    foreign_gone: list[int] = field(default_factory=list)
     newest_kept: datetime | None = None  # the latest time of one of our rows that was met on the way
     unlisted: int = 0  # problems beyond MOST_LISTED
 

@@ -20,9 +20,8 @@ class Standing(StrEnum):
     SEALED = "sealed"  # as it was written, and a signed checkpoint covers it
     WAITING = "waiting"  # as it was written; the next checkpoint will cover it
     ALTERED = "altered"  # the row is not what was written
-    UNPROVED = (
-        "unproved"  # the row fits its leaf, but no signed checkpoint shows that this leaf was in the log
-    )
+    # The row fits its leaf, but no signed checkpoint shows that this leaf was in the log.
+    UNPROVED = "unproved"
     MISSING = "missing"  # it has no leaf: somebody went around the log
 
 

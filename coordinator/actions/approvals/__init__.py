@@ -8,9 +8,10 @@ is `coordinator.policy.approvals` and `coordinator.policy.coverage`.
 from __future__ import annotations
 
 from coordinator.actions.approvals.always import always_allow
-from coordinator.actions.approvals.asking import AskResult, NewRequest, request
+from coordinator.actions.approvals.asking import AskResult, NewRequest, asked_as, request
 from coordinator.actions.approvals.deciding import decide
 from coordinator.actions.approvals.ending import (
+    end_unused,
     expire_due,
     keep_to_their_requests,
     mark_seen,
@@ -26,8 +27,10 @@ __all__ = [
     "AskResult",
     "NewRequest",
     "always_allow",
+    "asked_as",
     "assign",
     "decide",
+    "end_unused",
     "expire_due",
     "hold",
     "is_approved",

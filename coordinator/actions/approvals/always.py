@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.utils import timezone
 
 from coordinator.actions import deciders, grants, tool_rules
 from coordinator.actions.approvals import rows
@@ -15,6 +16,7 @@ from coordinator.actions.approvals.rows import Person
 from coordinator.errors import Conflict, Forbidden, SignalboxError
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
+from coordinator.policy import deciders as who_decides
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.policy.edits import Edit
@@ -32,7 +34,7 @@ class LastingAnswer:
 
 
 def always_allow(
-    request_id: str, answer: LastingAnswer, *, by: Person, judged: str, now: datetime
+    request_id: str, answer: LastingAnswer, *, by: Person, judged: str, now: datetime | None = None
 ) -> PermissionRequest:
     """Save the rules and the grant, and approve the request that was judged.
 
@@ -45,15 +47,18 @@ def always_allow(
         with transaction.atomic():
             return _write(request_id, answer, by, judged, now)
     except SignalboxError as refusal:
-        _note(request_id, by, refusal, now)
+        _note(request_id, by, refusal, now or timezone.now())
         raise
 
 
 def _write(
-    request_id: str, answer: LastingAnswer, by: Person, judged: str, now: datetime
+    request_id: str, answer: LastingAnswer, by: Person, judged: str, now: datetime | None
 ) -> PermissionRequest:
     deciders.hold()  # before the request, as deciding does
+    if not who_decides.may_edit_policy(by):
+        raise Forbidden(who_decides.ADMINS_EDIT)
     row, actor = rows.locked(request_id), rows.actor_of(by)
+    now = now or timezone.now()  # read under the lock: it may have taken a while
     why = f"Always allowed from request {request_id}"
     if answer.rules is not None:
         tool_rules.save(list(answer.rules), seen=answer.seen_rules, by=actor, now=now)

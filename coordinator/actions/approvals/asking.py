@@ -106,6 +106,17 @@ def request(ask: NewRequest, *, by: Actor, now: datetime | None = None) -> AskRe
     raise Conflict("This request was closed while it was being asked again. Send it once more.")
 
 
+def asked_as(idempotency_key: str, *, by: Actor) -> PermissionRequest | None:
+    """Return the request that `by` made under this key, with its context; None where there is none."""
+    key = _own_key(idempotency_key, by)
+    return PermissionRequest.objects.with_context().filter(context__idempotency_key=key).first()
+
+
+def _own_key(idempotency_key: str, by: Actor) -> str:
+    """Return an asker's key as it is stored: two askers may choose the same."""
+    return rules.digest(str(by), idempotency_key)
+
+
 def _question(ask: NewRequest, by: Actor) -> _Question:
     """Return the question as it is stored and judged: without its secrets. Raises TooLarge."""
     requester, call = ask.requester(by), call_digest(ask.subject)
@@ -124,7 +135,7 @@ def _question(ask: NewRequest, by: Actor) -> _Question:
         requester,
         call,
         pending_key=keyed_digest("pending", str(by), *astuple(requester), call, offered),
-        idempotency_key=rules.digest(str(by), known) if known is not None else None,
+        idempotency_key=_own_key(known, by) if known is not None else None,
         repeat_key=holding.repeat_key(by, requester, call) if ask.outlasts else None,
     )
 

@@ -88,6 +88,7 @@ def _decide(
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
         _may_not_decide(row, by, book)
+        or _may_not_grant(by, vote)
         or rows.cannot_be_decided(row, now)
         or _not_as_judged(row, vote)
         or (_held_by_brake(row) if vote.verdict == "approved" else None)
@@ -104,6 +105,11 @@ def _decide(
 def _may_not_decide(row: PermissionRequest, by: Person, book: Book) -> SignalboxError | None:
     why_not = book.why_not(by, row)
     return Forbidden(why_not) if why_not else None
+
+
+def _may_not_grant(by: Person, vote: _Vote) -> SignalboxError | None:
+    """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it."""
+    return Forbidden(rights.ADMINS_EDIT) if vote.grant and not rights.may_edit_policy(by) else None
 
 
 def _require_as_many_as_now(row: PermissionRequest, book: Book) -> None:
@@ -184,8 +190,7 @@ def _vote_to_approve(
         at=now,
     )
     if len(earlier) + 1 < rules.needed(row):
-        # The row is touched so that every open card is told that one approval is in.
-        PermissionRequest.objects.filter(pk=row.pk).update(status="pending")
+        rows.touch(row)
         rows.record(
             "PERMISSION_REQUEST_VOTED",
             row,

@@ -137,9 +137,7 @@ def _revoke(
     if rules.standing(row, now).in_force:
         row.expires_at = now
         row.save(update_fields=["expires_at"])
-    context = rules.context_of(row) or rows.late_context(row)
-    context.revoked_at, context.revoked_by, context.revoke_reason = now, by.get_username(), reason
-    context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
+    context = _note_revoked(row, by.get_username(), reason, now)
     access_requests.end_grant(row, by=rows.actor_of(by), now=now, reason=reason)
     if context.granted and plugin_permissions.has(row.plugin_id, row.permission_type):
         plugin_permissions.revoke(
@@ -150,6 +148,35 @@ def _revoke(
         "PERMISSION_APPROVAL_REVOKED", row, rows.actor_of(by), "success", now, reason=reason, metadata=changes
     )
     return row
+
+
+def _note_revoked(row: PermissionRequest, by: str, reason: str | None, now: datetime) -> PermissionContext:
+    context = rules.context_of(row) or rows.late_context(row)
+    context.revoked_at, context.revoked_by, context.revoke_reason = now, by, reason
+    context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
+    return context
+
+
+def end_unused(*, by: Actor, reason: str, now: datetime) -> int:
+    """End the approvals for one call that no call has used yet; return how many."""
+    held = PermissionRequest.objects.filter(
+        status="approved",
+        context__repeat_key__isnull=False,
+        context__validity=rules.Validity.ONCE,
+        context__used_at__isnull=True,
+        context__revoked_at__isnull=True,
+    )
+    with transaction.atomic():
+        found = [rows.locked(request_id) for request_id in held.values_list("request_id", flat=True)]
+        usable = [row for row in found if rules.usable_until(row, now) is not None]
+        for row in usable:
+            before = rows.snapshot(row)
+            _note_revoked(row, str(by), reason, now)
+            changes = {"before": before, "after": rows.snapshot(row)}
+            rows.record(
+                "PERMISSION_APPROVAL_REVOKED", row, by, "success", now, reason=reason, metadata=changes
+            )
+    return len(usable)
 
 
 def mark_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:

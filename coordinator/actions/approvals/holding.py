@@ -71,8 +71,8 @@ def _answers_once(row: PermissionRequest) -> bool:
 
 def join(row: PermissionRequest, waits_until: datetime | None) -> None:
     """Note that a hook waits by the request until then, and have its cards say so."""
+    rows.touch(row)  # first, as whoever decides holds the request before its context
     PermissionContext.objects.filter(request=row).update(waits_until=waits_until)
-    _touch(row)
 
 
 def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> PermissionRequest | None:
@@ -86,7 +86,7 @@ def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> Permissio
             context.held_at = now
             context.save(update_fields=["held_at"])
             rows.record("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
-        _touch(row)
+        rows.touch(row)
     return row
 
 
@@ -116,7 +116,7 @@ def take(
         asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
         if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
             _record_use(row, by, session_id, call_id, now)
-        _touch(row)
+        rows.touch(row)
     return True
 
 
@@ -136,8 +136,3 @@ def _record_use(
     approved = row.status in rules.APPROVED
     event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
     rows.record(event, row, by, "allowed" if approved else "denied", now, metadata=used)
-
-
-def _touch(row: PermissionRequest) -> None:
-    """Write the row as it stands, so that every open card is told."""
-    PermissionRequest.objects.filter(pk=row.pk).update(status=row.status)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
+from django.db.models import F
 
 from coordinator.actions import audit
 from coordinator.errors import Conflict, NotFound, SignalboxError
@@ -49,6 +50,11 @@ def swap(row: PermissionRequest, **values: Any) -> bool:
         verdict, took = row.status, rules.waited(row)
         transaction.on_commit(lambda: _count(verdict, took))
     return changed == 1
+
+
+def touch(row: PermissionRequest) -> None:
+    """Write the row as it stands in the database, so that every open card is told; it may be decided by now."""
+    PermissionRequest.objects.filter(pk=row.pk).update(status=F("status"))
 
 
 def _count(verdict: str, took: timedelta | None) -> None:

@@ -5,7 +5,7 @@ Neither decides anything, and neither stops a deadline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -14,14 +14,14 @@ from django.db import transaction
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
-from coordinator.identity.roles import APPROVER, has_role
+from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import PermissionRequest, RequestAssignment, RequestSnooze
 from coordinator.policy import deciders
+from coordinator.policy.deciders import Book
 
 MOST_AT_ONCE = 100
-BEFORE_DEADLINE = timedelta(
-    minutes=5
-)  # by then a snoozed request is back: somebody must still have time to look
+# By then a snoozed request is back: somebody must still have time to look.
+BEFORE_DEADLINE = timedelta(minutes=5)
 LONGEST_SNOOZE = timedelta(days=7)
 
 
@@ -39,8 +39,9 @@ def assign(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) ->
     theirs = [row.request_id for row in named if book.may(taker, row)]
     if named and not theirs:
         raise BadRequest(f"{to[:100]} may not decide this. Choose somebody whom it waits for.")
+    allowed = _arrangeable(named, by, book)
     changed = 0
-    for request_id in theirs:
+    for request_id in (one for one in theirs if one in allowed):
         with suppress(NotFound), transaction.atomic():
             changed += _assign(request_id, taker.get_username(), by, now)
     return changed
@@ -63,8 +64,10 @@ def _assign(request_id: str, to: str, by: Person, now: datetime) -> bool:
 def release(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
     _check(request_ids, by)
+    named = PermissionRequest.objects.with_context().filter(request_id__in=list(request_ids))
+    allowed = _arrangeable(named, by, deciders.load(now))
     changed = 0
-    for request_id in request_ids:
+    for request_id in (one for one in request_ids if one in allowed):
         with suppress(NotFound), transaction.atomic():
             row = rows.locked(request_id)
             before = _assigned_to(row)
@@ -102,16 +105,20 @@ def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: date
     if not later:
         raise Conflict("Nothing was snoozed: it is decided, or its deadline is less than 5 minutes away.")
     with transaction.atomic():
+        still = PermissionRequest.objects.select_for_update(no_key=True).filter(request_id__in=later)
+        kept = sorted(
+            still.values_list("request_id", flat=True)
+        )  # one that was deleted meanwhile is left out
         RequestSnooze.objects.bulk_create(
             [
-                RequestSnooze(request_id=request_id, person=by.get_username(), until=end)
-                for request_id, end in later.items()
+                RequestSnooze(request_id=request_id, person=by.get_username(), until=later[request_id])
+                for request_id in kept
             ],
             update_conflicts=True,
             unique_fields=["request", "person"],
             update_fields=["until"],
         )
-    return len(later)
+    return len(kept)
 
 
 def _end(row: PermissionRequest, until: datetime) -> datetime:
@@ -124,6 +131,17 @@ def wake(request_ids: Sequence[str], *, by: Person) -> int:
     _check(request_ids, by)
     mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=by.get_username())
     return mine.delete()[0]
+
+
+def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: Book) -> set[str]:
+    """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
+
+    Raises Forbidden where that is none of them.
+    """
+    refusals = {row.request_id: "" if has_role(by, ADMIN) else book.why_not(by, row) for row in named}
+    if refusals and all(refusals.values()):
+        raise Forbidden(f"Nothing was changed. {next(iter(refusals.values()))}")
+    return {name for name, why_not in refusals.items() if not why_not}
 
 
 def _check(request_ids: Sequence[str], by: Person) -> None:

@@ -15,6 +15,7 @@ from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import ROLES
 from coordinator.lib import versions
+from coordinator.models import EscalationStep
 from coordinator.policy import deciders
 
 LONGEST_NAME = 150
@@ -68,7 +69,7 @@ def change(
 
 
 def delete(group_id: int, *, by: Actor, now: datetime) -> None:
-    """Delete a group that no row names. Raises NotFound and Conflict."""
+    """Delete a group that no row and no step of escalation names. Raises NotFound and Conflict."""
     with transaction.atomic():
         changed()
         group = _found(group_id)
@@ -77,6 +78,13 @@ def delete(group_id: int, *, by: Actor, now: datetime) -> None:
             raise Conflict(
                 f"Row {', '.join(naming)} of Who decides names the group {group.name}. Change that first: without "
                 "its group nobody could decide there."
+            )
+        minutes = EscalationStep.objects.filter(group_id=group_id).values_list("after_minutes", flat=True)
+        if minutes:
+            steps = ", ".join(f"after {one} minutes" for one in minutes)
+            raise Conflict(
+                f"Escalation tells the group {group.name} {steps}. Remove that step first: it would be gone with the "
+                "group, and nobody told."
             )
         _record("DECIDERS_GROUP_DELETED", group, {"before": _told(group)}, by, now)
         group.delete()

@@ -112,7 +112,15 @@ def put(asked: AskedCall, ruling: Ruling, *, ask: str | None, by: Actor, now: da
     digest = approvals.digest(
         "driven", asked.session_id, asked.call_id, ask, asked.tool_input, list(asked.offered)
     )
-    row = tool_calls.ask(asked, ruling, by=by, deadline=until, sent_as=f"driven:{digest}", now=now)
+    sent_as = f"driven:{digest}"
+    try:
+        row = tool_calls.ask(asked, ruling, by=by, deadline=until, sent_as=sent_as, now=now)
+    except Conflict:
+        # Where the session works may have become known since the runner asked this first.
+        earlier = approvals_of.asked_as(sent_as, by=by)
+        if earlier is None or not tool_calls.judged(earlier, asked):
+            raise
+        row = earlier
     _end_others(asked, row, now)
     return row
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from coordinator.actions import approvals, runs
 from coordinator.actions import attachments as attachment_actions
+from coordinator.actions.attachments import KeptFile
 from coordinator.actions.importing import rows
 from coordinator.actions.importing.tables import Candidate, Job, TableImport
 from coordinator.chat import attachments
@@ -197,8 +198,31 @@ class Messages(TableImport):
 class Attachments(TableImport):
     """A file that is not in the row is copied, and the row names the copy."""
 
+    def __init__(self, job: Job, table: Table) -> None:
+        super().__init__(job, table)
+        self.kept: dict[str, KeptFile] = {}  # by name, of the row at hand
+        self.with_files: list[Candidate] = []  # of the batch at hand
+
+    def after(self, written: list[Candidate], standing: list[Candidate]) -> None:  # one shape
+        """Note by what the copies are known again."""
+        kept, self.kept = self.kept, {}
+        attachment_actions.save_known(
+            {one.row["id"]: kept[name] for one in written if (name := one.row.get("disk_path")) in kept}
+        )
+
     def before(self, candidates: list[Candidate]) -> list[Candidate]:
-        return [one for one in candidates if one.row.get("storage_type") != "disk" or self._has_file(one)]
+        """Set those with files aside: no transaction lasts, nor do others wait to write, while a bucket takes them."""
+        self.with_files = [one for one in candidates if one.row.get("storage_type") == "disk"]
+        return [one for one in candidates if one.row.get("storage_type") != "disk"]
+
+    def bring_slow_ones(self) -> None:
+        """Copy each file, then write its row."""
+        for one in self.with_files:
+            if self._has_file(one):
+                with transaction.atomic():
+                    written = self._insert([one])
+                    self.after(written, written)
+        self.with_files = []
 
     def _has_file(self, one: Candidate) -> bool:
         disk_path = str(one.row.get("disk_path") or "")
@@ -209,9 +233,8 @@ class Attachments(TableImport):
         try:
             with path.open("rb") as file:
                 if self.job.write:
-                    one.row["disk_path"] = attachment_actions.keep_copy(
-                        file, str(one.row.get("mime_type") or "")
-                    )
+                    kept = attachment_actions.keep(file, str(one.row.get("mime_type") or ""))
+                    one.row["disk_path"], self.kept[kept.name] = kept.name, kept
                 else:
                     while file.read(attachments.CHUNK):
                         pass
@@ -225,8 +248,8 @@ class Attachments(TableImport):
 
     def not_written(self, row: Row) -> None:
         """Remove the copy again."""
-        if self.job.write and row.get("storage_type") == "disk" and row.get("disk_path"):
-            attachment_actions.remove(row["disk_path"])
+        if kept := self.kept.pop(row.get("disk_path") or "", None):
+            kept.discard()
 
 
 class AuditRows(TableImport):

@@ -1,7 +1,8 @@
 """Imports one table of a foreign database, batch by batch.
 
 Rows go in as they are, through SQL, because they may hold what no action would write. Each batch is one
-transaction and looks first, so an import that was broken off, or is repeated, goes on where it was.
+transaction (but for rows with a file) and looks first, so an import that was broken off, or is repeated, goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class TableImport:
         for batch in self.job.source.rows(self.table.name, self.table.group):
             with transaction.atomic():
                 later += self._batch(batch)
+            self.bring_slow_ones()
             done += len(batch)
             progress(self.table.name, done, self.outcome.rows)
         self._link(later)
@@ -119,6 +121,9 @@ class TableImport:
 
     def after(self, written: list[Candidate], standing: list[Candidate]) -> None:
         """Do what follows from rows that came in, and from those that are here, these or equal ones."""
+
+    def bring_slow_ones(self) -> None:
+        """Bring over what `before` set aside, outside of the batch's transaction."""
 
     # The way of a batch.
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from coordinator.actions.notifications.addresses import (
     add,
-    forget,
     remove,
-    rename,
     reseal,
     set_about,
     unusable,
 )
 from coordinator.actions.notifications.delivering import BACKOFF, TURN, deliver, deliver_due
 from coordinator.actions.notifications.escalating import add_step, escalate_due, remove_step
+from coordinator.actions.notifications.leaving import forget, rename
 from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
-from coordinator.actions.notifications.telling import announce, send_test, settled
+from coordinator.actions.notifications.telling import announce, budget_reached, send_test, settled
 from coordinator.notifications import outbox
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "add",
     "add_step",
     "announce",
+    "budget_reached",
     "clear_quiet",
     "deliver",
     "deliver_due",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -15,8 +14,8 @@ from django.utils import timezone
 from coordinator.actions import audit
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import person as person_actor
-from coordinator.models import EscalationStep, NotificationTarget, QuietHours
-from coordinator.notifications import apprise_channel, kinds, webhooks
+from coordinator.models import NotificationTarget
+from coordinator.notifications import apprise_channel, hearing, webhooks
 from coordinator.notifications.messages import NotSent
 from coordinator.secrets import keyring
 
@@ -89,7 +88,7 @@ def set_about(
     """Choose of which requests one of this person's addresses hears. Raises NotFound, Invalid."""
     if about not in About.values:
         raise Invalid("Choose of which requests this address hears.")
-    listed = kinds.patterns_of(patterns) if about in (About.TYPES, About.TOOLS) else []
+    listed = hearing.patterns_of(patterns) if about in (About.TYPES, About.TOOLS) else []
     if about in (About.TYPES, About.TOOLS) and not listed:
         raise Invalid("Name at least one, such as ProcessExecution or Bash.")
     text = ", ".join(listed)
@@ -110,23 +109,6 @@ def remove(target_id: int, *, by: User, now: datetime | None = None) -> None:
         target = own(target_id, by)
         _audit("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
         NotificationTarget.objects.filter(pk=target.pk).delete()
-
-
-def forget(name: str) -> None:
-    """Remove what is kept for a name that nobody has any more: its addresses, its quiet hours, and the steps of
-    escalation that tell it. Call it in the transaction that frees the name.
-    """
-    NotificationTarget.objects.filter(person=name).delete()
-    QuietHours.objects.filter(pk=name).delete()
-    EscalationStep.objects.filter(person=name).delete()
-
-
-def rename(before: str, after: str) -> None:
-    """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    forget(after)  # left by another who had it
-    NotificationTarget.objects.filter(person=before).update(person=after)
-    QuietHours.objects.filter(pk=before).update(person=after)
-    EscalationStep.objects.filter(person=before).update(person=after)
 
 
 def reseal() -> int:
@@ -175,12 +157,16 @@ def _check_url(address: str) -> None:
 
 def _audit(event: str, target: NotificationTarget, by: User, now: datetime, **more: object) -> None:
     """Write the change down, without the address: it often is a secret itself."""
-    place = target.shown or urlsplit(target.address).hostname or "mail"
     audit.record(
         event,
         actor=person_actor(by),
         target=f"notification:{target.pk}",
         result="success",
-        metadata={"kind": target.kind, "host": place, **more},
+        metadata={**described(target), **more},
         now=now,
     )
+
+
+def described(target: NotificationTarget) -> dict[str, object]:
+    """Return what an audit entry says of an address: never the address itself."""
+    return {"kind": target.kind, "host": target.shown or webhooks.host_of(target.address) or "mail"}

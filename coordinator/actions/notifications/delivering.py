@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -12,11 +13,12 @@ from django.db.models import Max, Min, QuerySet
 from django.utils import timezone
 
 from coordinator.actions import push
+from coordinator.actions.notifications import lanes
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications import outbox, quiet
-from coordinator.notifications.messages import Ended, NotSent
+from coordinator.notifications.messages import Ended, NotSent, budget_mark_of
 from coordinator.policy import approvals, deciders
 
 log = logging.getLogger(__name__)
@@ -30,10 +32,9 @@ BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800
 TURN = timedelta(seconds=60)
 QUIET = "kept back until your quiet hours end"
 AT_ONCE = 20  # messages of one target in a row
-SENDERS = 8  # targets that are sent to side by side, each by a thread of its own
+BROKEN_OFF = "Signalbox ended each time while it was sending"
+UNKNOWN_PROBLEM = "sending failed in a way that Signalbox does not know. Its own log says more"
 
-busy: set[int] = set()  # targets that a thread of this process is sending to
-_busy_lock = threading.Lock()
 # One thread looks for what is due at once, one more waits to look after it: whatever comes meanwhile, it will see.
 _lookers = threading.BoundedSemaphore(2)
 _looking = threading.Lock()
@@ -58,13 +59,9 @@ def _look_for_due() -> None:
 
 def deliver_due(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
-    due = Notification.objects.due(now or timezone.now())
-    with _busy_lock:
-        idle = due.exclude(target_id__in=list(busy)).values_list("target_id", flat=True)
-        waits_longest = idle.annotate(since=Min("next_at")).order_by("since", "target_id")
-        chosen = list(waits_longest[: max(0, SENDERS - len(busy))])
-        busy.update(chosen)
-    for target_id in chosen:
+    due = Notification.objects.due(now or timezone.now()).values_list("target_id", "target__kind")
+    waits_longest = due.annotate(since=Min("next_at")).order_by("since", "target_id")
+    for target_id in lanes.enter([(target, kind) for target, kind, _ in waits_longest]):
         threading.Thread(
             target=_deliver_to, args=(target_id,), name=f"notifications-{target_id}", daemon=True
         ).start()
@@ -76,7 +73,10 @@ def _deliver_to(target_id: int) -> None:
     try:
         due = Notification.objects.due(timezone.now()).filter(target_id=target_id).order_by("id")
         for pk in list(due.values_list("pk", flat=True)[:AT_ONCE]):
-            if not deliver(pk):
+            began = time.monotonic()
+            took_it = deliver(pk)
+            lanes.note(target_id, time.monotonic() - began)
+            if not took_it:
                 now = timezone.now()
                 rest = Notification.objects.due(now).filter(target_id=target_id)
                 rest.update(next_at=now + BACKOFF[0])
@@ -87,8 +87,7 @@ def _deliver_to(target_id: int) -> None:
         log.exception("Notifications could not be sent")
     finally:
         connections.close_all()
-        with _busy_lock:
-            busy.discard(target_id)
+        lanes.leave(target_id)
     if took_all:  # what was asked while we sent should not wait for housekeeping
         deliver_at_once()
 
@@ -115,7 +114,15 @@ def deliver(pk: int, now: datetime | None = None) -> bool:
 
 
 def _handed_over(message: Notification, request: PermissionRequest | None, now: datetime) -> bool:
-    """Send a message and write down what came of it; False where it has to be tried again."""
+    """Send a message and write down what came of it; False where it has to be tried again.
+
+    The attempt is counted before it is made: what ends this process must not be tried for ever.
+    """
+    if message.attempts > len(BACKOFF):
+        _close(message, State.FAILED, message.outcome or BROKEN_OFF)
+        return True
+    message.attempts += 1
+    Notification.objects.filter(pk=message.pk).update(attempts=message.attempts)
     try:
         outcome = outbox.send(message, request, now)
     except Ended as problem:
@@ -125,8 +132,12 @@ def _handed_over(message: Notification, request: PermissionRequest | None, now: 
     except NotSent as problem:
         _failed(message, str(problem), now)
         return False
+    except Exception:
+        log.exception("A notification could not be sent")
+        _failed(message, UNKNOWN_PROBLEM, now)
+        return False
     _close(message, State.SENT, outcome, sent_at=now)
-    if message.request_id:  # its end may have waited for this
+    if request is not None:  # its end may have waited for this
         end = _about_the_same(message).filter(event=Event.SETTLED, state=State.WAITING)
         end.filter(next_at__gt=now).update(next_at=now)
     return True
@@ -161,6 +172,8 @@ def _pointless(message: Notification, request: PermissionRequest | None, now: da
         return f"{message.target.person} may no longer decide"
     if message.target.kind == NotificationTarget.Kind.PUSH and (why := push.why_silent(message.target, user)):
         return why
+    if message.event == Event.BUDGET:
+        return None if budget_mark_of(message) else "the budget was changed before"
     return _not_asked(message, request, user, now) if message.request_id else None
 
 
@@ -178,8 +191,14 @@ def _not_asked(
 
 
 def _keep_back(message: Notification, now: datetime) -> bool:
-    """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced."""
+    """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced.
+
+    Whom escalation has woken also hears at once that it is over.
+    """
     if not message.request_id or message.event == Event.ESCALATED:
+        return False
+    woken = _about_the_same(message).filter(event=Event.ESCALATED, state=State.SENT)
+    if message.event == Event.SETTLED and woken.exists():
         return False
     end = quiet.until(message.target.person, now)
     if end is None:
@@ -189,17 +208,17 @@ def _keep_back(message: Notification, now: datetime) -> bool:
 
 
 def _failed(message: Notification, problem: str, now: datetime) -> None:
-    attempts = message.attempts + 1
-    if attempts > len(BACKOFF):
+    """Have a message tried again later. A test is not: whoever wants to know asks anew."""
+    if message.attempts > len(BACKOFF) or not message.request_id:
         _close(message, State.FAILED, problem)
         return
     Notification.objects.filter(pk=message.pk).update(
-        attempts=attempts, next_at=now + BACKOFF[attempts - 1], outcome=problem
+        next_at=now + BACKOFF[message.attempts - 1], outcome=problem
     )
 
 
 def _close(message: Notification, state: str, outcome: str, sent_at: datetime | None = None) -> None:
     Notification.objects.filter(pk=message.pk).update(
-        state=state, attempts=message.attempts + 1, next_at=None, outcome=outcome, sent_at=sent_at
+        state=state, next_at=None, outcome=outcome, sent_at=sent_at
     )
     meters.MESSAGES.add(message.target.kind, state)

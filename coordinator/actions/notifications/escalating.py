@@ -22,7 +22,7 @@ from coordinator.models import (
     PermissionContext,
     PermissionRequest,
 )
-from coordinator.notifications import kinds, recipients
+from coordinator.notifications import hearing, recipients
 from coordinator.policy import approvals
 
 MOST_STEPS = 20
@@ -96,7 +96,7 @@ def _take(request_id: str, step: EscalationStep, now: datetime) -> bool:
         if (context := PermissionContext.objects.filter(request=row).first()) is not None:
             row.context = context
         people = recipients.of_step(step, row, now)
-        targets = kinds.hearing(
+        targets = hearing.of_request(
             NotificationTarget.objects.reachable().filter(person__in=people).order_by("id"), row
         )
         count = enqueue(targets, row, Notification.Event.ESCALATED, now)
@@ -107,7 +107,7 @@ def _take(request_id: str, step: EscalationStep, now: datetime) -> bool:
             target=row.request_id,
             permission=row.permission_type,
             result="success",
-            metadata={**_told(step), "messages": count},
+            metadata={**described(step), "messages": count},
             now=now,
         )
     return True
@@ -119,7 +119,7 @@ def _whom(text: str) -> tuple[Group | None, str | None]:
         group = Group.objects.filter(pk=int(name)).first()
         if group is not None:
             return group, None
-    if kind == "person":
+    if kind == "person" and "\x00" not in name:
         user = User.objects.filter(username=name, is_active=True).first()
         if user is not None and has_role(user, APPROVER):
             return None, user.get_username()
@@ -132,7 +132,8 @@ def _require_admin(by: User) -> None:
         raise Forbidden("You need the role admin to change whom escalation tells.")
 
 
-def _told(step: EscalationStep) -> dict[str, object]:
+def described(step: EscalationStep) -> dict[str, object]:
+    """Return what an audit entry says of a step."""
     whom = {"group": step.group.name} if step.group else {"person": step.person}
     return {"after_minutes": step.after_minutes, **whom}
 
@@ -143,6 +144,6 @@ def _record(event: str, step: EscalationStep, by: User, now: datetime) -> None:
         actor=person_actor(by),
         target=f"escalation_step:{step.pk}",
         result="success",
-        metadata=_told(step),
+        metadata=described(step),
         now=now,
     )

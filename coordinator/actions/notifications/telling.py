@@ -11,8 +11,10 @@ from django.utils import timezone
 
 from coordinator.actions.notifications.addresses import own
 from coordinator.actions.notifications.delivering import deliver_at_once
-from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications import kinds, recipients
+from coordinator.identity.roles import APPROVER, people_with
+from coordinator.models import BudgetMark, Notification, NotificationTarget, PermissionRequest
+from coordinator.notifications import hearing, recipients
+from coordinator.notifications.messages import BUDGET
 
 Event = Notification.Event
 State = Notification.State
@@ -34,9 +36,16 @@ def announce(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
     targets = list(NotificationTarget.objects.reachable().order_by("id"))
     if targets:
-        people = recipients.at_once(request, now)
+        people = recipients.at_once(request, now, {one.person for one in targets})
         able = [one for one in targets if one.person in people]
-        enqueue(kinds.hearing(able, request), request, Event.ASKED, now)
+        enqueue(hearing.of_request(able, request), request, Event.ASKED, now)
+
+
+def budget_reached(mark: BudgetMark, *, now: datetime) -> None:
+    """Have approvers told how much of a budget is used. Call it in the transaction that notes it."""
+    able = people_with(APPROVER).values("username")
+    targets = NotificationTarget.objects.reachable().filter(person__in=able).order_by("id")
+    _queue(hearing.of_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
 
 
 def settled(request: PermissionRequest, *, now: datetime) -> None:
@@ -62,8 +71,12 @@ def enqueue(
     targets: Iterable[NotificationTarget], request: PermissionRequest, event: Event, now: datetime
 ) -> int:
     """Write one message for each address; return how many. A request's end is told once, whoever says it twice."""
+    return _queue(targets, request.request_id, event, now)
+
+
+def _queue(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
     rows = [
-        Notification(target=one, request_id=request.request_id, event=event, created_at=now, next_at=now)
+        Notification(target=one, request_id=about, event=event, created_at=now, next_at=now)
         for one in targets
     ]
     Notification.objects.bulk_create(rows, ignore_conflicts=event == Event.SETTLED)

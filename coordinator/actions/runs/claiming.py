@@ -14,7 +14,7 @@ from coordinator.actions.runs.machine import active, locked, move, no_match_time
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
 from coordinator.models.runners import AUTONOMOUS
-from coordinator.policy import brakes
+from coordinator.policy import brakes, budgets
 from coordinator.runs import demands, offers
 from coordinator.runs.statuses import ACTIVE
 
@@ -83,7 +83,7 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         if active(session.session_id).exists():
             return None
-        if not may_begin(run, runner):
+        if not may_begin(run, runner, now):
             return None
         if not move(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
@@ -91,11 +91,17 @@ def _claim(run_id: str, runner: Runner, now: datetime) -> Run | None:
     return run
 
 
-def may_begin(run: Run, runner: Runner) -> bool:
-    """Say whether a pending run may begin on a runner: nobody holds it, no brake, no other runner has its process."""
+def may_begin(run: Run, runner: Runner, now: datetime) -> bool:
+    """Say whether a pending run may begin on a runner.
+
+    Nobody holds it, no brake is on, no budget that holds runs is used up, and no other runner has its process.
+    """
     if HeldRun.objects.filter(pk=run.pk).exists():
         return False
-    if brakes.holding(offers.agents_meant(run, runner), runner.hostname) is not None:
+    agents = offers.agents_meant(run, runner)
+    if brakes.holding(agents, runner.hostname) is not None:
+        return False
+    if budgets.holding_run_of(run.session_id, agents, now) is not None:
         return False
     return not LivingExecutor.objects.filter(pk=run.session_id).exclude(runner_id=runner.runner_id).exists()
 

@@ -38,7 +38,7 @@ def started(run_id: str, runner: Runner, now: datetime) -> None:
         run, session = locked(run_id)
         if run.runner_id not in {None, runner.runner_id}:
             order_stop(run, runner.runner_id, now)
-        elif run.status == Run.Status.CLAIMED or _may_take_up(run, runner):
+        elif run.status == Run.Status.CLAIMED or _may_take_up(run, runner, now):
             _start(run, session, runner, now)
         elif run.status != Run.Status.RUNNING and not _was_overtaken(run, runner):
             order_stop(run, runner.runner_id, now)
@@ -51,9 +51,9 @@ def _was_overtaken(run: Run, runner: Runner) -> bool:
     return run.status == Run.Status.COMPLETED and runner.lifecycle is not None
 
 
-def _may_take_up(run: Run, runner: Runner) -> bool:
+def _may_take_up(run: Run, runner: Runner, now: datetime) -> bool:
     waits = run.status == Run.Status.PENDING and not active(run.session_id).exists()
-    return waits and demands.meets(runner, run.demands) and may_begin(run, runner)
+    return waits and demands.meets(runner, run.demands) and may_begin(run, runner, now)
 
 
 def _start(run: Run, session: Session, runner: Runner, now: datetime) -> None:

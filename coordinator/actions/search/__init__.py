@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.actions.search.forgetting import forget_deleted
+from coordinator.actions.search.forgetting import forget_deleted, note_gone
 from coordinator.actions.search.indexing import behind, index_new, index_some, rebuild
 
-__all__ = ["behind", "forget_deleted", "index_new", "index_some", "rebuild"]
+__all__ = ["behind", "forget_deleted", "index_new", "index_some", "note_gone", "rebuild"]

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from coordinator.actions.search.indexing import STEP, index
 from coordinator.actions.search.progress import ids, marks, note, progress, rows
 from coordinator.actions.search.touching import forget_files, forget_touches
-from coordinator.engine import full_text
+from coordinator.engine import bulk, full_text
 from coordinator.engine.locks import keep_others_from_writing
 
 MOST_FORGOTTEN = 10_000  # events that are forgotten at once, their words held in memory
@@ -41,6 +41,11 @@ def forget_deleted(now: datetime | None = None) -> int:  # noqa: ARG001 # a job 
     return done
 
 
+def note_gone() -> None:
+    """Note that events left the index with a part of its table, so that words may be kept that none has any longer."""
+    note(untidy=True)
+
+
 def _with_rests(steps: Iterable[T]) -> Iterator[T]:
     """Yield the steps, resting after each for longer than it took."""
     began = time.monotonic()
@@ -67,13 +72,12 @@ def _gone(most: int) -> Iterator[int]:
     found = ids(f"{_STALE} LIMIT %s", [most])
     seen = set(found)
     yield from found
-    (first, last) = rows(f"SELECT min({key}), max({key}) FROM {table}")[0]  # noqa: S608
     began = time.monotonic()
-    for low in range(first or 0, (last or -1) + 1, EVENTS_LOOKED_AT):
+    for first, last in bulk.stretches(table, key, EVENTS_LOOKED_AT):
         deleted = ids(
-            f"SELECT {key} FROM {table} i WHERE {key} >= %s AND {key} < %s"  # noqa: S608
-            f" AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = i.{key})",
-            [low, low + EVENTS_LOOKED_AT],
+            f"SELECT {key} FROM {table} i WHERE {key} BETWEEN %s AND %s"  # noqa: S608
+            f" AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = i.{key} AND e.id BETWEEN %s AND %s)",
+            [first, last, first, last],
         )
         new = [pk for pk in deleted if pk not in seen][: most - len(seen)]
         seen.update(new)

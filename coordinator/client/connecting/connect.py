@@ -179,9 +179,8 @@ def _key(url: str, known: Settings | None, key_file: str | None) -> str:
     given = _given(url, key_file)
     key = given if given.startswith(KEY_MARK) else talk.exchange(url, given)
     talk.opens(url, key)
-    if not given.startswith(
-        KEY_MARK
-    ):  # a code works once: what it brought must not be lost if somebody says no
+    # A code works once: what it brought must not be lost if somebody says no.
+    if not given.startswith(KEY_MARK):
         settings.save(Settings(url, key, known.agents if known else {}))
     return key
 

@@ -107,9 +107,8 @@ def _require_shape(text: str) -> None:
             raise Unreadable(f"its hooks for {event} are not a list")
 
 
-_NO_EVENTS = frozenset(
-    {"enabled", "disabled", "notifications"}
-)  # what older Gemini CLIs kept among the hooks
+# What older Gemini CLIs kept among the hooks.
+_NO_EVENTS = frozenset({"enabled", "disabled", "notifications"})
 
 
 def _events(text: str, agent: str) -> dict[str, None]:

@@ -43,10 +43,8 @@ INSTRUCTIONS = (
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
-ERA_FOR, NO_ERA_FOR = (
-    3600.0,
-    60.0,
-)  # seconds for which it is taken for granted that a server has, or lacks, an era
+# Seconds for which it is taken for granted that a server has, or lacks, an era.
+ERA_FOR, NO_ERA_FOR = 3600.0, 60.0
 MARK = "sbx:"  # how an id begins that stands for a server's own
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -144,27 +142,34 @@ class AllServers:
         await x.line.answer(answers.result(x.message.id, {}))
 
     async def _list(self, x: Exchange) -> None:
-        """Answer with the tools of all servers that can be reached; what cannot is named in `_meta`."""
+        """Answer with the tools of all servers that can be reached, by server and name.
+
+        Servers that cannot be reached, or that no call can tell from another, are named in `_meta`.
+        """
         if x.client is None and x.key.session_id is not None:
             await self._standing(x)  # by which hooks and questions of this agent know that it is here
         turns = asyncio.Semaphore(AT_ONCE)
         opened = await self._open_servers(x)
-        found = await asyncio.gather(*(self._tools_of(x, server, turns) for server in opened))
+        alone = [server for server in opened if not server.twins]
+        found = await asyncio.gather(*(self._tools_of(x, server, turns) for server in alone))
         tools = [tool for _, some in sorted(found) for tool in some or []]
-        silent = {name: "could not be asked" for name, some in found if some is None}
+        silent = sorted(name for name, some in found if some is None)
+        twins = sorted(server.name for server in opened if server.twins)
         value: dict[str, Any] = {"tools": [msgspec.Raw(tool) for tool in tools]}
-        if silent:
-            value["_meta"] = {"signalbox/unreachable": sorted(silent)}
+        meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
+        if silent or twins:
+            value["_meta"] = {name: servers for name, servers in meta.items() if servers}
         if x.message.is_stateless:
             value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         await x.line.answer(answers.result(x.message.id, value))
 
     async def _open_servers(self, x: Exchange) -> list[Server]:
+        """Return the servers of which something is open to the agent, those that cannot be used now among them."""
         names = await self._threads.run(access.named_servers, timezone.now(), x.agent_id)
         found = []
         for name in names:
             server = await self._registry.get(name)
-            if server is not None and server.target is not None:
+            if server is not None and not server.is_off and not server.is_beside:
                 inner = replace(x, server=server)
                 if await self._listings.may_reach(inner):
                     found.append(server)
@@ -185,20 +190,19 @@ class AllServers:
 
     async def _call(self, x: Exchange) -> None:
         name = x.message.params.get("name")
-        meant = [
-            (server, name[len(name_in_calls(server.name)) + 2 :])
-            for server in await self._open_servers(x)
-            if isinstance(name, str) and name.startswith(f"{name_in_calls(server.name)}__")
-        ]
-        if len(meant) > 1:  # those whose tool it is; two servers may have names that begin alike
-            meant = [(server, tool) for server, tool in meant if tool in server.tools] or meant[:1]
-        if len(meant) != 1:
-            words = (
-                "There is no such tool here." if not meant else "This name means tools of several servers."
-            )
+        prefixes = [(f"{name_in_calls(server.name)}__", server) for server in await self._open_servers(x)]
+        meant = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
+        # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
+        # tool of this name is refused when it is judged.
+        prefix, server = max(meant, key=lambda pair: len(pair[0]), default=("", None))
+        if server is None or not isinstance(name, str) or server.twins:
+            words = "There is no such tool here."
+            if server is not None:
+                others = " and ".join([server.name, *server.twins])
+                words = f"Calls cannot tell the servers {others} apart. An admin must rename one."
             await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
             return
-        server, tool = meant[0]
+        tool = name.removeprefix(prefix)
         try:
             inner = await self.linked(replace(x, server=server, message=_as_own(x.message, tool)))
         except UpstreamFailed as problem:

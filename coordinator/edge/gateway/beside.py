@@ -36,6 +36,7 @@ from coordinator.gateway import answers, messages
 from coordinator.gateway.binding import Binding
 from coordinator.gateway.messages import Unreadable
 from coordinator.gateway.servers import Server
+from coordinator.identity.scopes import AGENTS
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -47,7 +48,6 @@ from coordinator.policy.tool_rules import ASK, DENY, Ruling
 
 T = TypeVar("T")
 
-SCOPES = ("agent",)
 LIMIT = LIMITS["question"][KEY]
 HELD_FOR = 25.0  # seconds for which one question is held
 MOST_HELD = 4_000
@@ -164,7 +164,7 @@ class BesideDoor:
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *SCOPES)
+        admission = await self._auth.admit(scope, headers, *AGENTS)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             return admission, await held.read(receive, headers, LIMIT)
 
@@ -222,8 +222,8 @@ class BesideDoor:
 
     async def _decide(self, x: Exchange, question: Question) -> Answer:
         tool, arguments = question.tool, x.message.params.get("arguments")
-        ruling, _ = await self._calls.decide(x, tool, arguments)
         session_id = await self._records.session_of(x)
+        ruling, _ = await self._calls.decide(x, tool, arguments, session_id)
         call_id = question.call_id or gateway_calls.new_id()
         if question.call_id:
             record = self._records.taken_up(x, call_id, session_id, tool)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from dataclasses import replace
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
@@ -19,20 +21,32 @@ from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import outcome_of
 from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, call_response, finish
-from coordinator.edge.http import Gone
+from coordinator.edge.http import Gone, no_database
 from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings, by_brake
+from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, deciding
 from coordinator.gateway.binding import Binding, digest_of, policy_version
-from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.http_client import LOOK_HOLDS, UpstreamFailed
 from coordinator.gateway.messages import INVALID_PARAMS
 from coordinator.gateway.states import PREFIX, GoOnState, WaitState, opened
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter
 
+log = logging.getLogger(__name__)
+
+CHANGED = "The policy changed while the call was on its way. Call it again."
 REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
+
+
+class Stopped(Exception):
+    """An allowed call does not go on after all."""
+
+    def __init__(self, ruling: Ruling) -> None:
+        super().__init__(ruling.reason)
+        self.ruling = ruling
 
 
 class Calls:
@@ -62,7 +76,19 @@ class Calls:
         self._threads = threads
 
     async def call(self, x: Exchange) -> None:
-        """Answer one call."""
+        """Answer one call. A refusal that it raises knows whether a server may have heard the call."""
+        try:
+            await self._answer(x)
+        except SignalboxError as problem:
+            problem.not_sent = not x.is_sent
+            raise
+        except (InterfaceError, OperationalError) as problem:
+            log.warning("A call of %s met no database: %s", x.server.name, str(problem).strip())
+            refusal = no_database(problem)
+            refusal.not_sent = not x.is_sent
+            raise refusal from None
+
+    async def _answer(self, x: Exchange) -> None:
         tool, arguments = x.message.params.get("name"), x.message.params.get("arguments")
         if not isinstance(tool, str) or not isinstance(arguments, dict | None):
             words = "A call names its tool, and its arguments are an object."
@@ -70,9 +96,9 @@ class Calls:
             return
         if tool not in x.server.tools or x.server.tools[tool].is_gone:
             await self._listings.look_for(x, tool)
-        ruling, verdict = await self.decide(x, tool, arguments)
+        session_id = await self._records.session_of(x)  # it may have to be written, which takes a moment
+        ruling, verdict = await self.decide(x, tool, arguments, session_id)
         state = opened(x.message.params.get("requestState"))
-        session_id = await self._records.session_of(x)
         if state is not None:
             record = self._records.taken_up(x, state.call_id, session_id, tool)
         else:
@@ -85,15 +111,19 @@ class Calls:
         elif str(x.message.params.get("requestState", "")).startswith(PREFIX):
             await self._say(x, record, "held", "What this call waited for is over. Call it again.")
         else:
-            await self._pass(x, record)
+            await self._pass(x, record, verdict)
 
-    async def decide(self, x: Exchange, tool: str, arguments: Any) -> tuple[Ruling, Verdict]:
-        """Return the strictest of what rules and grants say now. Raises Busy where the grants cannot be read."""
-        is_told, x.brake = await self._instant.look(x.known_as)
+    async def decide(self, x: Exchange, tool: str, arguments: Any, session_id: str) -> tuple[Ruling, Verdict]:
+        """Return the strictest of what rules, grants and budgets say now of a call in this session.
+
+        Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
+        """
+        is_told = await self._look(x)
         rules = await self._rulings.rules() if is_told else None
-        if self._rulings.has_budgets or not is_told:
-            x.caller = replace(x.caller, session_id=await self._records.session_of(x))
+        if rules is None or self._rulings.has_budgets:
+            x.caller = replace(x.caller, session_id=session_id)
         if not is_told:
+            await x.admission.require_now()
             self._listings.forget(x.server.name)
         x.server = await self._listings.server(x)  # it may be another one than when the request came
         now = timezone.now()
@@ -106,6 +136,12 @@ class Calls:
         if x.caller.session_id is not None:
             ruling = stricter(ruling, await self._rulings.by_budgets([x.agent_id], x.caller.session_id))
         return ruling, verdict
+
+    async def _look(self, x: Exchange) -> bool:
+        """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
+        is_told, x.brake = await self._instant.look(x.known_as)
+        x.looked_at = time.monotonic()
+        return is_told
 
     async def _deny(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
         words = await self.note_denial(x, record, ruling)
@@ -151,13 +187,37 @@ class Calls:
         self._records.end(record, outcome, response)
         await x.line.answer(response)
 
-    async def _pass(self, x: Exchange, record: CallRecord) -> None:
+    async def _pass(self, x: Exchange, record: CallRecord, verdict: Verdict) -> None:
         """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
-        if (brake := x.brake) is not None:
-            record.decided_by = f"brake {brake.id}"
-            await self.note_denial(x, record, by_brake(brake))
-            await self._say(x, record, "denied", brake.words)
+        try:
+            if time.monotonic() - x.looked_at > LOOK_HOLDS:
+                await self._look_once_more(x, record)
+            elif x.brake is not None:
+                raise Stopped(by_brake(x.brake))
+            await self._pass_on(x, record)
+        except Stopped as stopped:
+            ruling = stopped.ruling
+            record.decided_by = ruling.by
+            if x.brake is None:
+                await self._deny(x, record, ruling, verdict)
+            else:
+                await self.note_denial(x, record, ruling)
+                await self._say(x, record, "denied", ruling.reason)
+
+    async def _look_once_more(self, x: Exchange, record: CallRecord) -> None:
+        """Raise Stopped where a brake, or a policy that changed on its way, stands against an allowed call by now."""
+        is_told = await self._look(x)
+        if is_told and x.brake is None:
             return
+        ruling, _ = await self.decide(x, record.tool, record.arguments, record.session_id)
+        if x.brake is not None:
+            raise Stopped(by_brake(x.brake))
+        if ruling.decision == DENY:
+            raise Stopped(ruling)
+        if ruling.decision == ASK:
+            raise Stopped(replace(ruling, decision=DENY, reason=CHANGED))
+
+    async def _pass_on(self, x: Exchange, record: CallRecord) -> None:
         if x.gone.happened:
             raise self._left(record)
         task = asyncio.current_task()
@@ -177,9 +237,13 @@ class Calls:
     async def _passed(self, x: Exchange, record: CallRecord) -> None:
         link = x.client.links.get(x.server.name) if x.client else None
         began = time.perf_counter()
+        x.is_sent = True
         try:
-            answer = await self._upstreams.send(
-                x, x.message.raw, session=link.upstream_session if link else None
+            answer = await self._upstreams.send_call(
+                x,
+                x.message.raw,
+                session=link.upstream_session if link else None,
+                look=functools.partial(self._look_once_more, x, record),
             )
             try:
                 if answer.status == 404 and link is not None and link.upstream_session is not None:
@@ -202,7 +266,9 @@ class Calls:
             return
         record.upstream += time.perf_counter() - began
         through = f"a result of {record.tool} of {x.server.name}"
-        told, event = await self._notes.added(record.session_id, through, response, event)
+        told = response
+        if x.takes_notes:
+            told, event = await self._notes.added(record.session_id, through, response, event)
         await finish(x.line, told, event, _status_of(x, answer.status))
         self._records.end(record, outcome_of(response), response)
 

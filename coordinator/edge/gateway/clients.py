@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_sessions
 from coordinator.actions.gateway_sessions import KnownClient, KnownLink
+from coordinator.lib.kept import Kept
 from coordinator.lib.threads import EdgeThreads
 
 KEPT_FOR = 5.0  # seconds
@@ -22,15 +23,14 @@ class Clients:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: dict[Place, tuple[float, KnownClient]] = {}
+        self._kept: Kept[Place, KnownClient] = Kept(KEPT_FOR, MOST_KEPT)
 
     async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
         """Return a session of this caller. Raises NotFound."""
         place = session_id, door, key_id, agent_id
-        now = asyncio.get_running_loop().time()
-        kept = self._kept.get(place)
-        if kept is not None and kept[0] > now:
-            return kept[1]
+        kept = self._kept.get(place, asyncio.get_running_loop().time())
+        if kept is not None:
+            return kept
         found = await self._threads.run(
             gateway_sessions.find, session_id, door=door, key_id=key_id, agent_id=agent_id, now=timezone.now()
         )
@@ -54,7 +54,7 @@ class Clients:
 
     async def fresh(self, client: KnownClient) -> KnownClient:
         """Return the session as it stands now. Raises NotFound."""
-        self._kept.pop(_place(client), None)
+        self._kept.forget(_place(client))
         found = await self.get(client.session_id, client.door, client.key_id, client.agent_id)
         return replace(found, client=client.client, capabilities=client.capabilities)
 
@@ -72,7 +72,7 @@ class Clients:
 
     async def unlink(self, client: KnownClient, server_id: str) -> None:
         """Forget a server's session that it does not know any more."""
-        self._kept.pop(_place(client), None)
+        self._kept.forget(_place(client))
         await self._threads.run(gateway_sessions.unlink, client.session_id, server_id)
 
     async def link(
@@ -87,13 +87,11 @@ class Clients:
 
     async def end(self, client: KnownClient) -> None:
         """End a session."""
-        self._kept.pop(_place(client), None)
+        self._kept.forget(_place(client))
         await self._threads.run(gateway_sessions.end, client.session_id)
 
     def _keep(self, client: KnownClient) -> KnownClient:
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[_place(client)] = asyncio.get_running_loop().time() + KEPT_FOR, client
+        self._kept.put(_place(client), client, asyncio.get_running_loop().time())
         return client
 
 

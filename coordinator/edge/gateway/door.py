@@ -50,12 +50,11 @@ from coordinator.gateway import answers, messages
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
 from coordinator.gateway.servers import Server
-from coordinator.identity.keys import GATEWAY
+from coordinator.identity.scopes import AT_GATEWAY
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import Hub
 
-SCOPES = ("agent", GATEWAY)
 LIMIT = LIMITS["message"][KEY]
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
@@ -299,7 +298,7 @@ class GatewayDoor:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = headers_of(scope)
         refuse_other_origins(headers)
-        admission = await self._auth.admit(scope, headers, *SCOPES)
+        admission = await self._auth.admit(scope, headers, *AT_GATEWAY)
         return admission, agent_of(admission, headers)
 
     async def _require_reach(self, x: Exchange) -> None:

@@ -23,27 +23,24 @@ from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENTS, MCP_CLIENTS
 
 NO_AGENT = (
     "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
     "X-Signalbox-Agent."
 )
-# How clients call themselves, and the agent program that this is (sessions.agent_programs).
-PROGRAMS = (
-    ("claude-code", "claude-code"),
-    ("codex", "codex"),
-    ("gemini-cli", "gemini"),
-    ("opencode", "opencode"),
-    ("cursor", "cursor"),
-    ("goose", "goose"),
-    ("copilot", "copilot"),
-)
+# How clients call themselves in the beginning, and the agent program that this is.
+PROGRAMS = tuple((MCP_CLIENTS.get(name, name), name) for name in AGENTS)
 
 
 @dataclass(slots=True)
 class Exchange:
-    """`client` is the client's session; None for a stateless message. `started` is on time.perf_counter's clock."""
+    """`client` is the client's session; None for a stateless message. `started` is on time.perf_counter's clock.
+
+    `brake` is the one that was on for the agent when the database was last asked, at `looked_at` (time.monotonic).
+    `is_sent`: a server may have heard the call. `takes_notes`: the client's session is certainly its caller's, so what
+    people write to it may go out with the answer.
+    """
 
     admission: Admission
     agent_id: str
@@ -57,6 +54,9 @@ class Exchange:
     program: str = ""
     named_session: str | None = None
     brake: Braked | None = None
+    looked_at: float = 0.0
+    is_sent: bool = False
+    takes_notes: bool = False
     caller: Caller = field(init=False)
 
     def __post_init__(self) -> None:

@@ -41,13 +41,13 @@ from coordinator.policy.tool_rules import DENY, Ruling
 T = TypeVar("T")
 
 MOST_HELD = 8_000  # calls that wait in one process
-WITHOUT_PROGRESS = (
-    50.0  # seconds after which a client that asked for no progress would give up: many do after 60
-)
+# Seconds after which a client that asked for no progress would give up: many do after 60.
+WITHOUT_PROGRESS = 50.0
 ROUND = 50.0  # seconds for which one try of a stateless client is held
 MOST_ROUNDS = 9  # clients try ten times
 WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
 PATIENCE = {"codex": 10.0}  # seconds after which programs are known to break off, whatever they are told
+HEARD_WITHIN = 0.5  # seconds after a call's end in which it is noted that its own line heard it
 MOST_TRIES = 4  # how often a question is put anew while others take its approval
 
 
@@ -66,6 +66,15 @@ class Held:
         return Attempt(self.record.call_id, self.binding, self.x.caller, self.place)
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What of a request is kept in memory while a call waits for it: the rest stands in the database."""
+
+    pk: int
+    request_id: str
+    link: str
+
+
 class Holding:
     """Who waits in this process. One a process."""
 
@@ -80,14 +89,18 @@ class Holding:
     async def hold(self, held: Held, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
         with self._places.place(held.x.key.name):
-            known = await self._threads.run(gateway_calls.earlier, held.binding, timezone.now())
-            if known is not None and await self._known(held, known):
-                return
+            card = None
             for _ in range(MOST_TRIES):
-                row = await self._ask(held)
-                if await self._answered(held, row, state):
+                known = await self._threads.run(gateway_calls.earlier, held.binding, timezone.now())
+                if known is not None and await self._known(held, known):
                     return
-            await self._tell_to_wait(held, row)
+                card, row = await self._ask(held)
+                if card is not None and await self._answered(held, card, row, state):
+                    return
+            if card is not None:
+                await self._tell_to_wait(held, card)
+            else:
+                await self._say(held, "held", answers.waiting_for_run(held.binding.tool))
 
     async def _known(self, held: Held, known: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
@@ -96,17 +109,38 @@ class Holding:
             if found is None:
                 await self._say(held, "held", answers.waiting_for_run(held.binding.tool))
                 return True
+            if await self._is_heard(held, found):
+                return False
             known = found
-        if not await self._threads.run(gateway_calls.deliver, known.call_id, now=timezone.now()):
+        self._require_client(held)
+        if not await self._threads.run(gateway_calls.claim, known.call_id, now=timezone.now()):
             return False
+        is_told = False
+        try:
+            await self._tell_end(held, known)
+            is_told = not held.x.gone.happened
+        finally:
+            if not is_told:
+                await self._threads.run(gateway_calls.unclaim, known.call_id)
+        return True
+
+    async def _tell_end(self, held: Held, known: GatewayCall) -> None:
+        """Tell how the very same call ended, as far as that is known."""
+        if held.x.gone.happened:
+            return  # it left meanwhile
         if known.state == CallState.LOST or known.result is None:
             words = answers.unknown_end(held.binding.tool, _told(known.started_at))
             await self._say(held, "failed", words)
-            return True
+            return
         response = running.renumbered(gateway_calls.result_of(known), held.x.message.id)
         self._records.end(held.record, "ok", response)
         await held.x.line.answer(response)
-        return True
+
+    def _require_client(self, held: Held) -> None:
+        """Raise Gone where nobody is there to be told an end: it is for the same call made again."""
+        if held.x.gone.happened:
+            self._records.end(held.record, "held", None, "The client went away while the call waited.")
+            raise Gone
 
     async def _until_ended(self, held: Held, known: GatewayCall) -> GatewayCall | None:
         return await self._wait(
@@ -117,26 +151,48 @@ class Holding:
             f"{held.binding.tool} was approved and runs",
         )
 
-    async def _ask(self, held: Held) -> PermissionRequest:
-        until = timezone.now() + timedelta(seconds=self._patience(held.x))
-        return await self._threads.run(
-            gateway_calls.ask, held.binding, held.ruling, held.place, until=until, now=timezone.now()
+    async def _is_heard(self, held: Held, known: GatewayCall) -> bool:
+        """Say whether the line that ran a call hears its end: then this is another call that says the same."""
+        check = functools.partial(_if_delivered, known.call_id)
+        words = f"{held.binding.tool} has run"
+        return (
+            await self._wait(held, check, f"gateway_calls:{known.call_id}", HEARD_WITHIN, words) is not None
         )
 
-    async def _answered(self, held: Held, row: PermissionRequest, state: WaitState | None) -> bool:
+    async def _ask(self, held: Held) -> tuple[Card | None, PermissionRequest | None]:
+        """Return the request that answers the call, and what was decided where it is decided already.
+
+        Nothing where an earlier line of its client has begun the call just now.
+        """
+        until = timezone.now() + timedelta(seconds=self._patience(held.x))
+        row = await self._threads.run(
+            gateway_calls.ask_unless_begun,
+            held.binding,
+            held.ruling,
+            held.place,
+            until=until,
+            now=timezone.now(),
+        )
+        if row is None:
+            return None, None
+        card = Card(row.pk, row.request_id, gateway_calls.card(row))
+        return card, None if rules.standing(row, timezone.now()).waiting else row
+
+    async def _answered(
+        self, held: Held, card: Card, row: PermissionRequest | None, state: WaitState | None
+    ) -> bool:
         """Answer the client by the request, which may take its time; False to put the question once more."""
-        if rules.standing(row, timezone.now()).waiting:
+        if row is None:
             if TASKS in _extensions(held.x):
-                await self._give_task(held, row)
+                await self._give_task(held, card)
                 return True
             if held.x.message.is_stateless and _opens_addresses(held.x) and state is None:
-                await self._require_input(held, row, 0, with_address=True)
+                await self._require_input(held, card, 0, with_address=True)
                 return True
-            found = await self._until_decided(held, row)
-            if found is None:
-                await self._not_yet(held, row, state)
+            row = await self._until_decided(held, card)
+            if row is None:
+                await self._not_yet(held, card, state)
                 return True
-            row = found
         return await self._decided(held, row)
 
     async def _decided(self, held: Held, row: PermissionRequest) -> bool:
@@ -160,6 +216,7 @@ class Holding:
                 return True
             return await self._asked_anew(held, refusal)
         if row.status == PermissionRequest.Status.DENIED:
+            self._require_client(held)
             await self._threads.run(gateway_calls.take_denial, held.attempt, row.request_id, now=now)
             held.record.decided_by = f"denied by {row.approved_by or 'somebody'}"
             reason = context.reason if context else None
@@ -181,16 +238,16 @@ class Holding:
         held.binding, held.ruling = fresh
         return False
 
-    async def _until_decided(self, held: Held, row: PermissionRequest) -> PermissionRequest | None:
+    async def _until_decided(self, held: Held, card: Card) -> PermissionRequest | None:
         """Wait for a person; None where the client's patience ends first. Raises Gone where the client leaves."""
         began = time.perf_counter()
         try:
             return await self._wait(
                 held,
-                functools.partial(_if_decided, row.request_id),
-                f"permission_requests:{row.pk}",
+                functools.partial(_if_decided, card.request_id),
+                f"permission_requests:{card.pk}",
                 self._patience(held.x),
-                f"Waits for approval: {gateway_calls.card(row)}",
+                f"Waits for approval: {card.link}",
             )
         finally:
             held.record.waited += time.perf_counter() - began
@@ -209,9 +266,8 @@ class Holding:
                 still_allowed=x.admission.still_allowed,
                 gone=x.gone,
             )
-        if x.gone.happened and found is None:
-            self._records.end(held.record, "held", None, "The client went away while the call waited.")
-            raise Gone
+        if found is None:
+            self._require_client(held)
         await x.admission.still_allowed()
         return found
 
@@ -225,56 +281,54 @@ class Holding:
             return PATIENCE[x.program]
         return WITHOUT_PROGRESS if x.message.progress_token is None else held_for().total_seconds()
 
-    async def _not_yet(self, held: Held, row: PermissionRequest, state: WaitState | None) -> None:
+    async def _not_yet(self, held: Held, card: Card, state: WaitState | None) -> None:
         if state is not None and state.round + 1 < MOST_ROUNDS:
-            await self._require_input(held, row, state.round + 1, with_address=False)
+            await self._require_input(held, card, state.round + 1, with_address=False)
         else:
-            await self._tell_to_wait(held, row)
+            await self._tell_to_wait(held, card)
 
-    async def _tell_to_wait(self, held: Held, row: PermissionRequest) -> None:
+    async def _tell_to_wait(self, held: Held, card: Card) -> None:
         why = "The agent was told to call again."
         await self._threads.run(
-            approvals.hold, row.request_id, by=held.binding.by, reason=why, now=timezone.now()
+            approvals.hold, card.request_id, by=held.binding.by, reason=why, now=timezone.now()
         )
-        await self._say(held, "held", answers.waiting(held.binding.tool, gateway_calls.card(row)))
+        await self._say(held, "held", answers.waiting(held.binding.tool, card.link))
 
-    async def _require_input(
-        self, held: Held, row: PermissionRequest, round_: int, *, with_address: bool
-    ) -> None:
+    async def _require_input(self, held: Held, card: Card, round_: int, *, with_address: bool) -> None:
         """Answer that a person has to decide, at the card's address; the client tries again when they have seen it."""
         why = "The agent's client was given the card's address."
         if with_address:
             await self._threads.run(
-                approvals.hold, row.request_id, by=held.binding.by, reason=why, now=timezone.now()
+                approvals.hold, card.request_id, by=held.binding.by, reason=why, now=timezone.now()
             )
         until = time.time() + held_for().total_seconds()
-        state = WaitState(held.record.call_id, row.request_id, held.binding.key, until, round_)
+        state = WaitState(held.record.call_id, card.request_id, held.binding.key, until, round_)
         result: dict[str, Any] = {"resultType": "input_required", "requestState": packed(state)}
         if with_address:
             words = f"{held.binding.tool} of {held.binding.server_id} needs a person's approval in Signalbox."
-            asked = {"mode": "url", "message": words, "url": gateway_calls.card(row)}
+            asked = {"mode": "url", "message": words, "url": card.link}
             result["inputRequests"] = {"approval": {"method": "elicitation/create", "params": asked}}
         self._records.leave(held.record)
         await held.x.line.answer(answers.result(held.x.message.id, result))
 
-    async def _give_task(self, held: Held, row: PermissionRequest) -> None:
+    async def _give_task(self, held: Held, card: Card) -> None:
         """Answer with a task; it stands in the database before the client hears of it."""
         call = await self._threads.run(
             gateway_calls.create_task,
             held.attempt,
-            row.request_id,
+            card.request_id,
             running.kept_message(held.x),
             now=timezone.now(),
         )
         await self._threads.run(
             approvals.hold,
-            row.request_id,
+            card.request_id,
             by=held.binding.by,
             reason="The agent's client polls for the verdict.",
             now=timezone.now(),
         )
         self._records.leave(held.record)
-        value = {"resultType": "task", **running.task_of(call, gateway_calls.card(row))}
+        value = {"resultType": "task", **running.task_of(call, card.link)}
         await held.x.line.answer(answers.result(held.x.message.id, value))
 
     async def _say(self, held: Held, outcome: str, words: str) -> None:
@@ -300,6 +354,10 @@ def _if_ended(call_id: str, binding: Binding) -> GatewayCall | None:
     now = timezone.now()
     call = gateway_calls.lost_if_gone(GatewayCall.objects.get(pk=call_id), by=binding, now=now)
     return None if call.state == CallState.RUNNING else call
+
+
+def _if_delivered(call_id: str) -> bool | None:
+    return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 
 def _extensions(x: Exchange) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What may have changed since this process last heard of anything: asked of the database for each call.
 
-Rules and grants are kept in memory and follow the feed, which takes a moment. Whether it has told everything so far is
-one small question, and so is whether a brake is on. Calls that come while it is being asked are answered by the next
-answer: each by one that was asked for after it came, and never by one from before.
+Rules, grants and keys are kept in memory and follow the feed, which takes a moment. Whether it has told everything so
+far is one small question, and so is whether a brake is on. Calls that come while it is being asked are answered by the
+next answer: each by one that was asked for after it came, and never by one from before.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from django.db import connection
-
+from coordinator.edge import auth
+from coordinator.engine import looks
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
 from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 
-TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets")
+TOPICS = ("tool_rules", "mcp_servers", "grants", "mcp_tools", "mcp_upstreams", "budgets", *auth.TOPICS)
+NEWS = f"SELECT 1 FROM changes WHERE id > %s AND topic IN ({', '.join(['%s'] * len(TOPICS))})"  # noqa: S608
+LOOK = f"SELECT EXISTS ({NEWS}), EXISTS (SELECT 1 FROM brakes WHERE released_at IS NULL)"  # noqa: S608
 Look = tuple[bool, bool]  # whether all edits are known here, and whether any brake is on
 
 
@@ -32,7 +34,7 @@ class Instant:
         self._looking: asyncio.Task[None] | None = None
 
     async def look(self, agents: Sequence[str]) -> tuple[bool, Braked | None]:
-        """Return whether this process knows of every edit of the policy, and the brake that is on for the agent.
+        """Return whether this process knows of every edit of policy and keys, and the brake that is on for the agent.
 
         `agents` are its id and then the programs that it may be.
         """
@@ -66,11 +68,5 @@ def _failure(answer: asyncio.Future[Look]) -> None:
 
 
 def _look(position: int) -> Look:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT 1 FROM changes WHERE id > %s AND topic IN (%s, %s, %s, %s, %s, %s) LIMIT 1",
-            [position, *TOPICS],
-        )
-        is_told = cursor.fetchone() is None
-        cursor.execute("SELECT 1 FROM brakes WHERE released_at IS NULL LIMIT 1")
-        return is_told, cursor.fetchone() is not None
+    has_news, is_braked = looks.row_of(LOOK, [position, *TOPICS])
+    return not has_news, bool(is_braked)

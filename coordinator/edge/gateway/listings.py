@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 from django.utils import timezone
 
 from coordinator.actions import mcp_tools
@@ -80,15 +81,7 @@ class Listings:
         rules, policy = await self._standing(x)
 
         def may_see(tool: Definition) -> bool:
-            verdict = policy.verdict(x.agent_id, x.server.name, tool.name, timezone.now())
-            known = x.server.tools.get(tool.name)
-            if (
-                known is None
-                or known.definition != tool.digest
-                or deciding.is_held_back(x.server, verdict, known)
-            ):
-                return False
-            return deciding.may_see(rules, verdict, x.caller, name_of(x.server.name, tool.name))
+            return _may_see(x, rules, policy, tool.name, tool.digest)
 
         rename = None if prefix is None else lambda name: f"{prefix}{name}"
         return listing.shown(page, may_see, rename=rename)
@@ -113,17 +106,7 @@ class Listings:
     async def names(self, x: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
         """Return which tools, told by name and digest, the agent may see."""
         rules, policy = await self._standing(x)
-        found = []
-        for name, digest in told:
-            verdict, known = (
-                policy.verdict(x.agent_id, x.server.name, name, timezone.now()),
-                x.server.tools.get(name),
-            )
-            if known is None or known.definition != digest or deciding.is_held_back(x.server, verdict, known):
-                continue
-            if deciding.may_see(rules, verdict, x.caller, name_of(x.server.name, name)):
-                found.append(name)
-        return found
+        return [name for name, digest in told if _may_see(x, rules, policy, name, digest)]
 
     def forget(self, server_id: str) -> None:
         """Read a server and its grants anew: the feed has not told of some edit yet."""
@@ -186,17 +169,20 @@ class Listings:
     async def all_visible(self, x: Exchange, prefix: str) -> list[bytes]:
         """Return the bytes of all tools that the agent may see, their names after `prefix`.
 
-        Raises UpstreamFailed and NoListing.
+        They are in the order of their names, however the server divides them into pages, each name once. Raises
+        UpstreamFailed and NoListing.
         """
-        found = []
+        found: dict[str, bytes] = {}
         async for page in self._pages(x):
-            found += await self.visible(x, page, prefix)
-        return found
+            found |= {_named(tool).name: tool for tool in await self.visible(x, page, prefix)}
+        return [found[name] for name in sorted(found)]
 
     async def _pages(self, x: Exchange) -> AsyncIterator[Page]:
         cursor = None
         for number in range(MOST_PAGES):
             page = await self._page(x, f"signalbox-list-{number}", cursor)
+            if page is None and number:
+                raise NoListing("broke off its list of tools with an error")
             if page is None:
                 return
             yield page
@@ -233,6 +219,24 @@ class Listings:
             return listing.read(await own_response(answer, number))
         finally:
             answer.close()
+
+
+def _may_see(x: Exchange, rules: Sequence[Rule], policy: Policy, tool: str, digest: str) -> bool:
+    """Say whether a tool, which is listed with this definition, is known so and shown to the agent."""
+    known = x.server.tools.get(tool)
+    if known is None or known.definition != digest or x.server.read_as(tool) is not None:
+        return False
+    verdict = policy.verdict(x.agent_id, x.server.name, tool, timezone.now())
+    if deciding.is_held_back(x.server, verdict, known):
+        return False
+    return deciding.may_see(rules, verdict, x.caller, x.server.name, tool)
+
+
+class _Tool(msgspec.Struct):
+    name: str
+
+
+_named = msgspec.json.Decoder(_Tool).decode
 
 
 def _is_known(server: Server, tool: Definition) -> bool:

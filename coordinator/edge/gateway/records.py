@@ -21,8 +21,9 @@ from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of
 from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
+from coordinator.lib.kept import Kept
 from coordinator.lib.turns import CALLER
-from coordinator.mcp.names import PREFIX
+from coordinator.mcp.names import behind_gateway
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, Recorded
 
@@ -34,13 +35,10 @@ WRITE_WITHIN = 30.0
 KNOWN_FOR = 60.0  # seconds for which a session is taken for the one that it was
 MOST_KNOWN = 20_000
 BEGUN_AFTER = 0.25  # seconds after which a call that still runs is written as begun
-GATHER_FOR = (
-    0.03  # seconds for which ended calls wait to be written together: a transaction costs more than a call
-)
-MOST_GATHERED, MOST_GATHERED_BYTES = (
-    200,
-    256 * 1024,
-)  # calls of one caller that wait, and bytes of their answers
+# Seconds for which ended calls wait to be written together: a transaction costs more than a call.
+GATHER_FOR = 0.03
+# Calls of one caller that wait, and bytes of their answers.
+MOST_GATHERED, MOST_GATHERED_BYTES = 200, 256 * 1024
 CLOSE_WITHIN = 2.0  # seconds in which a server that stops writes what has ended
 CALLS = meters.Counter("signalbox_mcp_calls", "Calls through the MCP gateway", ("server", "tool", "outcome"))
 UPSTREAM = meters.Histogram(
@@ -90,9 +88,9 @@ class CallRecord:
 
     @property
     def name(self) -> str:
-        """Return the name of its tool there: as its agent calls it, where that names a tool of a server."""
-        told = self.told.tool_name if self.told else ""
-        return told if told.startswith(PREFIX) else name_of(self.server_id, self.tool)
+        """Return the name of its tool there: as its agent calls it, where that can mean nothing else."""
+        own, told = name_of(self.server_id, self.tool), self.told.tool_name if self.told else ""
+        return told if own in {told, behind_gateway(told)} else own
 
 
 @dataclass(slots=True)
@@ -110,7 +108,7 @@ class Records:
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
         self._tallies = Tallies(writer)
-        self._known: dict[tuple[str, str, str], tuple[Place, float]] = {}
+        self._known: Kept[tuple[str, str, str], Place] = Kept(KNOWN_FOR, MOST_KNOWN)
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, Gathered] = {}
@@ -120,18 +118,18 @@ class Records:
         own = x.client.session_id if x.client else f"{x.key.id}:{timezone.now():%Y-%m-%d}"
         place = (x.agent_id, own, x.named_session or "")
         now = asyncio.get_running_loop().time()
-        known, until = self._known.get(place, (None, 0.0))
-        if known is None or until < now:
+        known = self._known.get(place, now)
+        if known is None:
             find = functools.partial(
                 gateway_timelines.session_for, own, x.named_session, x.agent_id, x.key, timezone.now()
             )
             known = await self._writer.perform(find, deadline=time.monotonic() + 5.0)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-                self._of_agents.clear()
-            self._known[place] = known, now + KNOWN_FOR
+            self._known.put(place, known, now)
         if known.is_agents:
+            if len(self._of_agents) >= MOST_KNOWN:
+                self._of_agents.clear()
             self._of_agents.add(known.session_id)
+        x.takes_notes = known.is_certain
         return known.session_id
 
     def begin(self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any) -> CallRecord:

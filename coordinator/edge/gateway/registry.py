@@ -41,7 +41,9 @@ class Registry:
 
     def _on_changes(self, batch: Sequence[Change]) -> None:
         for change in batch:
-            if change.topic in OWN:
+            if change.topic == "mcp_servers" and change.op != "update":
+                self._kept.clear()  # another server's name may now stand for some of this one's tools
+            elif change.topic in OWN:
                 self.forget(change.key)
             elif change.topic == "mcp_tools" and change.parent is not None:
                 self.forget(change.parent)

@@ -101,6 +101,7 @@ class Runner:
         return task
 
     async def _detached(self, x: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        x.is_sent = True
         task = self._start(work)
         left = asyncio.Event()
         with x.gone.then(left.set):
@@ -133,8 +134,9 @@ class Runner:
             assert problem is not None
             response = await self._failed(x, record, binding, problem)
         if line is not None and not x.gone.happened:
-            through = f"a result of {record.tool} of {record.server_id}"
-            response, event = await self._notes.added(record.session_id, through, response, event)
+            if x.takes_notes:
+                through = f"a result of {record.tool} of {record.server_id}"
+                response, event = await self._notes.added(record.session_id, through, response, event)
             await finish(line, response, event)
             if not x.gone.happened:
                 await self._threads.run(gateway_calls.deliver, record.call_id, now=timezone.now())
@@ -142,11 +144,11 @@ class Runner:
     async def _sent(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
-        if (brake := await x.braked(self._gate)) is not None:
-            raise HeldBack(brake)
         x.server = await self._as_it_stands(x.server)
+        await self._require_no_brake(x)
         try:
-            answer = await self._upstreams.send(x, body, session=session)
+            look = functools.partial(self._require_no_brake, x)
+            answer = await self._upstreams.send_call(x, body, session=session, look=look)
         except UpstreamFailed as problem:
             if problem.may_have_run:
                 raise
@@ -157,6 +159,11 @@ class Runner:
             return await call_response(answer, x, line)
         finally:
             answer.close()
+
+    async def _require_no_brake(self, x: Exchange) -> None:
+        """Raise HeldBack where a brake is on for the agent."""
+        if (brake := await x.braked(self._gate)) is not None:
+            raise HeldBack(brake)
 
     async def _as_it_stands(self, server: Server) -> Server:
         """Return the server as it is now: it may have been edited while the call waited. Raises NotSent."""
@@ -169,9 +176,8 @@ class Runner:
     async def _ended(self, call_id: str, response: bytes | None) -> None:
         try:
             await self._threads.run(gateway_calls.end, call_id, response, delivered=False, now=timezone.now())
-        except (
-            DatabaseError
-        ):  # it stays `running` until its time is over, and is lost then: told, not run again
+        except DatabaseError:
+            # It stays `running` until its time is over, and is lost then: told, not run again.
             log.exception("The end of the call %s could not be written", call_id)
 
     async def _failed(self, x: Exchange, record: CallRecord, binding: Binding, problem: Exception) -> bytes:

@@ -17,10 +17,10 @@ import msgspec
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.gateway import sse
-from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed
+from coordinator.gateway.http_client import Answer, HttpClient, Look, UpstreamFailed
 from coordinator.gateway.servers import Server
 from coordinator.lib import json_bounds
-from coordinator.mcp.stdio_host import ASKER, CALLER
+from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
 # Headers of a client that are meant for whoever answers its message. None says who the client is.
 PASSED = (
@@ -33,6 +33,7 @@ PASSED = (
     b"tracestate",
 )
 PASSED_LIKE = b"mcp-param-"
+MOST_STARTS = 3  # of a stdio server for one call
 MOST_ANSWER = 16 * 1024 * 1024
 LONGEST_STREAM = 3600.0  # seconds for which a stream of events is passed on
 MOST_STREAM = 256 * 1024 * 1024  # … and its bytes, where nobody asked for it: who listens asks again
@@ -67,8 +68,31 @@ class Upstreams:
     def __init__(self) -> None:
         self.http = HttpClient()
 
-    async def send(self, x: Exchange, body: bytes, *, session: str | None, method: str = "POST") -> Answer:
-        """Send a client's message to its server. Raises UpstreamFailed. Close the answer."""
+    async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> Answer:
+        """Send a call that may run. Raises UpstreamFailed, and what `look` raises. Close the answer.
+
+        A server that has to be started first, or connected to for a moment, gets the call only once `look` has found,
+        after that wait, that it still may.
+        """
+        for _ in range(MOST_STARTS):
+            answer = await self.send(x, body, session=session, when_ready=True, look=look)
+            if answer.status != STARTED or not x.server.is_stdio:
+                return answer
+            answer.close()
+            await look()
+        raise UpstreamFailed("ends as soon as it is started")
+
+    async def send(
+        self,
+        x: Exchange,
+        body: bytes,
+        *,
+        session: str | None,
+        method: str = "POST",
+        when_ready: bool = False,
+        look: Look | None = None,
+    ) -> Answer:
+        """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
         found = [(name.decode(), value.decode("latin-1")) for name, value in _passed(x)]
         if method == "POST":
             found.append(("Content-Type", "application/json"))
@@ -78,7 +102,11 @@ class Upstreams:
                 pair for pair in found if pair[0] not in {"mcp-protocol-version", "mcp-method", "mcp-name"}
             ]
             found.append(("Mcp-Protocol-Version", link.protocol_version))
-        return await self.ask(x.server, found, body, session=session, caller=f"{x.agent_id}", method=method)
+        if when_ready and x.server.is_stdio:
+            found.append((WHEN_READY, "1"))
+        return await self.ask(
+            x.server, found, body, session=session, caller=x.agent_id, method=method, look=look
+        )
 
     async def ask(
         self,
@@ -89,8 +117,10 @@ class Upstreams:
         session: str | None,
         caller: str,
         method: str = "POST",
+        look: Look | None = None,
     ) -> Answer:
-        """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours."""
+        """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
+        `look` raises."""
         if server.target is None:
             raise UpstreamFailed(server.fault)
         found = [*headers, *server.headers]
@@ -100,7 +130,9 @@ class Upstreams:
             # A digest: names of agents may hold letters that no header has, and would be taken for one another.
             found.append((CALLER, digest_of_agent(caller) if server.for_each_caller else "all"))
             found.append((ASKER, digest_of_agent(caller)))
-        answer = await self.http.request(server.target, method, found, body, within=server.call_seconds)
+        answer = await self.http.request(
+            server.target, method, found, body, within=server.call_seconds, look=look
+        )
         if answer.status in {401, 403, 407}:
             answer.close()
             raise UpstreamFailed(

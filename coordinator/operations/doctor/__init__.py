@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,9 @@ def warn(name: str, message: str, remedy: str) -> Check:
 def fail(name: str, message: str, remedy: str) -> Check:
     """Return a check that found what is broken."""
     return Check(name, Level.FAIL, message, remedy)
+
+
+def named(names: Sequence[object]) -> str:
+    """Name the first of them; an id that another program stored may be anything."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(map(str, names[:MOST_NAMED])) + more

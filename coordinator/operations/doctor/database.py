@@ -7,18 +7,19 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from coordinator.actions import audit
-from coordinator.engine import health, is_sqlite
+from coordinator.engine import health, is_sqlite, moved
 from coordinator.engine.size import files, size_in_bytes
 from coordinator.feed import triggers
 from coordinator.feed.reader import Change, Feed
 from coordinator.identity.actors import system
+from coordinator.lib import sizes
 from coordinator.operations import startup
 from coordinator.operations.doctor import Check, fail, ok, warn
 
@@ -33,17 +34,37 @@ def opens() -> Check:
         startup.require_database()
     except CommandError as problem:
         return fail("database", str(problem), "Check DATABASE_URL, and that its server runs.")
-    size = filesizeformat(size_in_bytes()).replace("\xa0", " ")
+    size = sizes.in_words(size_in_bytes())
     return ok("database", f"{health.version()} at {startup.describe_database()}, {size}")
 
 
 def examine(now: datetime) -> Iterator[Check]:
     """Yield every check of a database that opens. The last one writes an audit row."""
     yield from _sqlite_settings() if is_sqlite() else _postgres_settings()
+    yield from _pooler()
+    yield from _moving()
     yield _migrations()
     yield _triggers()
     yield _clock(now)
     yield _feed()
+
+
+def _moving() -> Iterator[Check]:
+    """Tell of a move to PostgreSQL that is not over, or that this database is what was left behind."""
+    stage = moved.stage()
+    again = "Run `manage.py move_to URL` again: it goes on."
+    if stage is moved.Stage.LEFT:
+        yield fail(
+            "move", "All of this has moved to PostgreSQL.", "Have DATABASE_URL name that, and restart."
+        )
+    elif stage is moved.Stage.ARRIVING:
+        yield fail("move", "The move to this database is not finished.", again)
+    elif stage is moved.Stage.LEAVING:
+        yield warn(
+            "move",
+            "A move to PostgreSQL was begun and not finished; every write is noted for it.",
+            f"{again} Or forget it with --undo.",
+        )
 
 
 def _sqlite_settings() -> Iterator[Check]:
@@ -59,7 +80,7 @@ def _sqlite_settings() -> Iterator[Check]:
     if size > LARGE_LOG:
         yield warn(
             "journal",
-            f"The write-ahead log has grown to {filesizeformat(size)}: some program has been reading for a "
+            f"The write-ahead log has grown to {sizes.in_words(size)}: some program has been reading for a "
             "very long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
@@ -96,6 +117,17 @@ def _postgres_settings() -> Iterator[Check]:
         yield ok("integrity", f"fsync on, UTF-8, data checksums {health.scalar('SHOW data_checksums')}")
 
 
+def _pooler() -> Iterator[Check]:
+    """Say whether a pooler is used as it can be; nothing where there is none."""
+    try:
+        startup.require_sessions()
+    except CommandError as problem:
+        yield fail("pooler", str(problem), "")
+    else:
+        if settings.POOL:
+            yield ok("pooler", f"{startup.describe_database(settings.POOL)}; the feed goes past it")
+
+
 def _migrations() -> Check:
     known, applied = startup.migrations_on_disk(), startup.applied_migrations()
     try:
@@ -104,10 +136,14 @@ def _migrations() -> Check:
         return fail("migrations", str(problem), "")
     if pending := known - applied:
         return fail("migrations", f"{len(pending)} are missing.", "python manage.py migrate")
+    if newer := startup.migrations_of_newer(known, applied):
+        return warn("migrations", f"A newer Signalbox has added {newer[-1]}.", "Update this server.")
     return ok("migrations", "all applied")
 
 
 def _triggers() -> Check:
+    if startup.migrations_of_newer(startup.migrations_on_disk(), startup.applied_migrations()):
+        return ok("triggers", "are those of a newer version")
     wanted, found = triggers.expected(connection), triggers.standing(connection)
     missing = wanted.keys() - found.keys()
     altered = {name for name in wanted.keys() & found.keys() if found[name][1] != wanted[name].fingerprint}

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from coordinator.engine.size import size_in_bytes
-from coordinator.operations.doctor import Check, Level, database, machine, server, settings, upkeep
+from coordinator.operations.doctor import Check, Level, database, machine, server, settings, sign_in, upkeep
 
 
 def examine(address: str, now: datetime) -> Iterator[Check]:
     """Yield one check after the other; what needs a database that cannot be opened is left out."""
     yield from settings.examine()
+    yield from sign_in.examine()
     opened = database.opens()
     yield opened
     if opened.level is Level.FAIL:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
-from django.template.defaultfilters import filesizeformat
 
-from coordinator.lib import private_files
+from coordinator.lib import private_files, sizes
 from coordinator.operations.doctor import Check, fail, ok, sharing, warn
 from coordinator.sandbox import system_calls
 
@@ -29,7 +28,7 @@ def examine(database_bytes: int) -> Iterator[Check]:
 
 def _room(database_bytes: int) -> Check:
     usage = shutil.disk_usage(settings.DATA_DIR)
-    said = f"{filesizeformat(usage.free)} of {filesizeformat(usage.total)} free".replace("\xa0", " ")
+    said = f"{sizes.in_words(usage.free)} of {sizes.in_words(usage.total)} free"
     remedy = "Make room, or prune: python manage.py prune --dry-run"
     if usage.free < LEAST_ROOM:
         return fail("disk", f"Only {said}: events will be refused when it is full.", remedy)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from coordinator.actions import attachments, notifications, push, search, setup
+from coordinator.actions import notifications, partitions, push, search, setup
 from coordinator.lib.times import rough
 from coordinator.mcp import commands, credentials
-from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpUpstream
+from coordinator.mcp.names import is_ours, name_in_calls, read_as
+from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Transport
-from coordinator.operations.doctor import Check, fail, ok, warn
-from coordinator.operations.housekeeping import JOBS
+from coordinator.operations.doctor import Check, fail, named, ok, stored_files, warn
+from coordinator.operations.jobs import JOBS
 from coordinator.policy import deciders
 from coordinator.transparency import state as transparency
 
 EXPIRES_SOON = timedelta(days=14)
 OVERDUE = timedelta(minutes=5)  # beyond a job's own pace
+MANY_EVENTS = 5_000_000  # from which on parts are worth their while
 INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
-MOST_NAMED = 3
 
 
 def examine(now: datetime, *, served: bool) -> Iterator[Check]:
@@ -28,16 +30,12 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _keys(now)
     yield _credentials()
     yield _commands()
+    yield _names_in_calls()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
-    yield _attachments(now)
+    yield from stored_files.examine(now)
+    yield _events()
     yield _search()
     yield from _audit_log(now)
-
-
-def _named(names: Sequence[object]) -> str:
-    """Name the first of them; an id that another program stored may be anything."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(map(str, names[:MOST_NAMED])) + more
 
 
 def _people() -> Check:
@@ -71,7 +69,7 @@ def _keys(now: datetime) -> Check:
     if soon:
         return warn(
             "keys",
-            f"{len(soon)} expire soon: {_named(soon)}.",
+            f"{len(soon)} expire soon: {named(soon)}.",
             "Make new ones: python manage.py apikey create …",
         )
     return ok("keys", "none expires within 14 days")
@@ -109,10 +107,32 @@ def _commands() -> Check:
         return warn(
             "commands",
             f"Commands of {len(changed)} MCP servers were not written by an admin here, so they are not started: "
-            f"{_named(changed)}.",
+            f"{named(changed)}.",
             "Look at each on its page under MCP, and accept it there.",
         )
     return ok("commands", f"{len(started)} MCP servers are started here as an admin accepted them")
+
+
+def _names_in_calls() -> Check:
+    servers = sorted(McpServer.objects.exclude(pk=None).values_list("pk", flat=True))
+    alike = Counter(name_in_calls(server) for server in servers)
+    twins = [server for server in servers if alike[name_in_calls(server)] > 1]
+    tools = (
+        McpTool.objects.filter(gone_at=None).order_by("server_id", "name").values_list("server_id", "name")
+    )
+    mistaken = [f"{tool} of {server}" for server, tool in tools if read_as(server, tool, servers)]
+    if ours := [server for server in servers if is_ours(server)]:
+        words = f"Calls cannot tell these MCP servers from Signalbox's own gateway: {named(ours)}."
+        return warn("names", words, "Register them under another name.")
+    if twins:
+        words = (
+            f"Calls cannot tell these MCP servers apart, so /mcp serves none of their tools: {named(twins)}."
+        )
+        return warn("names", words, "Register all but one of them under another name.")
+    if mistaken:
+        words = f"Tools whose names in calls mean another MCP server's are not served: {named(mistaken)}."
+        return warn("names", words, "Register one of the servers under another name.")
+    return ok("names", f"calls can tell the tools of {len(servers)} MCP servers apart")
 
 
 def _housekeeping(now: datetime) -> Check:
@@ -122,27 +142,10 @@ def _housekeeping(now: datetime) -> Check:
     if late:
         return fail(
             "housekeeping",
-            f"Overdue: {_named(sorted(late))}.",
+            f"Overdue: {named(sorted(late))}.",
             "Read the server's log. Restart the server.",
         )
     return ok("housekeeping", f"{len(pace)} jobs are done in time")
-
-
-def _attachments(now: datetime) -> Check:
-    found = attachments.examine(now)
-    if found.missing:
-        return fail(
-            "attachments",
-            f"{len(found.missing)} messages refer to missing files: {_named(found.missing)}.",
-            "python manage.py attachments lists them; a backup may have them.",
-        )
-    if found.orphans:
-        return warn(
-            "attachments",
-            f"{len(found.orphans)} files belong to no message.",
-            "python manage.py attachments --delete-orphans",
-        )
-    return ok("attachments", "no file is missing")
 
 
 def _audit_log(now: datetime) -> Iterator[Check]:
@@ -163,9 +166,34 @@ def _audit_log(now: datetime) -> Iterator[Check]:
     if failing:
         yield warn(
             "audit checkpoints",
-            f"They do not reach {_named(failing)}.",
+            f"They do not reach {named(failing)}.",
             "The page Audit log, Verify tells why.",
         )
+
+
+def _events() -> Check:
+    """Check that the events table has parts for what comes (PostgreSQL), and that nothing lies outside of them."""
+    found = partitions.examine()
+    again = "python manage.py partition_events"
+    if found.limit is not None:
+        return warn(
+            "events",
+            f"Putting the events table into parts was begun and not finished: it refuses ids from {found.limit}.",
+            f"Finish it: {again}",
+        )
+    if found.outside:
+        return warn("events", f"{found.outside} events lie outside of the table's parts.", f"Run: {again}")
+    if found.parts and not found.free:
+        return warn("events", "The table has no part ahead; housekeeping makes them.", f"Run: {again}")
+    if not found.parts and found.newest > MANY_EVENTS:
+        return warn(
+            "events",
+            f"About {found.newest} events are in one table. In parts it is quicker, and old ones go at once.",
+            f"Beside the running server: {again}",
+        )
+    return ok(
+        "events", f"in {found.parts} parts, {found.free} of them ahead" if found.parts else "in one table"
+    )
 
 
 def _search() -> Check:

@@ -13,7 +13,7 @@ from coordinator.policy.tool_rules import names_tool
 About = NotificationTarget.About
 
 
-def hearing(targets: Iterable[NotificationTarget], request: PermissionRequest) -> list[NotificationTarget]:
+def of_request(targets: Iterable[NotificationTarget], request: PermissionRequest) -> list[NotificationTarget]:
     """Return those of `targets` that hear of `request`. A choice that cannot be read leaves nothing out."""
     targets = list(targets)
     wants_marks = any(one.about == About.MARKED for one in targets)
@@ -21,7 +21,14 @@ def hearing(targets: Iterable[NotificationTarget], request: PermissionRequest) -
     return [one for one in targets if _hears(one, request, is_marked=is_marked)]
 
 
+def of_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
+    """Return those of `targets` that hear how much of the budgets is used."""
+    return [one for one in targets if one.about in (About.EVERYTHING, About.BUDGETS)]
+
+
 def _hears(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
+    if target.about == About.BUDGETS:
+        return False
     if target.about == About.MARKED:
         return is_marked
     if target.about == About.TYPES:

@@ -1,0 +1,65 @@
+"""Which targets one process sends to side by side, each in a thread of its own.
+
+Each kind has lanes of its own: a service that hangs holds up no phone. And of the lanes of a kind, those that were slow
+lately get no more than half: a chat that hangs for all its people holds up no other address for long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from coordinator.models import NotificationTarget
+
+Kind = NotificationTarget.Kind
+
+LANES: dict[str, int] = {Kind.APPRISE: 4, Kind.EMAIL: 2, Kind.WEBHOOK: 4, Kind.PUSH: 4}
+SLOW = 3.0  # seconds for one message
+REMEMBERED = 600.0  # seconds
+
+busy: dict[int, str] = {}  # target → its kind
+_slow: dict[int, float] = {}  # target → until when it counts as slow, on the monotonic clock
+_lock = threading.Lock()
+
+
+def enter(waiting: Iterable[tuple[int, str]]) -> list[int]:
+    """Take lanes for as many of `waiting` (targets and their kinds, the most urgent first) as there are, and return
+    these. Each leaves by `leave`.
+    """
+    entered = []
+    with _lock:
+        taken = Counter(busy.values())
+        taken_by_slow = Counter(kind for target_id, kind in busy.items() if _is_slow(target_id))
+        for target_id, kind in waiting:
+            lanes, slow = LANES.get(kind, 1), _is_slow(target_id)
+            is_full = taken[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
+            if target_id in busy or is_full:
+                continue
+            busy[target_id] = kind
+            taken[kind] += 1
+            taken_by_slow[kind] += slow
+            entered.append(target_id)
+    return entered
+
+
+def leave(target_id: int) -> None:
+    with _lock:
+        busy.pop(target_id, None)
+
+
+def note(target_id: int, seconds: float) -> None:
+    """Remember how long a target took for one message."""
+    with _lock:
+        if seconds > SLOW:
+            _slow[target_id] = time.monotonic() + REMEMBERED
+        else:
+            _slow.pop(target_id, None)
+
+
+def _is_slow(target_id: int) -> bool:
+    until = _slow.get(target_id, 0.0)
+    if until and until < time.monotonic():
+        del _slow[target_id]
+    return until >= time.monotonic()

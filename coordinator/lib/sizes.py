@@ -1,0 +1,10 @@
+"""How numbers of bytes are told."""
+
+from __future__ import annotations
+
+from django.template.defaultfilters import filesizeformat
+
+
+def in_words(count: int) -> str:
+    """Return a number of bytes as people read it, `1.5 MB`; in plain blanks, for terminals and files."""
+    return filesizeformat(count).replace("\xa0", " ")
