@@ -25,7 +25,7 @@ class DashboardConfig(AppConfig):
         register("chat_messages", with_allowance(import_module("dashboard.chat.messages").message_fragments))
         register("sessions", with_allowance(import_module("dashboard.sessions.rows").row_fragments))
         register("session_titles", import_module("dashboard.sessions.rows").title_fragments)
-        fragments.register_view(import_module("dashboard.timeline.drawing").VIEW)
+        fragments.register_view(import_module("dashboard.timeline.news").VIEW)
 
 
 class AdminSiteConfig(AdminConfig):

@@ -9,8 +9,8 @@ from django.http import HttpRequest
 
 from coordinator.actions import chat
 from coordinator.identity.actors import Actor
-from coordinator.models import ChatAttachment, ChatMessage
-from coordinator.models.chat import ChatSource, StorageType
+from coordinator.models import ChatAttachment, ChatMessage, StoredFile
+from coordinator.models.chat import ChatSource, Place, StorageType
 from coordinator.secrets.masking import without_secrets
 from dashboard.admin import columns
 from dashboard.admin.filters import period, words
@@ -86,3 +86,20 @@ class ChatAttachmentAdmin(ViewOnlyAdmin):
     never_read = ("inline_data",)
     search_fields = ("id__exact", "message__id__exact", "filename", "mime_type")
     ordering = ("-created_at",)
+
+
+@admin.register(StoredFile)
+class StoredFileAdmin(ViewOnlyAdmin):
+    """Where the files of attachments lie. They go with it; move_attachments changes the place."""
+
+    list_display = (
+        columns.reference("attachment_id", "coordinator_chatattachment"),
+        columns.word("place"),
+        columns.size("size_bytes", label="size"),
+        columns.text("proven", label="type"),
+        columns.code("sha256"),
+    )
+    list_filter = (words("place", Place.values),)
+    never_read = ("pieces",)
+    search_fields = ("attachment__id__exact", "sha256__exact")
+    ordering = ("attachment_id",)

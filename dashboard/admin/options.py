@@ -50,7 +50,8 @@ class List(ChangeList):
 class TableAdmin(ModelAdmin):
     """One table. The role decides, not Django's permissions; the audit log is the history, not LogEntry.
 
-    `list_without` names columns that a list does not read (large texts).
+    `list_without` names columns that a list does not read (large texts), `never_read` those that nothing here shows,
+    finds rows by or filters (secrets).
     """
 
     paginator = CappedPaginator
@@ -97,6 +98,8 @@ class TableAdmin(ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         name, _, rest = lookup.partition("__")
+        if name in self.never_read:  # `?secret__startswith=` would tell it letter by letter
+            return False
         field = next((field for field in self.opts.fields if name in {field.name, field.attname}), None)
         if isinstance(field, TimeField) and rest and rest not in PLAIN_LOOKUPS:
             return False

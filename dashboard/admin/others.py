@@ -12,6 +12,7 @@ from django.contrib import admin
 from django.db import models
 
 from coordinator.models.fields import JsonTextField
+from coordinator.secrets.columns import COLUMNS, CREDENTIAL
 from dashboard.admin import columns
 from dashboard.admin.options import ViewOnlyAdmin
 
@@ -26,13 +27,19 @@ def register_the_rest() -> None:
 
 
 def admin_for(model: type[models.Model]) -> type[ViewOnlyAdmin]:
-    """Return a view-only admin with the table's first columns; large ones wait for the row's own page."""
-    fields = [field for field in model._meta.concrete_fields if not _is_large(field)]
+    """Return a view-only admin with the table's first columns; large ones wait for the row's own page.
+
+    Columns that are secrets themselves are on neither, and nobody searches in them.
+    """
+    secret = tuple(COLUMNS.get(model.__name__, {}).get(CREDENTIAL, "").split())
+    shown = [field for field in model._meta.concrete_fields if field.name not in secret]
+    fields = [field for field in shown if not _is_large(field)]
     texts = [field.name for field in fields if isinstance(field, models.TextField) and not field.is_relation]
     attributes: dict[str, Any] = {
         "__doc__": model.__doc__,
         "list_display": tuple(_cell(field) for field in fields[:MOST_COLUMNS]),
-        "list_without": tuple(field.name for field in model._meta.concrete_fields if _is_large(field)),
+        "list_without": tuple(field.name for field in shown if _is_large(field)),
+        "never_read": secret,
         "search_fields": tuple(texts),
         "ordering": ("-pk",),
     }

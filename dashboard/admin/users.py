@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from coordinator.actions import accounts, users
+from coordinator.actions import accounts, provider_sign_ins, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person
 from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
@@ -74,9 +74,10 @@ def role_cell(row: User) -> str:
 @admin.display(description="password")
 def password_cell(row: User) -> Any:
     url = reverse("admin:auth_user_password_change", args=[row.pk])
-    words = (
-        "Set a new password" if row.has_usable_password() else "No password: cannot sign in. Set a password"
-    )
+    words = "Set a new password"
+    if not row.has_usable_password():
+        way = "signs in elsewhere" if provider_sign_ins.is_connected(row) else "cannot sign in"
+        words = f"No password: {way}. Set a password"
     return format_html('<a href="{}">{}</a>', url, words)
 
 

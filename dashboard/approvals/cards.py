@@ -296,7 +296,7 @@ def cards_of(
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
     groups = list(groups)
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
-    grantable = plugin_permissions.grantable(wishes)
+    grantable = plugin_permissions.grantable(wishes) if rights is None or rights.edits_policy else set()
     named = titles.of(session_of(row) for group in groups for row in group)
     voted = _votes(row for group in groups for row in group)
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordinator.models import PermissionRequest
-from coordinator.policy import marks
-from coordinator.sessions import titles
-from dashboard.approvals.cards import CardMember, session_of
+from dashboard.approvals.cards import Card, CardMember, cards_of
 from dashboard.approvals.rights import Rights
 
 CHANGED = "It changed after you chose it. Look at it again."
@@ -18,28 +16,34 @@ GONE = "It does not exist any more."
 
 @dataclass(frozen=True, slots=True)
 class ChosenRequest:
-    """One of the set: `seen` is the digest of what the page showed, `problem` says why it will not be decided."""
+    """One of the set: `seen` is the digest of what the page showed, `problem` says why it will not be decided.
+
+    `card` draws what is asked in full; None where it does not exist any more.
+    """
 
     request_id: str
     seen: str
-    member: CardMember | None
-    reasons: Sequence[str] = ()
-    problem: str = ""
+    card: Card | None
+    problem: str
+
+    @property
+    def member(self) -> CardMember | None:
+        return self.card.members[0] if self.card else None
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        return self.card.glance.reasons if self.card and self.card.glance else ()
 
 
 def chosen_requests(chosen: Mapping[str, str], now: datetime, rights: Rights) -> list[ChosenRequest]:
     """Return what was chosen, as it stands, in the order in which it was shown."""
-    found = PermissionRequest.objects.with_triage().filter(request_id__in=list(chosen))
-    rows, kept = {row.request_id: row for row in found}, marks.saved()
-    named = titles.of(session_of(row) for row in rows.values())
+    rows = PermissionRequest.objects.with_triage().filter(request_id__in=list(chosen))
+    cards = {card.first.request_id: card for card in cards_of([[row] for row in rows], now, rights=rights)}
     listed = []
     for name, seen in chosen.items():
-        row = rows.get(name)
-        if row is None:
-            listed.append(ChosenRequest(name, seen, None, problem=GONE))
-            continue
-        member = CardMember(row, now, named.get(session_of(row) or "", ""), rights)
-        listed.append(ChosenRequest(name, seen, member, marks.reasons_of(row, kept), _problem(member, seen)))
+        card = cards.get(name)
+        problem = _problem(card.members[0], seen) if card else GONE
+        listed.append(ChosenRequest(name, seen, card, problem))
     return listed
 
 

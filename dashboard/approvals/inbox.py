@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Q
 
+from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest, RequestSnooze
 from coordinator.policy import approvals, marks
 from coordinator.sessions import titles
@@ -22,7 +23,8 @@ from dashboard.approvals.rights import Rights
 
 CARDS_ON_A_PAGE = 30  # as many as a phone can hold
 MOST_CHOICES = 25  # values of one filter that are offered
-MOST_READ = 2_000  # requests whose calls are read for their marks
+MOST_READ = 5_000  # requests whose calls are read for their marks
+IN_HAND = 200  # … and at one time: an input may be a megabyte
 AS_IT_COMES = Arrangement()
 LAST = datetime.max.replace(tzinfo=UTC)
 NOT_NAMED = {"session": "No session", "agent": "No agent", "tool": "No tool"}
@@ -59,6 +61,18 @@ class Waiting:
     taken_by: str
 
 
+class Arranged(NamedTuple):
+    """What waits for whoever looks, until when they left which out, and what of it fits, in its order.
+
+    `unread` of it may bear a mark of danger that nobody has looked for, where only what bears one is asked for.
+    """
+
+    everything: list[Waiting]
+    snoozed: Mapping[str, datetime]
+    fitting: list[Waiting]
+    unread: int
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A group of cards: `number` requests of it wait, on all pages together. Without a label it is the only one."""
@@ -69,12 +83,22 @@ class Lane:
     cards: list[Card]
     session: str = ""
 
+    @property
+    def is_cut(self) -> bool:
+        """Say whether requests of it stand on other pages."""
+        return self.number > sum(len(card.waiting) for card in self.cards)
+
+    @property
+    def at_once(self) -> int:
+        """Return how many of it one question may be about."""
+        return min(self.number, MOST_AT_ONCE)
+
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
     """One page. `waiting` requests wait in all, `matching` of them fit, and `snoozed` are left out until later.
 
-    `returns` is when the first of those comes back, `choices` what the filters offer.
+    `returns` is when the first of those comes back, `choices` what the filters offer; `unread` as in `Arranged`.
     """
 
     lanes: list[Lane]
@@ -86,6 +110,7 @@ class Inbox:
     arrangement: Arrangement
     rights: Rights | None = None
     choices: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    unread: int = 0
 
     @property
     def has_cards(self) -> bool:
@@ -129,10 +154,7 @@ def inbox(
     page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has come
     to the page since stands below them.
     """
-    everything = _waiting(now, None if arrangement.all or rights is None else rights.decidable())
-    person = rights.person.get_username() if rights is not None else ""
-    snoozed = _snoozed(person, now)
-    fitting = _sorted(_fitting(everything, arrangement, snoozed, person), arrangement.sort)
+    everything, snoozed, fitting, unread = _arranged(now, arrangement, rights)
     page = Paginator(_alike(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
     left_out = {one.name for one in everything} - {one.name for one in fitting}
     rows = _rows(page, [name for name in shown if name not in left_out])
@@ -146,7 +168,35 @@ def inbox(
         arrangement,
         rights,
         _choices(everything, arrangement),
+        unread,
     )
+
+
+def whole_group(key: str, now: datetime, arrangement: Arrangement, rights: Rights) -> dict[str, str]:
+    """Return a group's waiting requests on all pages, in their order and no more than may be decided at once.
+
+    Each by its id, with the digest of it as it stands: what is decided is what the question then shows.
+    """
+    fitting = _arranged(now, arrangement, rights).fitting
+    ids = [one.name for one in fitting if _key_of(_lane_of(one, arrangement.group), arrangement.group) == key]
+    rows = PermissionRequest.objects.with_context().in_bulk(ids[:MOST_AT_ONCE], field_name="request_id")
+    return {name: approvals.judged_digest(rows[name]) for name in ids[:MOST_AT_ONCE] if name in rows}
+
+
+def _arranged(now: datetime, arrangement: Arrangement, rights: Rights | None) -> Arranged:
+    everything = _waiting(now, None if arrangement.all or rights is None else rights.decidable())
+    person = rights.person.get_username() if rights is not None else ""
+    snoozed = _snoozed(person, now)
+    fitting, unread = _fitting(everything, arrangement, snoozed, person), 0
+    if arrangement.marked:
+        unread = max(0, len(fitting) - MOST_READ)
+        fitting = _marked(fitting[:MOST_READ])
+    return Arranged(everything, snoozed, _sorted(fitting, arrangement.sort), unread)
+
+
+def _key_of(lane: str, group: str) -> str:
+    """Return by what a page names a group: agents choose names, so no two may come to the same."""
+    return "" if group == "same" else hashlib.sha256(lane.encode()).hexdigest()[:32]
 
 
 def _waiting(now: datetime, only: Iterable[int] | None) -> list[Waiting]:
@@ -184,14 +234,13 @@ def _fitting(
 ) -> list[Waiting]:
     said = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
     chosen = [(name, value) for name, value in said if value]
-    found = [
+    return [
         one
         for one in waiting
         if (not chosen or all(getattr(one, name) == value for name, value in chosen))
         and (one.name in snoozed) is bool(wanted.snoozed)
         and _is_taken(one, wanted.taken, person)
     ]
-    return _marked(found) if wanted.marked else found
 
 
 def _is_taken(one: Waiting, taken: str, person: str) -> bool:
@@ -201,8 +250,8 @@ def _is_taken(one: Waiting, taken: str, person: str) -> bool:
 def _marked(waiting: Sequence[Waiting]) -> list[Waiting]:
     """Keep those that bear a mark of danger."""
     kept = marks.saved()
-    rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting[:MOST_READ]])
-    bearing = {row.pk for row in rows if marks.reasons_of(row, kept)}
+    rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting])
+    bearing = {row.pk for row in rows.iterator(IN_HAND) if marks.reasons_of(row, kept)}
     return [one for one in waiting if one.pk in bearing]
 
 
@@ -262,7 +311,7 @@ def _lanes(
     called = titles.of(by_lane) if group == "session" else {}
     lanes: list[Lane] = []
     for (name, _), card in zip(groups, cards, strict=True):
-        key = "" if group == "same" else hashlib.sha256(name.encode()).hexdigest()[:8]
+        key = _key_of(name, group)
         if not lanes or lanes[-1].key != key:
             label = "" if group == "same" else called.get(name) or name or NOT_NAMED[group]
             lanes.append(Lane(key, label, numbers[name], [], name if group == "session" else ""))

@@ -40,6 +40,11 @@ class Rights:
         words = self.book.why_not(self.person, row)
         return "" if words == NO_ROLE else words
 
+    @property
+    def edits_policy(self) -> bool:
+        """Say whether this person may change rules and grants, and so allow something for good."""
+        return not self.book.rules or has_role(self.person, ADMIN)
+
     def waits_for(self, row: PermissionRequest) -> str:
         return self.book.waits_for(row)
 

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from statistics import median
 
+from django.conf import settings
+
+from coordinator.lib.times import length
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy import approvals
 from coordinator.policy.approvals import DECIDED
+from dashboard.looks.charts import BarSegment, CountBar, DayColumn, day_columns
+from dashboard.templatetags.signalbox import count_of
 
 AGES: tuple[tuple[str, timedelta], ...] = (
     ("under 1 min", timedelta(minutes=1)),
@@ -27,42 +32,6 @@ AGES: tuple[tuple[str, timedelta], ...] = (
 # Everything but auto-approved, which counts as approved; what is still open stands last.
 OUTCOMES = (*DECIDED, Status.EXPIRED, Status.WITHDRAWN, Status.PENDING)
 MOST_PLUGINS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class CountBar:
-    """One bar, `share` of the longest, in percent; `parts` split it by outcome."""
-
-    label: str
-    number: int
-    share: float
-    parts: tuple[BarSegment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BarSegment:
-    """A piece of a bar: where it begins and how long it is, in percent of the whole width."""
-
-    outcome: str
-    number: int
-    start: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """One day's column: the median of its decisions, None where there was none; `height` in percent."""
-
-    day: date
-    median: timedelta | None
-    decisions: int
-    x: float
-    width: float
-    height: float
-
-    @property
-    def top(self) -> float:
-        return round(100 - self.height, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +48,7 @@ class Statistics:
     expired_unseen: int
     ages: list[CountBar]
     plugins: list[CountBar]
-    columns: list[Day]
+    columns: Sequence[DayColumn]
     tallest: timedelta | None
     outcomes: tuple[str, ...] = OUTCOMES
 
@@ -162,25 +131,19 @@ def _plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str
 
 def _columns(
     answered: Iterable[tuple[PermissionRequest, timedelta]], now: datetime, days: int
-) -> tuple[list[Day], timedelta | None]:
+) -> tuple[Sequence[DayColumn], timedelta | None]:
+    """Return a column for each day here, its height the median of its decisions, and the tallest one's median."""
     by_day: dict[date, list[timedelta]] = {}
     for row, wait in answered:
-        by_day.setdefault(row.approved_at.date(), []).append(wait)
+        by_day.setdefault(row.approved_at.astimezone(settings.LOCAL_ZONE).date(), []).append(wait)
     medians = {day: middle(waits) or timedelta(0) for day, waits in by_day.items()}
     tallest = max(medians.values(), default=None)
-    width = 100 / days
-    columns = []
-    for index in range(days):
-        day = (now - timedelta(days=days - 1 - index)).date()
-        found = medians.get(day)
-        height = 100 * (found / tallest) if found is not None and tallest else 0
-        column = Day(
-            day,
-            found,
-            len(by_day.get(day, [])),
-            round(index * width, 3),
-            round(width * 0.8, 3),
-            round(height, 3),
-        )
-        columns.append(column)
-    return columns, tallest
+    heights = {
+        day: (found / tallest if tallest else 0.0, _words(found, len(by_day[day])))
+        for day, found in medians.items()
+    }
+    return day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
+
+
+def _words(found: timedelta, decisions: int) -> str:
+    return f"{length(found)}, {count_of(decisions, 'decision')}"

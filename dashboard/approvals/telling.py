@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from zoneinfo import available_timezones
 
-from django.contrib.auth.models import Group, User
-from django.db.models import Q
+from django.contrib.auth.models import Group
+from django.db.models import Max, QuerySet
 
-from coordinator.identity.roles import ADMIN, APPROVER, ROLES
+from coordinator.actions.push import UNNAMED
+from coordinator.identity.roles import APPROVER, ROLES, people_with
 from coordinator.models import EscalationStep, Notification, NotificationTarget, QuietHours
-from coordinator.notifications import quiet
+from coordinator.notifications import quiet, recipients, webhooks
 
 Kind = NotificationTarget.Kind
 About = NotificationTarget.About
 AWAY = (Kind.APPRISE, Kind.EMAIL, Kind.WEBHOOK)  # what a person types; devices are added on them
-LOG = 30  # messages
+LOG = 30  # messages on a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,42 @@ class Address:
     last: Notification | None
 
 
-def addresses(person: str, log: Iterable[Notification]) -> list[Address]:
-    """Return a person's addresses; `log` are their latest messages, the newest first."""
-    last: dict[int, Notification] = {}
-    for message in log:
-        last.setdefault(message.target_id, message)
+def addresses(person: str) -> list[Address]:
+    """Return a person's addresses, each with what came of the last message to it."""
     rows = NotificationTarget.objects.filter(person=person, kind__in=AWAY).order_by("id")
+    newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
+    last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
     return [
         Address(row, kind_in_words(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
         for row in rows
     ]
 
 
-def sent_to(person: str) -> list[Notification]:
-    """Return the latest messages to a person, the newest first."""
-    rows = Notification.objects.select_related("target").filter(target__person=person)
-    return list(rows.order_by("-id")[:LOG])
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message of the log, and what its owner calls the address or device."""
+
+    row: Notification
+    to: str
+
+
+def sent_to(person: str) -> QuerySet[Notification]:
+    """Return all messages to a person that the log still has."""
+    return Notification.objects.select_related("target__push").filter(target__person=person)
+
+
+def sent(row: Notification) -> Sent:
+    target = row.target
+    if target.kind == Kind.PUSH:
+        device = getattr(target, "push", None)
+        return Sent(row, device.device if device else UNNAMED)
+    host = webhooks.host_of(target.address) if target.kind == Kind.WEBHOOK else target.address
+    return Sent(row, target.name or target.shown or host or kind_in_words(target.kind))
+
+
+def is_test_on_its_way(row: Notification) -> bool:
+    """Say whether a test's answer is still to come: the page that asked for it then looks again."""
+    return not row.request_id and row.state == Notification.State.WAITING
 
 
 KINDS: dict[str, str] = {
@@ -89,17 +109,23 @@ def zones() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of escalation as a sentence."""
+    """A step of escalation as a sentence; `is_heard` where one of those it names could be told by now."""
 
     row: EscalationStep
     when: str
     whom: str
+    is_heard: bool
 
 
 def steps() -> list[Step]:
     """Return the steps in their order. Who is told at once comes first, also where no step says so."""
     rows = list(EscalationStep.objects.select_related("group"))
-    return [Step(row, when(row.after_minutes), whom(row)) for row in rows]
+    reachable = NotificationTarget.objects.reachable().values("person")
+    able = people_with(APPROVER).filter(username__in=reachable).values_list("username", flat=True)
+    hearing = set(able) if rows else set()
+    return [
+        Step(row, when(row.after_minutes), whom(row), bool(recipients.named([row]) & hearing)) for row in rows
+    ]
 
 
 def when(minutes: int) -> str:
@@ -115,8 +141,7 @@ def whom(row: EscalationStep) -> str:
 def to_choose() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return whom a step can tell, groups and people who may decide: the value of each choice and its words."""
     groups = Group.objects.exclude(name__in=ROLES).order_by("name")
-    able = Q(is_superuser=True) | Q(groups__name__in=(APPROVER, ADMIN))
-    people = User.objects.filter(able, is_active=True).distinct().order_by("username")
+    people = people_with(APPROVER).order_by("username")
     return [
         ("Groups", [(f"group:{one.pk}", one.name) for one in groups]),
         ("People", [(f"person:{one.get_username()}", one.get_username()) for one in people]),

@@ -14,6 +14,7 @@ from coordinator.actions import tool_calls
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.actions.tool_calls import Additions
 from coordinator.errors import BadRequest, SignalboxError
+from coordinator.lib.storable import is_storable
 from coordinator.models import PermissionRequest
 from coordinator.policy.approvals import Scope, Validity
 
@@ -46,7 +47,8 @@ class DecisionForm(forms.Form):
     def __init__(self, data: object) -> None:
         super().__init__(data)  # type: ignore[arg-type]
         for name in ("ids", "judged", "suggestion"):
-            offered = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
+            told = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
+            offered = [one for one in told if is_storable(one)]
             self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
@@ -119,7 +121,8 @@ def chosen_in(values: Iterable[str]) -> dict[str, str]:
             pairs = [one.partition(":") for one in json.loads(value)]
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadRequest("The choice could not be read. Reload the page.") from None
-        found |= {name: seen for seen, _, name in pairs}
+        # No request has an id that a database cannot hold.
+        found |= {name: seen for seen, _, name in pairs if is_storable(name)}
         if len(found) > MOST_AT_ONCE:
             raise BadRequest(TOO_MANY)
     if not found:

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Sum
 
 from coordinator.models import Session
-from coordinator.models.budgets import BudgetMeasure, BudgetReach
+from coordinator.models.budgets import BudgetMeasure
 from coordinator.policy import budgets
 from coordinator.policy.budgets import BudgetRow, Standing
 
@@ -41,5 +41,5 @@ def warnings(session: Session, now: datetime) -> Sequence[Standing]:
     if not in_force:
         return []
     names = (session.agent_name, session.executor_profile)
-    concerned = [one for one in in_force if one.reach == BudgetReach.PERSON or one.concerns(names, None)]
+    concerned = [one for one in in_force if one.may_concern(names)]
     return [one for one in budgets.of_session(concerned, names, session.pk, now) if one.is_warned]

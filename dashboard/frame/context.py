@@ -9,9 +9,10 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from coordinator.identity.roles import has_role, role_of
+from coordinator.identity.roles import APPROVER, has_role, role_of
 from coordinator.models import Brake
-from dashboard.frame import devices, installing
+from coordinator.policy import deciders
+from dashboard.frame import devices, installing, sign_in_ways
 from dashboard.frame.rail import ENTRIES, Badge, Entry, Number, url_of
 from dashboard.frame.themes import THEMES, theme_of
 
@@ -49,12 +50,19 @@ def _brakes() -> list[Brake]:
     return list(Brake.objects.filter(released_at__isnull=True).order_by("id"))
 
 
+def _policy_note(user: User | AnonymousUser) -> str:
+    """Return why this approver may change no rules and grants by now; nothing for all others."""
+    return deciders.ADMINS_EDIT if has_role(user, APPROVER) and not deciders.may_edit_policy(user) else ""
+
+
 def rail(request: HttpRequest) -> dict[str, Any]:
     """Return what the frame shows, for every template: `rail`, `role`, `brakes_in_force`, `theme`, `from_elsewhere`,
-    `push_mark`, `release`.
+    `push_mark`, `sign_in_mark`, `release`, `signed_in_at`, `policy_note`.
 
-    `rail` are the lines that this person may see. The last two are for static/js/push.js: by what it knows its own
-    device, and which release drew the page.
+    `rail` are the lines that this person may see. The marks and `release` are for static/js/push.js: by what it knows
+    its own device, what another person or password changes, and which release drew the page. `signed_in_at` names the
+    provider of single sign-on that vouches for the session, if one does; `policy_note` says to an approver why they may
+    change no rules and grants.
     """
     user = getattr(request, "user", None)
     if user is None:  # an error page, answered before the sign-in middleware ran
@@ -66,7 +74,10 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "theme": theme_of(request),
         "themes": THEMES,
         "push_mark": SimpleLazyObject(lambda: devices.mark(request)),
+        "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
         "release": SimpleLazyObject(installing.version),
+        "signed_in_at": sign_in_ways.provider_of(request),
+        "policy_note": SimpleLazyObject(lambda: _policy_note(user)),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},
     }

@@ -35,6 +35,11 @@ def mark(request: HttpRequest) -> str:
     return str(held.get("mark", "")) if held.get("sign_in") == push.sign_in_of(request.user) else ""
 
 
+def sign_in_mark(request: HttpRequest) -> str:
+    """Return what another person, or another password, changes; empty where nobody is signed in."""
+    return push.sign_in_of(request.user)[:16] if isinstance(request.user, User) else ""
+
+
 def sign_off(request: HttpRequest) -> None:
     """Remove this session's device: what requests say is no longer for whoever holds it."""
     held = request.session.get(HELD)

@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from django_htmx.http import HttpResponseClientRedirect
 
 from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, role_of
+from coordinator.policy import deciders
 from dashboard.frame.htmx import HtmxHttpRequest
 
 P = ParamSpec("P")
@@ -31,9 +32,9 @@ def sign_in_first(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(url)
 
 
-def refuse(request: HttpRequest, needed: str) -> HttpResponse:
-    """Answer 403 with a page that says which role is needed and which the person has."""
-    context = {"needed": needed, "role": role_of(request.user)}
+def refuse(request: HttpRequest, needed: str, why: str = "") -> HttpResponse:
+    """Answer 403 with a page that says which role is needed, why, and which the person has."""
+    context = {"needed": needed, "why": why, "role": role_of(request.user)}
     return render(request, "errors/role.html", context, status=403)
 
 
@@ -71,6 +72,18 @@ def viewer(view: View[P]) -> View[P]:
 def approver(view: View[P]) -> View[P]:
     """Guard a page or verb that decides requests or edits grants."""
     return _needs(APPROVER)(view)
+
+
+def policy_editor(view: View[P]) -> View[P]:
+    """Guard a verb that changes rules or grants: for approvers, or for admins alone once Who decides has rows."""
+
+    @wraps(view)
+    def guarded(request: HtmxHttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if deciders.may_edit_policy(request.user):
+            return view(request, *args, **kwargs)
+        return refuse(request, ADMIN, deciders.ADMINS_EDIT)
+
+    return _needs(APPROVER)(guarded)
 
 
 def admin(view: View[P]) -> View[P]:

@@ -16,20 +16,21 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
+from django.utils.deprecation import MiddlewareMixin
 
 from coordinator.actions import accounts
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.proofs import Lack
+from dashboard.frame import sign_in_ways
 
-HEADER = "X-Signalbox-Proof"
 WANTED = "Signalbox-Confirm"  # on a refusal: static/js/proof.js then asks for the password
 FIELD, PASSWORD, NEW = "proof", "confirm_password", "new_proof"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MESSAGES: dict[Lack, str] = {
-    "missing": "This browser could not prove that it is the one you signed in with. Enter your password to continue.",
-    "wrong": "You signed in to this session in another browser. Enter your password to continue.",
-    "old": "You signed in some time ago. Enter your password to continue.",
+    "missing": "This browser could not prove that it is the one you signed in with.",
+    "wrong": "You signed in to this session in another browser.",
+    "old": "You signed in some time ago.",
 }
 
 View = TypeVar("View", bound=Callable[..., object])
@@ -50,19 +51,13 @@ class OfferedProof:
     new_secret: str
 
 
-class RequireProof:
+class RequireProof(MiddlewareMixin):
     """Refuses unsafe requests of signed-in people that lack the proof and the password."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., object], args: object, kwargs: object
     ) -> HttpResponse | None:
-        if request.method in SAFE or not request.path.startswith(("/ui/", "/admin/")):
+        if request.method in SAFE or not request.path.startswith(settings.PAGES):
             return None
         if getattr(view, "without_proof", False) or not isinstance(request.user, User):
             return None
@@ -70,9 +65,9 @@ class RequireProof:
         lack = proofs.lack_of(request.session, offered.secret, now)
         if lack is None:
             return None
-        if not offered.password:
+        if not offered.password or sign_in_ways.provider_of(request):
             accounts.note_unproven(request.user, address_of(request), f"{request.method} {request.path}", now)
-            return _ask(request, MESSAGES[lack])
+            return _ask(request, f"{MESSAGES[lack]} {_what_to_do(request)}")
         try:
             accounts.confirm(request.user, offered.password, attempt_of(request, request.user.username), now)
         except SignalboxError as refusal:
@@ -102,11 +97,16 @@ def _taken(request: HttpRequest) -> OfferedProof:
             form.pop(name, None)
         form._mutable = False
         request.POST = form  # type: ignore[assignment] # a form that is not to change is of another type there
-    return OfferedProof(request.headers.get(HEADER, secret), password, new_secret)
+    return OfferedProof(request.headers.get(proofs.HEADER, secret), password, new_secret)
+
+
+def _what_to_do(request: HttpRequest) -> str:
+    provider = sign_in_ways.provider_of(request)
+    return f"Confirm with {provider} to continue." if provider else "Enter your password to continue."
 
 
 def _ask(request: HttpRequest, message: str, refusal: SignalboxError | None = None) -> HttpResponse:
-    """Ask for the password: a page with the form as it was sent, or for a script words and a header."""
+    """Ask for the password, or to go to the provider: a page with the form as it was sent; words for a script."""
     status = refusal.status if refusal else 403
     answer: HttpResponse
     if request.headers.get("HX-Request"):
@@ -119,7 +119,7 @@ def _ask(request: HttpRequest, message: str, refusal: SignalboxError | None = No
             "lost_files": bool(request.FILES),
         }
         answer = render(request, "accounts/confirm.html", context, status=status)
-    answer.headers[WANTED] = "password"
+    answer.headers[WANTED] = "provider" if sign_in_ways.provider_of(request) else "password"
     if refusal and refusal.retry_after:
         answer.headers["Retry-After"] = str(refusal.retry_after)
     add_never_cache_headers(answer)

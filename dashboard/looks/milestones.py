@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from coordinator.actions import notes
 from coordinator.actions.transcripts import READ_FROM
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
 
@@ -72,16 +73,21 @@ _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", _asked, ""),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
-    "note": ("chat", _note, "calm"),
-    "note_delivered": ("st-check", lambda event: f"Note delivered with {event.reason}", "good"),
-    "note_not_delivered": ("st-cross", lambda event: f"Note not delivered: {event.reason}", "bad"),
     READ_FROM: ("st-info", lambda event: _read_from(event.tool_input), "calm"),
+}
+
+
+# What Signalbox itself tells. The same type from an agent is shown with its own name: anybody may send any type.
+_OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
+    notes.WRITTEN: ("chat", _note, "calm"),
+    notes.GIVEN: ("st-check", lambda event: f"Note delivered with {event.reason}", "good"),
+    notes.NOT_GIVEN: ("st-cross", lambda event: f"Note not delivered: {event.reason}", "bad"),
 }
 
 
 def milestone_of(event: TimelineEvent) -> tuple[str, str, str]:
     """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
-    spoken = _WORDS.get(event.event_type)
+    spoken = _OF_OURS.get(event.event_type) if event.source == notes.SOURCE else _WORDS.get(event.event_type)
     if spoken is not None:
         icon, word, tone = spoken
         return icon, word(event), tone or ("bad" if event.error else "calm")

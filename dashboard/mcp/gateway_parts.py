@@ -50,6 +50,7 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
             "choices": CHOICES,
             "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
             "command_line": _command_line(server),
+            "seen": commands.digest_of(server),
             "unaccepted": _unaccepted(server, upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": figures.of_server(server.name, now),

@@ -1,4 +1,4 @@
-"""For how long a grant may be given, as forms offer it. The first of CHOICES is what a new grant has by default."""
+"""For how long a grant may be given, as forms offer it, and which of them is selected: DEFAULT."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ LENGTHS = {
     "30d": ("30 days", timedelta(days=30)),
     "90d": ("90 days", timedelta(days=90)),
 }
-CHOICES = (("", "No end"), *((word, label) for word, (label, _length) in LENGTHS.items()))
+NO_END = ""
+DEFAULT = NO_END  # of a new grant: a word of LENGTHS, or NO_END
+# As forms offer them: the word, what people read, and whether it is selected.
+CHOICES = tuple(
+    (word, label, word == DEFAULT)
+    for word, label in ((NO_END, "No end"), *((word, label) for word, (label, _length) in LENGTHS.items()))
+)
 
 
 def until_of(word: str, now: datetime) -> datetime | None:
     """Return the end that a person chose: a word of LENGTHS, or an instant. Raises Invalid."""
-    if not word:
+    if word == NO_END:
         return None
     if word in LENGTHS:
         return now + LENGTHS[word][1]

@@ -14,7 +14,7 @@ from coordinator.lib import instants
 from coordinator.live.fragments import Fragment
 from coordinator.models import Session
 from coordinator.sessions import silence, titles
-from coordinator.sessions.facts import SessionFacts, began_us, facts_of
+from coordinator.sessions.list_facts import SessionFacts, began_us, facts_of
 from coordinator.sessions.statuses import LIVE
 from dashboard.templatetags.signalbox import title_of
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from coordinator.models import DrivenCommand, DrivenSession, Run, Session
 from coordinator.models.sessions import RunParameters
+from coordinator.policy import budgets
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import Queue
 from coordinator.secrets.masking import without_secrets
@@ -73,7 +74,8 @@ def _queued(session: Session, working: Run | None) -> list[QueuedPrompt]:
         "hold", "ordered_with"
     )
     rows = list(waiting.order_by("created_at", "run_id")[:MOST_QUEUED])
-    queue = Queue.at(timezone.now()) if rows and working is None else None
+    now = timezone.now()
+    queue = Queue.at(now, budgets.spent_for_runs(now)) if rows and working is None else None
     return [
         QueuedPrompt(
             run,

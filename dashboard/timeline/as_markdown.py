@@ -9,7 +9,7 @@ from datetime import datetime
 from coordinator.lib.times import exact, length
 from coordinator.models import Session
 from coordinator.sessions import titles
-from coordinator.sessions.facts import began_us
+from coordinator.sessions.list_facts import began_us
 from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow, Row
 from coordinator.sessions.timeline.walking import walk_rows
 from dashboard.looks import Part

@@ -12,7 +12,7 @@ from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
 from coordinator.runs.stops import can_stop, is_stopping
 from coordinator.sessions import silence, titles, usage
-from coordinator.sessions.facts import began_us, masked_in, with_last_instant
+from coordinator.sessions.list_facts import began_us, masked_in, with_last_instant
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import counts_of
 from coordinator.sessions.timeline.places import EventPlace

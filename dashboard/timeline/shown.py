@@ -18,7 +18,7 @@ from django.utils.text import slugify
 from coordinator.models import Session
 from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.events import JSON_COLUMNS
-from coordinator.sessions.facts import began_us
+from coordinator.sessions.list_facts import began_us
 from coordinator.sessions.timeline import (
     ApprovalRow,
     CallRow,

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from coordinator.actions import accounts, setup
+from coordinator.actions import accounts, provider_sign_ins, setup
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person
@@ -23,7 +23,7 @@ from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy import deciders
 from dashboard.deciders.delegations import shown
 from dashboard.deciders.forms import empty_delegation
-from dashboard.frame import devices
+from dashboard.frame import devices, sign_in_ways
 from dashboard.frame.forms import SetUpForm, SignInForm
 from dashboard.frame.guards import signed_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -49,6 +49,8 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
     goal = next_url(request, settings.LOGIN_REDIRECT_URL)
     if request.user.is_authenticated:
         return redirect(goal)
+    if request.method == "POST" and not settings.PASSWORD_SIGN_IN:
+        return redirect("accounts:login")  # whose page has no form for one
     form = SignInForm(request, data=request.POST or None)
     problem, status, retry_after = "", 200, None
     if request.method == "POST":
@@ -60,6 +62,10 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
             problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
             form = SignInForm(request)
     context = {"form": form, "next": goal, "problem": problem, "is_new": setup.is_open()}
+    context |= {
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "with_password": settings.PASSWORD_SIGN_IN,
+    }
     answer = render(request, "accounts/sign_in.html", context, status=status)
     if retry_after:
         answer.headers["Retry-After"] = str(retry_after)
@@ -82,7 +88,7 @@ def knowing_device(answer: HttpResponse, request: HttpRequest, user: User) -> Ht
 
 def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     now, address = timezone.now(), address_of(request)
-    username = User.normalize_username(request.POST.get("username", "").strip().replace("\x00", ""))
+    username = User.normalize_username(request.POST.get("username", "").strip())
     attempt = attempt_of(request, username)
     accounts.check_tries(attempt, now)
     if not form.is_valid():
@@ -91,6 +97,7 @@ def _signed_in(request: HtmxHttpRequest, form: SignInForm) -> User | None:
     user = form.get_user()
     assert isinstance(user, User)
     login(request, user)
+    request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
     proofs.bind(request.session, request.POST.get(NEW, ""), now)
     accounts.note_sign_in(user, address, now)
     return user
@@ -109,8 +116,12 @@ def confirm(_request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 def sign_out(request: HtmxHttpRequest) -> HttpResponse:
     devices.sign_off(request)
+    address = sign_in_ways.sign_out_address(request)
     logout(request)
     messages.success(request, "You are signed out.")
+    if address:  # no form may lead to another site, so a page does
+        context = {"address": address, "provider": settings.OIDC_NAME, "is_leaving": True}
+        return render(request, "accounts/provider_leave.html", context)
     return redirect(settings.LOGOUT_REDIRECT_URL)
 
 
@@ -119,7 +130,11 @@ def sign_out(request: HtmxHttpRequest) -> HttpResponse:
 def account(request: HtmxHttpRequest) -> HttpResponse:
     """Show who they are and, to who may decide, what they handed over and what was handed to them."""
     assert isinstance(request.user, User)
-    context: dict[str, object] = {}
+    context: dict[str, object] = {
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "connected": provider_sign_ins.is_connected(request.user),
+        "may_disconnect": provider_sign_ins.has_another_way(request.user),
+    }
     if has_role(request.user, APPROVER):
         book = deciders.load(timezone.now())
         context["delegations"] = shown(request.user, book.now, of=request.user)
@@ -134,6 +149,8 @@ def account(request: HtmxHttpRequest) -> HttpResponse:
 def password(request: HtmxHttpRequest) -> HttpResponse:
     """Change the person's own password; this session goes on, their others end."""
     assert isinstance(request.user, User)
+    if not request.user.has_usable_password():
+        return redirect("accounts:account")  # which says how they sign in
     form = PasswordChangeForm(request.user, request.POST or None)
     if request.method != "POST" or not form.is_valid():
         status = 422 if request.method == "POST" else 200
@@ -170,6 +187,7 @@ def set_up(request: HtmxHttpRequest) -> HttpResponse:
             now = timezone.now()
             user = setup.redeem(token, name, secret, now)
             login(request, user, backend=BACKEND)
+            request.session.set_expiry(None)
             proofs.bind(request.session, request.POST.get(NEW, ""), now)
             return knowing_device(redirect("overview"), request, user)
         except SignalboxError as refusal:

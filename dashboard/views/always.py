@@ -14,17 +14,13 @@ from django.views.decorators.http import require_http_methods
 from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.models import PermissionRequest
+from coordinator.policy import deciders
 from dashboard.approvals.always import accepted, offer_for
 from dashboard.approvals.cards import card_of
 from dashboard.approvals.rights import Rights
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.views.rule_trials import calls_context, trial_context
-
-AT_ONCE = (
-    0.25  # seconds of counting, and of looking for calls, before the page is shown; it goes on by itself
-)
-SHOWN = 20  # recorded calls that it would also allow
+from dashboard.views.rule_trials import first_context
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -46,13 +42,14 @@ def _show(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
     if not card.yours:
         context["problem"] = card.members[0].why_not if card.waiting else card.members[0].story
         return render(request, "approvals/always.html", context)
+    if not deciders.may_edit_policy(request.user):
+        return render(request, "approvals/always.html", context | {"problem": deciders.ADMINS_EDIT})
     try:
         offer, has_wider = offer_for(row, whose, now, wide=wide)
     except SignalboxError as refusal:
         return render(request, "approvals/always.html", context | {"problem": str(refusal.detail)})
     context |= {"offer": offer, "has_wider": has_wider}
-    context |= trial_context(offer.question, seconds=AT_ONCE)
-    context |= calls_context(offer.question, QueryDict("changed=1"), most=SHOWN, seconds=AT_ONCE)
+    context |= first_context(offer.question, QueryDict("changed=1"))  # what else it would allow
     return render(request, "approvals/always.html", context)
 
 
@@ -61,9 +58,7 @@ def _accept(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
     assert whose is not None
     try:
         said = accepted(row, whose, request.POST.get("offer", ""))
-        approvals.always_allow(
-            row.request_id, said.answer, by=request.user, judged=said.judged, now=timezone.now()
-        )
+        approvals.always_allow(row.request_id, said.answer, by=request.user, judged=said.judged)
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         messages.error(request, detail)

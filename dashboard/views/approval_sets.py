@@ -7,7 +7,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
@@ -17,30 +17,40 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.policy.approvals import DECIDED
+from dashboard.approvals.arrangement import Arrangement
 from dashboard.approvals.chosen import chosen_requests
+from dashboard.approvals.inbox import whole_group
 from dashboard.approvals.rights import Rights
 from dashboard.approvals.verdicts import TOO_MANY, DecisionForm, Outcome, chosen_in, decide_each
 from dashboard.filters.days import zone_named
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.templatetags.signalbox import count_of
 
 MORNING = time(9)
+LONGEST_QUERY = 4_000  # characters
 SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
 
 
 @require_POST
 @approver
 def confirm(request: HtmxHttpRequest) -> HttpResponse:
-    """Ask once, about everything that was chosen. Nothing is decided yet."""
-    verdict = request.POST.get("verdict", "")
+    """Ask once, about everything that was chosen, or a whole group. Nothing is decided yet."""
+    verdict, now = request.POST.get("verdict", ""), timezone.now()
+    rights = Rights.of(request.user, now)
     try:
-        chosen = chosen_in(request.POST.getlist("chosen"))
+        if "group" in request.POST:
+            arranged = Arrangement.of(QueryDict(request.POST.get("arranged", "")[:LONGEST_QUERY]))
+            chosen = whole_group(request.POST["group"], now, arranged, rights)
+        else:
+            chosen = chosen_in(request.POST.getlist("chosen"))
+        if not chosen:
+            raise BadRequest("Nothing of this group waits any more.")
         if verdict not in DECIDED:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
         return _refused(request, refusal)
-    now = timezone.now()
-    listed = chosen_requests(chosen, now, Rights.of(request.user, now))
+    listed = chosen_requests(chosen, now, rights)
     context = {
         "verdict": verdict,
         "listed": [one for one in listed if not one.problem],
@@ -113,18 +123,14 @@ def _triage(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tupl
     if said in {"take", "assign"}:
         to = by.get_username() if said == "take" else request.POST.get("to", "").strip()[:150]
         number = approvals.assign(ids, to, by=by, now=now)
-        return f"{_requests(number)} assigned to {'you' if to == by.get_username() else to}.", False
+        return f"{count_of(number, 'request')} assigned to {'you' if to == by.get_username() else to}.", False
     if said == "release":
-        return f"{_requests(approvals.release(ids, by=by, now=now))} assigned to nobody.", False
+        return f"{count_of(approvals.release(ids, by=by, now=now), 'request')} assigned to nobody.", False
     if said == "wake":
-        return f"{_requests(approvals.wake(ids, by=by))} back in your inbox.", True
+        return f"{count_of(approvals.wake(ids, by=by), 'request')} back in your inbox.", True
     until = _until(said, request.POST.get("zone", ""), now)
     number = approvals.snooze(ids, until, by=by, now=now)
-    return f"{_requests(number)} snoozed. Deadlines go on.", True
-
-
-def _requests(number: int) -> str:
-    return "1 request" if number == 1 else f"{number} requests"
+    return f"{count_of(number, 'request')} snoozed. Deadlines go on.", True
 
 
 def _until(said: str, zone: str, now: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from django.conf import settings
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
@@ -13,14 +14,16 @@ from django.views.decorators.http import require_safe
 from coordinator.api.downloads import POLICY, attachment_response
 from coordinator.chat import reading as chat
 from coordinator.chat import thumbnails
-from coordinator.errors import NotFound
+from coordinator.errors import Busy, NotFound, Spoilt
 from coordinator.models import ChatAttachment
 from dashboard.chat.messages import markdown_lines
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.exports import ndjson_response
+from dashboard.views import errors
 
 NO_PREVIEW = settings.BASE_DIR / "static" / "img" / "no-preview.webp"
+NOT_NOW = NO_PREVIEW.with_name("unreadable.webp")
 
 
 @require_safe
@@ -31,6 +34,10 @@ def attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase
         return attachment_response(request, chat.attachment_of(attachment_id), inline=True)
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
+    except (Busy, Spoilt) as problem:
+        if request.headers.get("Sec-Fetch-Dest") == "image":  # in a page: its reader wants a word, too
+            return _picture(NOT_NOW, problem.status)
+        return errors.unreadable(request, problem)
 
 
 @require_safe
@@ -47,12 +54,10 @@ def thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpResponseBase
     try:
         path = thumbnails.kept(row)
     except NotFound:
-        response: HttpResponseBase = HttpResponse(NO_PREVIEW.read_bytes(), status=404)
-    else:
-        response = FileResponse(path.open("rb")) if path else StreamingHttpResponse(_made_now(row))
-    response.headers["Content-Type"] = "image/webp"
-    response.headers["Content-Security-Policy"] = POLICY
-    return response
+        return _picture(NO_PREVIEW, 404)
+    except (Busy, Spoilt) as problem:
+        return _picture(NOT_NOW, problem.status)
+    return _described(FileResponse(path.open("rb")) if path else StreamingHttpResponse(_made_now(row)))
 
 
 def _made_now(row: ChatAttachment) -> Iterator[bytes]:
@@ -60,6 +65,18 @@ def _made_now(row: ChatAttachment) -> Iterator[bytes]:
         yield thumbnails.thumbnail(row).read_bytes()
     except NotFound:
         yield NO_PREVIEW.read_bytes()
+    except (Busy, Spoilt):
+        yield NOT_NOW.read_bytes()
+
+
+def _picture(path: Path, status: int) -> HttpResponseBase:
+    return _described(HttpResponse(path.read_bytes(), status=status))
+
+
+def _described(response: HttpResponseBase) -> HttpResponseBase:
+    response.headers["Content-Type"] = "image/webp"
+    response.headers["Content-Security-Policy"] = POLICY
+    return response
 
 
 @require_safe

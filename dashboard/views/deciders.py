@@ -16,6 +16,7 @@ from coordinator.actions.deciders import delegations, groups, rules
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.identity.roles import ADMIN, ROLES, has_role
+from coordinator.lib.storable import row_id
 from coordinator.models import Agent, McpServer, PermissionRequest, Session
 from coordinator.policy import deciders as policy
 from coordinator.policy import deciding_rules
@@ -128,7 +129,8 @@ def delete_group(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
 
 def _posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
     """Return the name, the people and the version; the action refuses what is wrong with them."""
-    people = [int(one) for one in request.POST.getlist("people") if one.isascii() and one.isdecimal()]
+    told = request.POST.getlist("people")
+    people = [one for text in told if (one := row_id(text)) is not None]
     return request.POST.get("name", ""), people, request.POST.get("seen", "")
 
 

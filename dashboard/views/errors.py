@@ -6,12 +6,15 @@ import logging
 import sys
 from http import HTTPStatus
 
-from django.db import OperationalError
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
+from coordinator.errors import SignalboxError
 from coordinator.lib import trace
+from coordinator.lib.chosen_database import told
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,7 @@ PLAIN_500 = "<!doctype html><title>Signalbox</title><h1>Something went wrong</h1
 
 def for_people(request: HttpRequest) -> bool:
     """Say whether a browser asks: under the people's paths, or for HTML."""
-    return request.path.startswith(("/ui/", "/admin/")) or "text/html" in request.headers.get("Accept", "")
+    return request.path.startswith(settings.PAGES) or "text/html" in request.headers.get("Accept", "")
 
 
 def _detail(status: int) -> JsonResponse:
@@ -53,16 +56,24 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return render(request, "errors/404.html", {"reason": reason}, status=404)
 
 
+def unreadable(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
+    """Answer 502 or 503 where an attached file cannot be read (now)."""
+    response = render(request, "errors/unreadable.html", {"reason": problem.detail}, status=problem.status)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    return response
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer 500 without the database, the session or the person: any of them may be what broke.
 
     A database that is locked for too long, or cannot be reached, is told apart: trying again will help (503).
     """
-    busy = isinstance(sys.exc_info()[1], OperationalError)
-    if not for_people(request):
-        return _detail(503 if busy else 500)
+    busy = isinstance(sys.exc_info()[1], InterfaceError | OperationalError)
     if busy:
         return database_busy(request)
+    if not for_people(request):
+        return _detail(500)
     try:
         return render_alone("errors/500.html", 500)
     except Exception:
@@ -71,11 +82,11 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def database_busy(request: HttpRequest) -> HttpResponse:
-    """Answer 503; to a part of a page with words for its toast."""
-    if request.headers.get("HX-Request"):
-        response: HttpResponse = JsonResponse({"detail": BUSY}, status=503)
+    """Answer 503; to a program, and to a part of a page for its toast, with words."""
+    if request.headers.get("HX-Request") or not for_people(request):
+        response: HttpResponse = JsonResponse({"detail": told(sys.exc_info()[1], BUSY)}, status=503)
     else:
-        response = render_alone("errors/503.html", 503)
+        response = render_alone("errors/503.html", 503, moved=told(sys.exc_info()[1], ""))
     response["Retry-After"] = "2"
     return response
 
@@ -86,7 +97,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return render_alone("errors/csrf.html", 403) if for_people(request) else _detail(403)
 
 
-def render_alone(template: str, status: int) -> HttpResponse:
+def render_alone(template: str, status: int, **more: str) -> HttpResponse:
     """Draw an error page that needs no request, and so nothing that a request may ask for."""
-    context = {"trace_id": trace.current(), "theme": {"scheme": "light dark"}}
+    context = {"trace_id": trace.current(), "theme": {"scheme": "light dark"}, **more}
     return HttpResponse(render_to_string(template, context), status=status)

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.lib import instants
+from coordinator.lib.storable import row_id
 from coordinator.search import files
 from coordinator.search.progress import coming
 from coordinator.sessions.timeline import StoredValue
@@ -45,7 +46,7 @@ def touched(request: HtmxHttpRequest) -> HttpResponse:
         meant,
         tool=asked["tool"],
         agent=asked["agent"],
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None,
+        before=row_id(before),
     )
     context = {
         "asked": asked,

@@ -15,25 +15,20 @@ from django.views.decorators.http import require_http_methods, require_POST
 from coordinator.actions import keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
+from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
-from coordinator.models.keys import SCOPES
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin
 from dashboard.frame.htmx import HtmxHttpRequest
 
-WHAT_SCOPES_ALLOW = {
-    "runner": "runner: register runners; take, start and stop runs; post events into its sessions",
-    "agent": "agent: ask for permission, post events and chat; if bound to an agent, only in its sessions",
-    "operator": "operator: start, stop and delete sessions; edit blueprints; switch agents",
-    "read": "read: read everything, change nothing",
-}
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
 
 class KeyForm(forms.Form):
     name = forms.CharField(max_length=100, help_text="Who uses it, for example <code>my-runner</code>.")
     scopes = forms.MultipleChoiceField(
-        choices=[(scope, WHAT_SCOPES_ALLOW[scope]) for scope in SCOPES], widget=forms.CheckboxSelectMultiple
+        choices=[(scope, f"{scope}: {allowed}") for scope, allowed in WHAT_SCOPES_ALLOW.items()],
+        widget=forms.CheckboxSelectMultiple,
     )
     agent_id = forms.ChoiceField(
         label="Agent",

@@ -18,16 +18,18 @@ from coordinator.actions.approvals import NewRequest
 from coordinator.actions.grants import StaleEdit
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.actors import person
+from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from coordinator.policy import access, access_preview
+from coordinator.policy import access, access_preview, deciders
 from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.edits import Edit
-from dashboard.frame.guards import approver, viewer
+from dashboard.frame.guards import approver, policy_editor, refuse, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.mcp import access_sheet, grant_lengths
 from dashboard.mcp.access_sheet import CHOICES
+from dashboard.templatetags.signalbox import count_of
 
 MOST_SHOWN = 200  # verdicts that a preview names one by one; the rest is counted
 
@@ -98,7 +100,7 @@ def _posted(request: HtmxHttpRequest, now: datetime) -> list[Edit]:
 
 
 @require_POST
-@approver
+@policy_editor
 def save(request: HtmxHttpRequest) -> HttpResponse:
     """Save a previewed change set, all or nothing; a stale one is shown with both versions."""
     now, edits = timezone.now(), []
@@ -112,13 +114,9 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         grants.record_refusal(edits, refusal, by=person(request.user), now=now)
         return _refused(request, refusal)
-    words = "There was nothing to change." if not done else f"Saved: {_counted(len(done), 'grant')} changed."
+    words = "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
     messages.success(request, words)
     return redirect(_back(request))
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _back(request: HtmxHttpRequest) -> str:
@@ -289,6 +287,10 @@ def grant_detail(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 @require_POST
 @approver
 def revoke(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
+    says = Grant.objects.filter(pk=grant_id).values_list("permission", flat=True).first()
+    if says not in (None, Grant.Permission.ALLOW) and not deciders.may_edit_policy(request.user):
+        # Without it, a wider grant or the default may allow.
+        return refuse(request, ADMIN, deciders.ADMINS_EDIT)
     try:
         grants.revoke(
             grant_id,
@@ -305,13 +307,13 @@ def revoke(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 
 
 @require_POST
-@approver
+@policy_editor
 def extend(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     now = timezone.now()
     try:
         done = grants.extend(
             grant_id,
-            until=grant_lengths.until_of(request.POST.get("until", ""), now),
+            until=grant_lengths.until_of(request.POST.get("until", grant_lengths.DEFAULT), now),
             by=person(request.user),
             now=now,
             reason=_word(request, "why") or None,

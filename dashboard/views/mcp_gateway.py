@@ -33,7 +33,8 @@ def set_upstream(request: HtmxHttpRequest, name: str) -> HttpResponse:
             int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 9 else 0,
             chosen != gateway_parts.NOT_OFFERED,
         )
-        mcp_upstreams.set_upstream(name, wanted, by=person(request.user), now=timezone.now())
+        seen = form.get("command", "")
+        mcp_upstreams.set_upstream(name, wanted, by=person(request.user), now=timezone.now(), seen=seen)
         messages.success(request, "Saved.")
     return redirect("mcp:server", name)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -18,21 +20,28 @@ from dashboard.approvals.devices import devices_of, how_to_reach
 from dashboard.frame import refusals
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.lists.keyset import keyset_page
 
 
 @require_GET
 @approver
 def page(request: HtmxHttpRequest) -> HttpResponse:
-    """Show the person's own addresses and quiet hours, and what was sent to them last."""
+    """Show the person's own addresses and quiet hours, and what was sent to them, page by page."""
     return _page(request, None)
 
 
 def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
     name = request.user.get_username()
-    sent = telling.sent_to(name)
+    place = reverse("approvals:notifications")
+    log = keyset_page(telling.sent_to(name), request.GET, telling.LOG)
     context = {
-        "addresses": telling.addresses(name, sent),
-        "sent": sent,
+        "addresses": telling.addresses(name),
+        "sent": [telling.sent(row) for row in log.rows],
+        "newer": f"{place}{log.newer}#log" if log.newer else "",
+        "older": f"{place}{log.older}#log" if log.older else "",
+        "count_label": log.count_label,
+        "test_is_due": any(telling.is_test_on_its_way(row) for row in log.rows),
+        "has_mail_server": bool(settings.EMAIL_HOST),
         "made": made,
         "services": services.COMMON,
         "abouts": NotificationTarget.About.choices,

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from coordinator.actions import plugin_permissions, plugins
 from coordinator.identity.actors import person
 from dashboard.frame import refusals
-from dashboard.frame.guards import admin, approver, viewer
+from dashboard.frame.guards import admin, approver, policy_editor, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.status_facets import facets
 from dashboard.plugins.rows import plugin_details, plugin_rows
@@ -70,7 +70,7 @@ def switch(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 
 
 @require_POST
-@approver
+@policy_editor
 def grant(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     name = request.POST.get("permission", "")
 

@@ -14,7 +14,7 @@ from coordinator.actions import approvals, push
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.notifications.push import listed, waiting_for
 from dashboard.frame import devices, installing
-from dashboard.frame.guards import approver
+from dashboard.frame.guards import approver, signed_in
 from dashboard.frame.htmx import HtmxHttpRequest
 
 MOST_LISTED = 100
@@ -62,7 +62,8 @@ def key(_request: HtmxHttpRequest) -> HttpResponse:
 @approver
 def subscribe(request: HtmxHttpRequest) -> HttpResponse:
     """Keep this browser's subscription."""
-    form, is_moved = request.POST, bool(request.POST.get("replaces"))
+    form = request.POST
+    replaces = form.get("replaces", "")
     try:
         target = push.subscribe(
             by=_user(request),
@@ -70,21 +71,24 @@ def subscribe(request: HtmxHttpRequest) -> HttpResponse:
             p256dh=form.get("p256dh", ""),
             auth=form.get("auth", ""),
             device=form.get("device", ""),
-            replaces=form.get("replaces", ""),
+            replaces=replaces,
             now=timezone.now(),
         )
     except SignalboxError as refusal:
         return _refused(refusal)
     devices.hold(request, target)
-    if not is_moved:
+    if not replaces:
         messages.success(request, "This device is notified. Send a test to check it.")
     return JsonResponse({"kept": True})
 
 
 @require_POST
-@approver
+@signed_in
 def renew(request: HtmxHttpRequest) -> HttpResponse:
-    """Tie this browser's subscription to the new sign-in, or say that it is no longer kept."""
+    """Tie this browser's subscription to the new sign-in, or say that it is no longer kept.
+
+    Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
+    """
     target = push.renew(by=_user(request), address=request.POST.get("endpoint", ""), now=timezone.now())
     if target is not None:
         devices.hold(request, target)

@@ -29,7 +29,7 @@ from coordinator.policy.history import Budget, RecordedCall
 from coordinator.policy.suggestions import GOAL, Search, Suggestion
 from coordinator.policy.tool_rules import Rule
 from coordinator.sessions.agent_programs import AGENTS
-from dashboard.frame.guards import approver, viewer
+from dashboard.frame.guards import policy_editor, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import without_proof
 from dashboard.rules import carried, question
@@ -162,7 +162,7 @@ def _question(one: Suggestion, saved: Sequence[Rule]) -> Question:
 
 @require_POST
 @never_cache
-@approver
+@policy_editor
 def accept(request: HtmxHttpRequest) -> HttpResponse:
     """Make one suggestion a rule or a grant, as the person who pressed the button."""
     by, now, whose = person(request.user), timezone.now(), _key_of(request)

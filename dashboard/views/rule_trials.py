@@ -28,6 +28,9 @@ from dashboard.rules.recorded import PIECE, READER
 
 PURPOSE = "trial"
 PAGE = 50  # calls
+# What a page shows of a trial when it is drawn; it goes on by itself, and a page of their own has all calls.
+AT_ONCE = 0.25  # seconds of counting, and of looking for calls
+SHOWN = 20  # calls
 SHORT = 300
 
 
@@ -46,6 +49,11 @@ def count(request: HtmxHttpRequest) -> HttpResponse:
         return _refused(request, refusal)
     template = "rules/_trial.html" if wants_fragment(request) else "rules/trial.html"
     return render(request, template, context)
+
+
+def first_context(asked: Question, wanted: QueryDict) -> dict[str, Any]:
+    """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
+    return trial_context(asked, seconds=AT_ONCE) | calls_context(asked, wanted, most=SHOWN, seconds=AT_ONCE)
 
 
 def trial_context(asked: Question, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from coordinator.actions import runs
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.models import Run, Runner, Session
+from coordinator.policy import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
 from coordinator.runs.waits import Queue
@@ -86,7 +87,8 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     table = RunTable(narrowed.qs)
     table.order_by = request.GET.get("sort") or "-created"
     page = CappedPaginator(table.data.data, PAGE).get_page(request.GET.get("page"))
-    queue = Queue.at(timezone.now())
+    now = timezone.now()
+    queue = Queue.at(now, budgets.spent_for_runs(now))
     hosts = dict(
         Runner.objects.filter(pk__in={run.runner_id for run in page.object_list}).values_list(
             "pk", "hostname"

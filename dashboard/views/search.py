@@ -11,6 +11,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
+from coordinator.lib.storable import row_id
 from coordinator.search.events import Question, find
 from coordinator.search.progress import coming
 from coordinator.sessions import titles
@@ -34,9 +35,7 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
         path = question.text.strip().removeprefix(OF_FILE).strip()
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
-    found = find(
-        question, before=int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    )
+    found = find(question, before=row_id(before))
     context: dict[str, Any] = {
         "question": question,
         "titles": titles.of([*(hit.event.session_id for hit in found.hits), question.session_id]),

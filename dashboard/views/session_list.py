@@ -27,7 +27,7 @@ from dashboard.tables.sessions import SessionTable
 PAGE = 25
 MOST_CHOICES = 300
 MOST_CHILDREN = 100
-MOST_FOLLOWED = 16  # running sessions whose events a list listens to; a stream takes 20 topics
+MOST_FOLLOWED = 16  # running sessions whose events a list listens to beside the topics of the page
 STATUSES = (*LIVE, *ENDED)
 
 

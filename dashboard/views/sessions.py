@@ -16,7 +16,7 @@ from coordinator.lib import instants
 from coordinator.models import Session
 from coordinator.search import events as search
 from coordinator.search.index import Walk
-from coordinator.sessions.facts import began_us
+from coordinator.sessions.list_facts import began_us
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import (
     Counts,
@@ -37,9 +37,9 @@ from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import notes_context
 from dashboard.timeline.draft import draft_context
-from dashboard.timeline.drawing import asked_of
 from dashboard.timeline.heading import header_context, page_url
 from dashboard.timeline.minimap import Minimap, minimap_of
+from dashboard.timeline.news import asked_of
 from dashboard.timeline.query import WINDOW, Query, window_of
 from dashboard.timeline.shown import shown
 from dashboard.timeline.waterfall import waterfall_of
@@ -95,7 +95,7 @@ def newest(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 @require_safe
 @viewer
 def header(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the session's summary, for a page that did not get it from the stream (timeline.drawing)."""
+    """Return the session's summary, for a page that did not get it from the stream (timeline.news)."""
     session = get_object_or_404(Session, pk=session_id)
     return render(request, "sessions/_summary.html", header_context(session, Query()))
 

@@ -13,6 +13,7 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.text import get_text_list
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -23,6 +24,7 @@ from coordinator.identity.actors import person
 from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
 from coordinator.models.rules import RuleVerdict
+from coordinator.policy import deciders
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import Rule, Ruling
@@ -31,13 +33,9 @@ from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.rules import question
 from dashboard.rules.question import Question
-from dashboard.views.rule_trials import calls_context, trial_context
+from dashboard.views.rule_trials import first_context
 
 MOST_OFFERED = 300
-SHOWN = 20  # recorded calls below the numbers; a page of their own has them all
-AT_ONCE = (
-    0.25  # seconds of counting, and of looking for calls, before the page is shown; it goes on by itself
-)
 
 
 class RuleForm(forms.Form):
@@ -114,8 +112,9 @@ def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None
     if not tool:
         return None
     now = timezone.now()
-    ruling = policy.by_rules(saved, tool, about, agent or None, program)
     grants = policy.grants_for([(tool, agent)], now)
+    servers = grants.managed.servers
+    ruling = policy.by_rules(saved, tool, about, agent or None, program, servers=servers)
     verdict, place = grants.verdict(tool, agent, now), grants.managed.place(tool)
     return TestedCall(tool, about, agent, program, ruling, place, verdict, policy.together(ruling, verdict))
 
@@ -130,6 +129,8 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
     if not forms_.is_valid():
         return _page(request, forms_, seen, None, status=422)
     wanted = _wanted(forms_)
+    if request.POST.get("do") == "save" and not deciders.may_edit_policy(request.user):
+        return _page(request, forms_, seen, None, problem=deciders.ADMINS_EDIT, status=403)
     try:
         for rule in wanted:
             policy.check(rule)
@@ -199,6 +200,9 @@ def _page(
         "asked": asked,
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
         "programs": AGENTS.items(),
+        "cannot_ask": get_text_list(
+            [AGENTS[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
+        ),
         "tools": [*_tools(), *_mcp_tools()],
         "forms": forms_,
         "version": version,
@@ -207,6 +211,5 @@ def _page(
     }
     if question_ is not None:
         wanted = QueryDict("changed=1" if question_.is_open else "")
-        context |= trial_context(question_, seconds=AT_ONCE)
-        context |= calls_context(question_, wanted, most=SHOWN, seconds=AT_ONCE)
+        context |= first_context(question_, wanted)
     return render(request, "rules/rules.html", context, status=status)

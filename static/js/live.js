@@ -3,6 +3,8 @@
 //   live:<topic>, live:<topic>:<key>   on <body>, detail {id, at, topic, key, parent, op, count}: for hx-trigger
 //   live:<view>                        on <body>, what the server has drawn for all who look at a view ("timeline:ID")
 //   live:reset                         too much was missed: whoever shows live things loads them afresh
+//   refresh                            on an element with data-refresh-on="<topic>:<milliseconds> …": one of its topics has
+//                                      changed; at most once in so long a time, but always after the last change
 //
 // A hidden tab holds no stream (a browser gives a host six connections); shown again, it catches up by id.
 // Paused, what arrives is kept and counted, and shown on resume.
@@ -14,8 +16,12 @@ const words = { live: "Live", paused: "Paused", reconnecting: "Connecting", off:
 const mostHeld = 500; // signals, fragments and drawings kept while paused; beyond, resuming loads afresh
 const longestWait = 30_000; // milliseconds between tries
 const triesBeforeOff = 4;
+const loadedAgainAfter = 5_000; // milliseconds after which a refresh that failed is tried again
 const settledAfter = 5_000; // milliseconds a stream must stand before a break counts as the first again
 const inserts = new Set(["afterbegin", "beforeend", "beforebegin", "afterend"]);
+
+const refreshed = new Map(); // by the id of an element that was refreshed a moment ago: whether more has changed since
+const unloaded = new Set(); // ids of elements that could not be refreshed: they are once the server is there again
 
 let stream = null;
 let last = body.dataset.liveAfter ?? "";
@@ -52,6 +58,49 @@ function tell(signal) {
   fire(`live:${signal.topic}`, signal);
   fire(`live:${signal.topic}:${signal.key}`, signal);
   if (signal.parent) fire(`live:${signal.topic}:${signal.parent}`, signal);
+  for (const element of document.querySelectorAll("[data-refresh-on]")) {
+    const times = element.dataset.refreshOn.split(/\s+/).map((one) => one.split(":"));
+    const every = times.find(([topic]) => topic === signal.topic)?.[1];
+    if (every) refresh(element, Number(every));
+  }
+}
+
+// Not htmx's throttle: what changes before its time is over is never loaded.
+function refresh(element, every) {
+  const { id } = element;
+  if (refreshed.has(id)) {
+    refreshed.set(id, true);
+    return;
+  }
+  refreshed.set(id, false);
+  load(id);
+  setTimeout(() => {
+    const changed = refreshed.get(id);
+    const now = document.getElementById(id);
+    refreshed.delete(id);
+    if (changed && now) refresh(now, every);
+  }, every);
+}
+
+function load(id) {
+  const element = document.getElementById(id);
+  if (stream?.readyState !== EventSource.OPEN) unloaded.add(id);
+  else if (element) window.htmx.trigger(element, "refresh");
+}
+
+function loadWhatIsLeft() {
+  const left = [...unloaded];
+  unloaded.clear();
+  left.forEach(load);
+}
+
+for (const failure of ["htmx:sendError", "htmx:responseError"]) {
+  body.addEventListener(failure, ({ target, detail }) => {
+    const isRefused = detail.xhr?.status >= 400 && detail.xhr.status < 500; // and would be again
+    if (!target.dataset?.refreshOn || isRefused) return;
+    unloaded.add(target.id);
+    setTimeout(loadWhatIsLeft, loadedAgainAfter);
+  });
 }
 
 // An element that is on the page already is brought up to date where it stands, not inserted once more.
@@ -108,6 +157,7 @@ function connect() {
   stream.addEventListener("open", () => {
     settled = setTimeout(() => (tries = 0), settledAfter);
     showNow();
+    loadWhatIsLeft();
   });
   stream.addEventListener("ready", (event) => (last = event.lastEventId));
   for (const kind of ["signal", "fragment", "drawing", "reset"]) {

@@ -70,7 +70,8 @@ const form = dialog?.querySelector("form");
 
 function ask(message) {
   form.querySelector("[data-message]").textContent = message;
-  form.querySelector("[data-problem]").hidden = true;
+  const problem = form.querySelector("[data-problem]");
+  if (problem) problem.hidden = true;
   if (!dialog.open) dialog.showModal();
 }
 
@@ -102,6 +103,7 @@ async function confirm() {
 
 if (dialog) {
   form.addEventListener("submit", (event) => {
+    if (form.target) return dialog.close(); // the provider of single sign-on asks, in another tab
     event.preventDefault();
     confirm();
   });

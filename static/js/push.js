@@ -16,6 +16,7 @@ async function post(door, fields = {}) {
   document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
   const answer = await fetch(`/ui/push/${door}/`, { method: "POST", headers, body: new URLSearchParams(fields) });
   const told = await answer.json().catch(() => ({}));
+  if (answer.headers.has("HX-Redirect")) return { ok: false, detail: "You are signed out. Reload the page to sign in." };
   return { ok: answer.ok, asksForPassword: answer.headers.has("Signalbox-Confirm"), ...told };
 }
 
@@ -39,16 +40,24 @@ async function keepProof() {
   return Boolean(proof);
 }
 
-// Ties this device to the sign-in; where the server knows it no more, it ends here as well. Tried once a tab.
+// Ties this device to the sign-in; where the server knows it no more, it ends here as well. Tried once a sign-in and tab.
 async function renew(subscription) {
   const mark = await markOf(subscription);
+  const once = `${mark} ${document.body.dataset.signIn}`;
   const listed = !section || section.querySelector(`[data-push-device="${mark}"]`);
   if (document.body.dataset.push === mark && listed) return true;
-  if (sessionStorage.getItem(RENEWED) === mark && listed) return true;
-  sessionStorage.setItem(RENEWED, mark);
+  if (sessionStorage.getItem(RENEWED) === once && listed) return true;
   const answer = await post("renew", { endpoint: subscription.endpoint });
+  sessionStorage.setItem(RENEWED, once);
   if (answer.ok && !answer.kept) await unsubscribe();
   return !answer.ok || answer.kept;
+}
+
+// Somebody who decides nothing has signed in where another was told of requests, or may no longer decide: this browser
+// ends its subscription, whatever the server says of it, and nothing of what requests said stays here.
+async function leave(subscription) {
+  await Promise.allSettled([post("renew", { endpoint: subscription.endpoint }), unsubscribe(), forget()]);
+  return null;
 }
 
 let timer = 0;
@@ -77,8 +86,9 @@ async function begin() {
   if (able && !registration && installed) registration = await register();
   if (!registration) return null;
   follow(registration);
-  const subscription = mayDecide ? await registration.pushManager?.getSubscription() : null;
+  const subscription = await registration.pushManager?.getSubscription();
   if (!subscription) return null;
+  if (!mayDecide) return leave(subscription);
   const kept = !(await keepProof()) || (await renew(subscription));
   remember(kept);
   return kept ? subscription : null;
@@ -92,7 +102,7 @@ document.addEventListener("submit", async (event) => {
   event.target.submit();
 });
 
-// The section "This device" of the page Approvals, Notifications.
+// The section "Your devices" of the page Approvals, Notifications.
 
 function stateOf(subscription) {
   if (!window.isSecureContext) return "insecure";

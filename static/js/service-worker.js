@@ -7,6 +7,7 @@ const KEPT = "signalbox-kept"; // emptied at sign-out (device.js): the last list
 const LIST = "/ui/push/waiting/";
 const PROOF = "/ui/push/proof";
 const SHELL = `signalbox-shell-${RELEASE.version}`; // the offline page and what it is drawn with
+const PATIENCE = 10_000; // milliseconds that a server has to answer; browsers end a worker that takes much longer
 
 self.addEventListener("install", (event) => {
   self.skipWaiting();
@@ -51,8 +52,19 @@ async function hear(data) {
   const told = read(data);
   await show(told);
   await count(told.waiting);
-  await look();
+  const list = await look();
+  if (list === SIGNED_OUT) await show(SIGN_IN);
+  else if (told.kind === "waiting" && told.id && list?.closed(told.id)) await show({ ...told, ...OVER });
 }
+
+const SIGN_IN = {
+  kind: "signed-out",
+  title: "Sign in to see what waits",
+  body: "You are signed out on this device.",
+  url: "/ui/approvals/",
+};
+// Of a push that came late. Who closed the request is told in its place, where that is still to come.
+const OVER = { kind: "closed", judged: undefined, beside: "It no longer waits." };
 
 function read(data) {
   try {
@@ -62,24 +74,43 @@ function read(data) {
   }
 }
 
+const QUIET = new Set(["closed", "denying", SIGN_IN.kind]); // what rang already, or was just pressed
+
 async function show(told) {
   const waits = told.kind === "waiting";
   const tag = told.id ?? `signalbox-${told.kind}`;
   const seen = (await windows()).some((page) => page.focused);
   const actions = waits && told.judged ? [{ action: "deny", title: "Deny" }] : [];
-  await self.registration.showNotification(told.title, {
+  const options = {
     body: [told.body, told.beside].filter(Boolean).join("\n"),
     tag,
     actions,
     renotify: waits && !seen,
-    silent: told.kind === "closed" || seen,
+    silent: QUIET.has(told.kind) || seen,
     timestamp: Date.parse(told.at) || Date.now(),
     icon: RELEASE.icon,
     badge: RELEASE.badge,
     data: { ...told, shown: Date.now() },
+  };
+  await inTurn(() => self.registration.showNotification(told.title, options));
+  if (seen && told.id) await takeAway(({ id }) => id === told.id); // whoever looks at Signalbox sees it there
+}
+
+// Chromium forgets a notification that it is just showing where it is asked for those on the screen: it stays there, but
+// a press on it does nothing. So whoever shows and whoever asks take turns.
+let turnOfScreen = Promise.resolve();
+
+function inTurn(work) {
+  const done = turnOfScreen.then(work);
+  turnOfScreen = done.catch(() => {});
+  return done;
+}
+
+// Closes the notifications whose data `fits`.
+function takeAway(fits) {
+  return inTurn(async () => {
+    for (const note of await self.registration.getNotifications()) if (fits(note.data ?? {})) note.close();
   });
-  // Whoever looks at Signalbox sees it there.
-  if (seen && told.id) for (const note of await self.registration.getNotifications({ tag })) note.close();
 }
 
 async function count(number) {
@@ -93,44 +124,59 @@ self.addEventListener("message", (event) => {
   if (event.data?.kind === "look") event.waitUntil(look());
 });
 
+const SIGNED_OUT = { csrf: "" };
+let turns = 0;
+let newest = 0; // whose answer counts: an older one may arrive after it
+
+// Returns the list: its `csrf`, and `closed(id)` says whether a request no longer waits. SIGNED_OUT where nobody who may
+// decide is signed in here; null where the server was not reached: what is kept stays, and is shown as old.
 async function look() {
   const asked = Date.now();
+  const turn = ++turns;
   const kept = await caches.has(KEPT);
   const answer = await ask();
-  if (answer === null) return null; // not reached: what is kept stays, and is shown as old
-  if (answer === "signed out") return forget();
+  if (answer === SIGNED_OUT && turn > newest) {
+    newest = turn;
+    await forget();
+  }
+  if (answer === null || answer === SIGNED_OUT) return answer;
   if (kept && !(await caches.has(KEPT))) return null; // signed out meanwhile
   const { csrf, ...list } = answer;
+  const waiting = new Set(list.requests.map((one) => one.id));
+  const closed = (id) => waiting.size >= list.count && !waiting.has(id); // a part of the list closes nothing
+  if (turn < newest) return { csrf, closed };
+  newest = turn;
   await (await caches.open(KEPT)).put(LIST, new Response(JSON.stringify(list)));
   await count(list.count);
-  const waiting = new Set(list.requests.map((one) => one.id));
-  if (waiting.size < list.count) return csrf; // a part of the list closes nothing
-  for (const note of await self.registration.getNotifications()) {
-    const { kind, id, shown } = note.data ?? {};
-    if (kind === "waiting" && id && shown < asked && !waiting.has(id)) note.close(); // what came meanwhile may be newer
-  }
-  return csrf;
+  const over = ({ kind, id, shown }) => kind === "waiting" && id && shown < asked && closed(id); // later ones may be newer
+  await takeAway((data) => data.kind === SIGN_IN.kind || over(data));
+  return { csrf, closed };
 }
 
+// Only what says that nobody who may decide is signed in counts as that: the way to the sign-in page, or a refusal.
+// A server in trouble, or one that is asked too much, says nothing of the kind.
 async function ask() {
-  const answer = await fetch(LIST, { redirect: "manual", headers: { Accept: "application/json" } }).catch(() => null);
-  if (answer === null || answer.status >= 500) return null;
-  return answer.ok ? answer.json().catch(() => null) : "signed out";
+  const options = { redirect: "manual", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE) };
+  const answer = await fetch(LIST, options).catch(() => null);
+  if (answer === null) return null;
+  if (answer.type === "opaqueredirect" || answer.status === 401 || answer.status === 403) return SIGNED_OUT;
+  return answer.ok ? answer.json().catch(() => null) : null;
 }
 
+// What says nothing of a request stays, such as that one should sign in: nothing tells it again.
 async function forget() {
   await caches.delete(KEPT);
   await count(0);
-  for (const note of await self.registration.getNotifications()) note.close();
-  return null;
+  await takeAway(({ kind, id }) => id || (kind !== SIGN_IN.kind && kind !== "problem"));
 }
 
 // A press: the card, or a Deny of exactly what was shown. Approving takes the card.
 
 self.addEventListener("notificationclick", (event) => {
   const { notification, action } = event;
+  if (action === "deny") return event.waitUntil(deny(notification.data)); // which shows others in its place
   notification.close();
-  event.waitUntil(action === "deny" ? deny(notification.data) : open(notification.data?.url ?? "/ui/approvals/"));
+  event.waitUntil(open(notification.data?.url ?? "/ui/approvals/"));
 });
 
 async function open(path) {
@@ -142,22 +188,36 @@ async function open(path) {
   return there.url === url ? there : there.navigate(url);
 }
 
+const NOT_DENIED = {
+  kind: "problem",
+  title: "Nothing was denied",
+  body: "You are signed out on this device, or may no longer decide. Open the request to decide.",
+};
+
 async function deny(told) {
-  const problem = await denied(told).catch(() => "Signalbox cannot be reached.");
-  const words = problem
-    ? { kind: "problem", title: "Nothing was denied", beside: `${problem} Open the request to decide.` }
-    : { kind: "closed", title: `Denied: ${told.title}`, beside: "You denied it." };
-  await show({ ...told, judged: undefined, at: undefined, ...words });
-  if (!problem) await look();
+  const tell = (kind, title, beside) => show({ ...told, judged: undefined, at: undefined, kind, title, beside });
+  await tell("denying", `Denying: ${told.title}`, "Signalbox has not answered yet."); // stays where the worker is ended
+  const problem = await denied(told).catch(() => null);
+  if (problem === null) return tell("problem", "No answer to your Deny", "It may have arrived. Open the request to see.");
+  if (problem === SIGNED_OUT) {
+    await takeAway(({ id }) => id === told.id);
+    return show({ ...NOT_DENIED, url: told.url });
+  }
+  if (problem) return tell("problem", "Nothing was denied", `${problem} Open the request to decide.`);
+  await tell("closed", `Denied: ${told.title}`, "You denied it.");
+  await look();
 }
 
+// Returns why it was not denied, or SIGNED_OUT, "" where it was; throws where that is not known.
 async function denied({ id, judged }) {
-  const csrf = await look();
-  if (!csrf) return "You are signed out, or Signalbox cannot be reached.";
+  const list = await look();
+  if (list === null) return "Signalbox cannot be reached.";
+  if (list === SIGNED_OUT) return SIGNED_OUT;
   const proof = await caches.match(PROOF, { cacheName: KEPT }).then((kept) => kept?.text() ?? "");
-  const headers = { "X-CSRFToken": csrf, "X-Signalbox-Proof": proof, "HX-Request": "true" };
+  const headers = { "X-CSRFToken": list.csrf, "X-Signalbox-Proof": proof, "HX-Request": "true" };
   const body = new URLSearchParams({ id, judged });
-  const answer = await fetch("/ui/push/deny/", { method: "POST", headers, body, redirect: "manual" });
+  const signal = AbortSignal.timeout(PATIENCE);
+  const answer = await fetch("/ui/push/deny/", { method: "POST", headers, body, redirect: "manual", signal });
   if (answer.status === 204) return "";
   return (await answer.json().catch(() => ({}))).detail ?? `Signalbox answered ${answer.status}.`;
 }
@@ -167,17 +227,19 @@ async function denied({ id, judged }) {
 self.addEventListener("pushsubscriptionchange", (event) => event.waitUntil(move(event)));
 
 async function move({ oldSubscription, newSubscription }) {
-  const now = newSubscription ?? (await self.registration.pushManager.subscribe(oldSubscription.options).catch(() => null));
+  const now = newSubscription ?? (await self.registration.pushManager.subscribe(oldSubscription?.options).catch(() => null));
   if (now && (await moved(now, oldSubscription?.endpoint ?? "").catch(() => false))) return;
   const words = "Open Signalbox, Approvals, Notifications, and switch them on again.";
   await show({ kind: "problem", title: "This device is not notified any more", body: words, url: "/ui/approvals/notifications/" });
 }
 
 async function moved(subscription, replaces) {
-  const csrf = await look();
+  const list = await look();
+  if (!list?.csrf) return false;
   const proof = await caches.match(PROOF, { cacheName: KEPT }).then((kept) => kept?.text() ?? "");
   const { endpoint, keys } = subscription.toJSON();
-  const headers = { "X-CSRFToken": csrf ?? "", "X-Signalbox-Proof": proof, "HX-Request": "true" };
+  const headers = { "X-CSRFToken": list.csrf, "X-Signalbox-Proof": proof, "HX-Request": "true" };
   const body = new URLSearchParams({ endpoint, ...keys, device: "", replaces });
-  return (await fetch("/ui/push/subscribe/", { method: "POST", headers, body })).ok;
+  const signal = AbortSignal.timeout(PATIENCE);
+  return (await fetch("/ui/push/subscribe/", { method: "POST", headers, body, signal })).ok;
 }

@@ -51,10 +51,17 @@ function reasonIn(request) {
   return `Something went wrong (${request.status}). Reload the page and try again.`;
 }
 
+// What refreshes itself (live.js) tries again by itself, and the Live button shows that the server is away.
+function isByItself(event) {
+  return event.target.dataset?.refreshOn !== undefined;
+}
+
 if (list) {
   list.querySelectorAll(".toast").forEach(closable);
   document.body.addEventListener("toast", (event) => say(event.detail.level ?? "info", event.detail.text));
   document.body.addEventListener("htmx:responseError", (event) => say("error", reasonIn(event.detail.xhr)));
-  document.body.addEventListener("htmx:sendError", () => say("error", "Signalbox cannot be reached. Nothing was sent."));
+  document.body.addEventListener("htmx:sendError", (event) => {
+    if (!isByItself(event)) say("error", "Signalbox cannot be reached. Nothing was sent.");
+  });
   document.body.addEventListener("htmx:timeout", () => say("error", "Signalbox took too long to answer."));
 }

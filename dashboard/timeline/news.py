@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from coordinator.feed.reader import Change
 from coordinator.live.fragments import Drawing, View
 from coordinator.models import PermissionRequest, Session
-from coordinator.sessions.facts import began_us
+from coordinator.sessions.list_facts import began_us
 from coordinator.sessions.timeline import (
     ApprovalRow,
     ArrivedRows,

@@ -1,0 +1,61 @@
+"""Charts: what their rows hold, in percent of a drawing that is stretched to its place.
+
+Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day.
+static/css/charts.css says how they look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+COLUMN = 0.8  # of its day's width; the rest is the gap to the next
+
+
+@dataclass(frozen=True, slots=True)
+class CountBar:
+    """One bar, `share` of the longest; `parts` split it by outcome."""
+
+    label: str
+    number: int
+    share: float
+    parts: tuple[BarSegment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BarSegment:
+    """A piece of a bar: where it begins and how long it is."""
+
+    outcome: str
+    number: int
+    start: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class DayColumn:
+    """One day's column; `words` say what it stands for, nothing on a day that has none."""
+
+    day: date
+    words: str
+    x: float
+    width: float
+    height: float
+
+    @property
+    def top(self) -> float:
+        return round(100 - self.height, 3)
+
+
+def day_columns(heights: Mapping[date, tuple[float, str]], last: date, days: int) -> Sequence[DayColumn]:
+    """Return a column for each of the `days` days up to `last`: its share of the tallest and its words, by day."""
+    each = 100 / days
+    columns = []
+    for index in range(days):
+        day = last - timedelta(days=days - 1 - index)
+        share, words = heights.get(day, (0.0, ""))
+        columns.append(
+            DayColumn(day, words, round(index * each, 3), round(each * COLUMN, 3), round(100 * share, 3))
+        )
+    return columns
