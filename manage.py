@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 # A server works on while it has to wait (serve), and who asks whether all is well wants to know it now (doctor).
 IMPATIENT = {"serve", "doctor"}
 PATIENCE_MS = 60_000  # how long any other command waits for a lock
-# So many new objects before the garbage collector works. What a start loads stays: looking through it again and again
-# (700 is Python's own number) is a fifth of its time. A server goes back to that before it serves.
-COLLECT_AFTER = 100_000
+# So many new objects before the garbage collector works. What a start loads stays (two hundred thousand for a server):
+# looking through it again and again (700 is Python's own number) is a fifth of its time. A server goes back to that
+# before it serves.
+COLLECT_AFTER = 300_000
 
 
 def main() -> None:

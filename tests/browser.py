@@ -25,6 +25,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.patience import PATIENCE
 from tests.served import PEOPLE, PROOF, Served
 
 FLAGS = [
@@ -37,13 +38,20 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-expect.set_options(timeout=15_000)  # ms; on a machine where many tests are at work
+expect.set_options(timeout=PATIENCE * 1000)
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
-def chromium_path() -> str | None:
-    """Return the Chromium of this machine: $SIGNALBOX_TEST_CHROMIUM, or one that is on the path."""
-    names = (os.environ.get("SIGNALBOX_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
+WHOLE = ("chromium", "chromium-browser", "google-chrome")
+SHELL = "chromium-headless-shell"  # the same engine without a window: a third less of the processor's time
+
+
+def chromium_path(*, whole: bool = True) -> str | None:
+    """Return the Chromium of this machine: $SIGNALBOX_TEST_CHROMIUM, or one that is on the path.
+
+    Where it need not be the `whole` browser, which alone shows notifications, the headless shell will do.
+    """
+    names = (os.environ.get("SIGNALBOX_TEST_CHROMIUM"), *(() if whole else (SHELL,)), *WHOLE)
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
@@ -53,11 +61,13 @@ class Running:
     def __init__(self) -> None:
         self.playwright: Playwright | None = None
         self.browser: Browser | None = None
+        self.path = ""
 
     def at(self, path: str) -> Browser:
         """Return the browser, started where it does not run (any more)."""
-        if self.browser is None or not self.browser.is_connected():
+        if self.browser is None or not self.browser.is_connected() or self.path != path:
             self.close()
+            self.path = path
             self.playwright = sync_playwright().start()
             self.browser = self.playwright.chromium.launch(executable_path=path, args=FLAGS)
         return self.browser
@@ -75,9 +85,9 @@ RUNNING = Running()
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Browser:
-    """A running browser."""
-    path = chromium_path()
+def chromium(request: pytest.FixtureRequest) -> Browser:
+    """A running browser: the whole one for a module that says NEEDS_WHOLE_BROWSER = True."""
+    path = chromium_path(whole=getattr(request.module, "NEEDS_WHOLE_BROWSER", False))
     if path is None:
         pytest.skip("no Chromium here: install one, or name it in SIGNALBOX_TEST_CHROMIUM")
     return RUNNING.at(path)
@@ -107,6 +117,12 @@ class Watch:
     def expect(self, pattern: str) -> None:
         """Let messages that match `pattern` pass."""
         self.expected.append(pattern)
+
+    def expect_an_outage(self) -> None:
+        """Let pass what a page says of a server that is away, or goes before the page has heard of it."""
+        self.expect(
+            "ERR_CONNECTION|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|Failed to load|htmx:(sendError|afterRequest)"
+        )
 
     def unexpected(self) -> list[str]:
         """Return the messages that nobody expected."""
@@ -140,6 +156,7 @@ def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
 
     def arrive(served: Served, name: str | None, **options: Any) -> tuple[Page, Watch]:
         context = chromium.new_context(base_url=served.url, **options)
+        context.set_default_timeout(PATIENCE * 1000)
         contexts.append(context)
         page = context.new_page()
         watches.append(Watch(page))

@@ -53,6 +53,33 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.enable()
 
 
+# What a file says whose tests drive a browser or programs of others.
+DRIVES = re.compile(r"playwright|chromium|person_at|real_agent")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files unread where the command asks for browsers or real agents alone and they name neither.
+
+    Reading all of them takes each process ten seconds. What DRIVES does not find is refused where all is read (below).
+    """
+    asked = config.getoption("markexpr")
+    if not asked or set(re.findall(r"\w+", asked)) - {"and", "or", "not", "browser", "real_agent"}:
+        return None
+    if eval(asked, {"__builtins__": {}}, {"browser": False, "real_agent": False}):
+        return None
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and not _text_drives(collection_path) else None
+
+
+def _is_driving(item: pytest.Item) -> bool:
+    return any(item.iter_markers("browser")) or any(item.iter_markers("real_agent"))
+
+
+@functools.cache
+def _text_drives(path: Path) -> bool:
+    return DRIVES.search(path.read_text()) is not None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Processes for folders of tests; none beside this one for the files that somebody names.
@@ -81,20 +108,33 @@ WITH_DATABASE = SERVED | {"db", "transactional_db"}
 MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
 
 
-# Folders and files whose subject is another than the database (sockets, bodies, clients, foreign text): CI runs them
+# Folders and files whose subject is another than the database (sockets, bodies, clients, foreign text,
+# who is let in, how a page looks): CI runs them
 # on SQLite alone.
 OTHER_SUBJECTS = (
     "accounts/test_stolen_cookie.py",
+    "admin/test_query_counts.py",
+    "admin/test_view_only.py",
     "bodies/",
+    "claude_code/test_doctor.py",
     "client/",
+    "demo/test_people.py",
     "dialects/test_hostile.py",
     "dialects/test_opencode_plugin.py",
     "docs/",
+    "driving/test_changes.py",
+    "driving/test_hostile_agents.py",
+    "edge/test_downloads.py",
+    "gateway/test_passing.py",
+    "gateway/test_rude_servers.py",
+    "guards/test_answers.py",
     "guards/test_caches.py",
     "guards/test_deployment.py",
+    "guards/test_edge_doors.py",
     "guards/test_smuggling.py",
     "guards/test_unproven.py",
     "hostile/",
+    "hosting/",
     "house/",
     "live/test_early_refusals.py",
     "live/test_limits.py::test_beyond_the_limit",
@@ -102,12 +142,18 @@ OTHER_SUBJECTS = (
     "live/test_limits.py::test_without_keys",
     "live/test_odd_addresses.py",
     "mcp/test_discovery.py",
+    "notifications/test_services.py",
     "operator/test_install_service.py",
     "operator/test_logs.py",
+    "pages/",
     "pages/test_csp.py",
+    "sandbox/",
     "server/test_bad_start.py",
     "server/test_listening.py",
     "server/test_private_data.py",
+    "server/test_what_is_loaded.py",
+    "sessions/test_page.py",
+    "wire/test_newest_traffic.py",
 )
 
 
@@ -125,6 +171,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("browser")
         if fixtures & SERVED:
             item.add_marker("served")
+        if _is_driving(item) and not _text_drives(item.path):
+            raise pytest.UsageError(f"{item.nodeid} drives other programs, and DRIVES does not find it.")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
 

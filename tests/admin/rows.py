@@ -62,6 +62,7 @@ def words_of(field: models.Field[Any, Any], number: int) -> str:
         ("chat_messages", "source"): "user",
         ("chat_attachments", "storage_type"): "inline",
         ("mcp_access_control", "entry_type"): "capability",
+        ("stored_files", "place"): "folder",
         ("changes", "op"): "update",
         ("mcp_servers", "default_policy"): "OPT-OUT",
     }

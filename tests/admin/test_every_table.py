@@ -61,10 +61,10 @@ def test_a_row_has_a_page_however_odd_it_is(client: Client, model: Any) -> None:
 
 
 @each_table
-@pytest.mark.parametrize("text", ["a", "9000001", "9" * 30, 'user\'s "it" \\ %_ é', '"quoted words"'])
-def test_any_search_is_answered(client: Client, model: Any, text: str) -> None:
+def test_any_search_is_answered(client: Client, model: Any) -> None:
     odd_row(model)
-    assert client.get(place(model, "changelist"), {"q": text}).status_code in {200, 302}
+    for text in ("a", "9000001", "9" * 30, 'user\'s "it" \\ %_ é', '"quoted words"'):
+        assert client.get(place(model, "changelist"), {"q": text}).status_code in {200, 302}, text
 
 
 @each_table
@@ -84,31 +84,30 @@ def test_every_sortable_column_sorts(client: Client, model: Any) -> None:
         assert client.get(place(model, "changelist"), {"o": f"-{number}"}).status_code == 200
 
 
-@each_table
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"created_at__year": "2026"},
-        {"created_at__gte": "garbage"},
-        {"at__date": "2026-01-01"},
-        {"created_at_within": "ever"},
-        {"created_at_first": "31.12.2026", "created_at_last": "9999-12-31"},
-        {"p": "100000"},
-        {"o": "99.x"},
-        {"status": "no such word"},
-        {"pk__in": "a,b"},
-    ],
-    ids=str,
+MADE_BY_HAND = (
+    {"created_at__year": "2026"},
+    {"created_at__gte": "garbage"},
+    {"at__date": "2026-01-01"},
+    {"created_at_within": "ever"},
+    {"created_at_first": "31.12.2026", "created_at_last": "9999-12-31"},
+    {"p": "100000"},
+    {"o": "99.x"},
+    {"status": "no such word"},
+    {"pk__in": "a,b"},
 )
-def test_a_query_made_by_hand_is_no_failure(client: Client, model: Any, query: dict[str, str]) -> None:
-    odd_row(model)
-    assert client.get(place(model, "changelist"), query).status_code in {200, 302, 400}
 
 
 @each_table
-@pytest.mark.parametrize("pk", ["nothing-here", "9" * 40, "_2F"])
-def test_a_row_that_is_not_there_leads_away(client: Client, model: Any, pk: str) -> None:
-    assert client.get(place(model, "change", pk)).status_code == 302
+def test_a_query_made_by_hand_is_no_failure(client: Client, model: Any) -> None:
+    odd_row(model)
+    for query in MADE_BY_HAND:
+        assert client.get(place(model, "changelist"), query).status_code in {200, 302, 400}, query
+
+
+@each_table
+def test_a_row_that_is_not_there_leads_away(client: Client, model: Any) -> None:
+    for pk in ("nothing-here", "9" * 40, "_2F"):
+        assert client.get(place(model, "change", pk)).status_code == 302, pk
 
 
 @each_table
@@ -119,10 +118,11 @@ def test_the_history_of_a_row_is_its_audit_rows(client: Client, model: Any) -> N
     assert answer.redirect_chain[0][0].startswith("/admin/coordinator/auditlog/?target_id=")
 
 
-@each_table
 @pytest.mark.parametrize("role", [None, "viewer", "approver"])
-def test_only_admins_enter(model: Any, role: str | None) -> None:
-    assert signed_in(role).get(place(model, "changelist")).status_code in {302, 403}
+def test_only_admins_enter(role: str | None) -> None:
+    client = signed_in(role)
+    for model in REGISTERED:
+        assert client.get(place(model, "changelist")).status_code in {302, 403}, model
 
 
 def test_what_cannot_be_read_is_shown_as_it_stands(client: Client) -> None:

@@ -105,9 +105,12 @@ def was_told(session: list[tuple[Any, ...]]) -> None:
     assert "Done." in words["assistant"]
     begun = [json.loads(given)["command"] for kind, given, *_ in session if kind == "pre_tool"]
     assert begun == ["echo one > one", "touch approved", "touch denied"]
-    errors = [error for kind, _, error, *_ in session if kind == "post_tool"]
-    assert [error is None for error in errors] == [True, True, False]
-    assert REASON in errors[2]
+    ended = [
+        (json.loads(given)["command"], error) for kind, given, error, *_ in session if kind == "post_tool"
+    ]
+    assert [command for command, _ in ended] == begun
+    assert [error is None for _, error in ended] == [True, True, False]
+    assert REASON in ended[2][1]
 
 
 @pytest.mark.browser

@@ -87,7 +87,7 @@ class Callers:
 
 
 def by_hook(served: Served) -> Callable[[], bool]:
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     return lambda: not claude.before(claude.new_call("Read", {"file_path": "/tmp/x"}))
 
 

@@ -16,6 +16,7 @@ from tests.agents import programs
 from tests.agents.connected import paste
 from tests.agents.real_agents import Home, Run
 from tests.claude_code.test_deciding import rules, served_form
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
@@ -61,7 +62,7 @@ def told(run: Run) -> str:
 
 def asked(served: Served) -> str:
     """Return the id of the request that waits as soon as one does."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not (rows := served.sql("SELECT request_id FROM permission_requests WHERE status = 'pending'")):
         assert time.monotonic() < deadline, "nothing was asked"
         time.sleep(0.02)

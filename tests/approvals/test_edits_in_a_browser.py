@@ -23,7 +23,7 @@ def served(one_server: Served) -> Served:
 
 
 def asking(served: Served, command: str) -> Asking:
-    claude = Claude(served, key=KEYS["agent"], wait="30")
+    claude = Claude(served, key=KEYS["agent"], wait="100")
     return claude.asking(claude.new_call("Bash", {"command": command}))
 
 

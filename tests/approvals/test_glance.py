@@ -11,7 +11,7 @@ from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import key, person
 from coordinator.models import AuditLog, DangerMark, Event, PermissionRequest, Session
 from coordinator.policy.approvals import Subject
-from coordinator.policy.marks import OUTSIDE, Mark, reasons, saved
+from coordinator.policy.marks import OUTSIDE, READ_UP_TO, TOO_LONG, Mark, reasons, saved
 from dashboard.approvals.glance import glances
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -127,6 +127,15 @@ def test_a_card_tells_what_the_rules_said():
 def test_a_write_outside_its_directory_is_told(path, outside):
     found = reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
     assert found == ([OUTSIDE] if outside else [])
+
+
+def test_a_call_that_is_too_long_to_be_looked_through_says_so():
+    found = reasons(saved(), "Bash", {"command": "x" * READ_UP_TO + "; rm -rf build"}, "", None)
+    assert found == [TOO_LONG]
+    assert reasons(saved(), "Bash", {"command": "x" * READ_UP_TO}, "", None) == []
+    subject = Subject("claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"})
+    approvals.request(NewRequest(subject, justification="Why."), by=key("k"))
+    assert "first 200,000 characters alone" in signed_in("viewer").get("/ui/approvals/").content.decode()
 
 
 def test_a_mark_that_cannot_be_read_marks_nothing():

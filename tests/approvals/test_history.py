@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -108,7 +109,7 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
     outcomes = {part.outcome: part.number for part in plugin.parts}
     assert outcomes == {"approved": 2, "denied": 1, "expired": 2, "pending": 2}
     assert round(sum(part.width for part in plugin.parts)) == 100
-    assert [day.decisions for day in figures.columns][-1] == 3
+    assert figures.columns[-1].words == "2m 00s, 3 decisions"
     assert unseen.pk
 
 
@@ -116,6 +117,16 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
 def test_the_figures_have_a_page(signed_in, query: str) -> None:
     asked()
     assert signed_in().get(f"/ui/approvals/statistics/{query}").status_code == 200
+
+
+def test_a_decision_counts_on_the_installation_s_own_day(settings) -> None:
+    settings.LOCAL_ZONE = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead
+    decided = asked(now=NOW)
+    approvals.decide(decided.request_id, by=person(), verdict="approved", now=NOW + MINUTE)
+    columns = statistics(NOW + MINUTE, 7).columns
+    tomorrow = NOW.date() + timedelta(days=1)  # it is noon in UTC
+    assert [one.day for one in columns if one.words] == [tomorrow]
+    assert columns[-1].day == tomorrow
 
 
 def test_figures_of_nothing_are_no_error(signed_in) -> None:

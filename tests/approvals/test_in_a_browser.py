@@ -138,11 +138,12 @@ def test_a_card_that_expires_while_open_says_so_and_cannot_be_pressed(
     served: Served, person_at: PersonAt
 ) -> None:
     page = at_inbox(person_at, served)
-    asked(served, target_resource="api.late", deadline=soon(2.5))
+    asked(served, target_resource="api.late", deadline=soon(600))
     late = card(page, "api.late")
     expect(late.get_by_role("button", name="Approve")).to_be_visible()
     expect(late).to_contain_text("left")
-    expect(late).to_contain_text("Its deadline passed", timeout=6000)
+    served.sql("UPDATE permission_requests SET expires_at = ?", (soon(1),))
+    expect(late).to_contain_text("Its deadline passed")
     expect(late.get_by_role("button")).to_have_count(0)
 
 
@@ -284,7 +285,7 @@ def test_a_card_outlives_the_hook_that_asked_and_lets_the_call_run_once(
     served: Served, person_at: PersonAt
 ) -> None:
     rules(served, {"tool": "Bash", "verdict": "ask", "wait_seconds": 1, "deny_at_deadline": True})
-    claude, push = Claude(served, wait="20"), {"command": "git push origin main"}
+    claude, push = Claude(served, wait="100"), {"command": "git push origin main"}
     claude.prompt("Push it.")
     page = at_inbox(person_at, served)
     assert claude.call("Bash", push).outcome == "denied"

@@ -14,6 +14,7 @@ from tests.approvals.test_wait import asked
 from tests.browser import PHONE, Watch
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
@@ -181,7 +182,7 @@ def test_what_one_snoozes_leaves_their_page_alone_and_who_takes_one_is_seen_by_a
 def test_always_allowing_a_call_frees_it_and_the_next_without_asking(
     served: Served, person_at: PersonAt
 ) -> None:
-    rules(served, {"tool": "Bash", "verdict": "ask", "wait_seconds": 30})
+    rules(served, {"tool": "Bash", "verdict": "ask", "wait_seconds": 100})
     claude, push = Claude(served), {"command": "git push origin main"}
     claude.prompt("Push it.")
     with ThreadPoolExecutor(1) as pool:
@@ -191,7 +192,7 @@ def test_always_allowing_a_call_frees_it_and_the_next_without_asking(
         expect(page.locator(".always-offer")).to_contain_text("New rule 1")
         page.get_by_role("button", name="Save rule and approve").click()
         expect(page.locator("#toasts")).to_contain_text("Rule 1 allows such calls from now on.")
-        assert call.result(30).outcome == "ran"
+        assert call.result(PATIENCE).outcome == "ran"
     assert claude.call("Bash", push).outcome == "ran"
     assert statuses(served) == ["approved"]
     rules(served)

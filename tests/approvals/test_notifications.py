@@ -3,8 +3,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
@@ -71,6 +73,18 @@ def test_addresses_follow_a_person_to_a_new_name_and_go_with_them(alice: User) -
     asked()
     users.delete(alice.pk, by=by, now=NOW)
     assert (NotificationTarget.objects.count(), Notification.objects.count()) == (0, 0)
+
+
+def test_what_goes_with_a_person_is_in_the_audit_log_one_by_one(alice: User) -> None:
+    by = Actor("user", "ada")
+    person("root", role="admin")
+    target = hook(alice, "https://hooks.example/very-secret-path")
+    notifications.set_quiet(by=alice, begins="22:00", ends="07:00", zone="UTC", now=NOW)
+    users.delete(alice.pk, by=by, now=NOW)
+    removed = AuditLog.objects.get(event_type="NOTIFICATION_TARGET_REMOVED")
+    assert (removed.actor_id, removed.target_id) == (str(by), f"notification:{target.pk}")
+    assert removed.metadata == {"person": "alice", "kind": "webhook", "host": "hooks.example"}
+    assert AuditLog.objects.get(event_type="QUIET_HOURS_CLEARED").target_id == "alice"
 
 
 def test_a_new_person_gets_no_address_of_one_who_had_the_name() -> None:
@@ -210,6 +224,19 @@ def test_the_audit_log_knows_of_an_address_but_not_the_address(alice: User) -> N
     assert target.secret not in told
 
 
+def test_no_administrator_reads_or_guesses_the_secrets_of_addresses(alice: User, signed_in) -> None:
+    target = hook(alice, "https://hooks.example/very-secret-path")
+    browser, place = signed_in("root", "admin"), "/admin/coordinator/notificationtarget/"
+    for url in (place, f"{place}{target.pk}/change/", f"{place}?q=whsec", f"{place}?q=very-secret"):
+        page = browser.get(url).content.decode()
+        assert target.secret not in page
+        assert "very-secret-path" not in page
+    assert "alice" in browser.get(place).content.decode()
+    assert "alice" not in browser.get(f"{place}?q=whsec").content.decode()
+    for column in ("secret", "address"):
+        assert browser.get(f"{place}?{column}__startswith=w").status_code == 400
+
+
 def test_the_page_shows_a_webhooks_secret_once_and_what_was_sent(signed_in) -> None:
     browser = signed_in("carol")
     form = {"kind": "webhook", "address": "https://example.org/hook"}
@@ -223,6 +250,39 @@ def test_the_page_shows_a_webhooks_secret_once_and_what_was_sent(signed_in) -> N
     assert "Test" in page
     browser.post(f"/ui/approvals/notifications/{target.pk}/remove/")
     assert NotificationTarget.objects.count() == 0
+
+
+def test_the_log_has_pages_and_each_address_its_own_last_outcome(signed_in) -> None:
+    browser, place = signed_in("carol"), "/ui/approvals/notifications/"
+    carol = User.objects.get(username="carol")
+    old, new = hook(carol, "https://old.example/x"), hook(carol, "https://new.example/secret-path")
+    for number in range(32):
+        target, outcome = (old, "answered by the old") if number == 0 else (new, f"answered {number}")
+        Notification.objects.create(
+            target=target, request_id="", created_at=NOW, state="sent", outcome=outcome
+        )
+    first = browser.get(place).content.decode()
+    _, _, log = first.partition('id="log"')
+    assert "answered by the old" in first  # beside its address
+    assert "answered by the old" not in log
+    assert "answered 31" in log
+    assert "secret-path" not in log
+    older = re.search(r'href="([^"]*before=[^"]*)#log"', log)
+    _, _, log = browser.get(unescape(older[1])).content.decode().partition('id="log"')
+    assert "answered by the old" in log
+    assert "answered 31" not in log
+    assert browser.get(f"{place}?before=no-number").status_code == 200
+
+
+def test_an_address_that_cannot_be_read_is_shown_and_removed(signed_in) -> None:
+    browser = signed_in("carol")
+    odd = NotificationTarget.objects.create(
+        person="carol", kind="webhook", address="http://[", created_at=NOW
+    )
+    Notification.objects.create(target=odd, request_id="", created_at=NOW)
+    assert "http://[" in browser.get("/ui/approvals/notifications/").content.decode()
+    browser.post(f"/ui/approvals/notifications/{odd.pk}/remove/")
+    assert not NotificationTarget.objects.exists()
 
 
 def test_a_viewer_is_not_told_and_cannot_be(signed_in) -> None:

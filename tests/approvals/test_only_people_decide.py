@@ -14,8 +14,8 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from coordinator.actions import approvals
 from coordinator.api import permission_requests
+from coordinator.identity.scopes import SCOPES
 from coordinator.models import AuditLog
-from coordinator.models.keys import SCOPES
 from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.cards import form_for
 from tests.approvals.factories import NOW, asked, fresh, person, trail

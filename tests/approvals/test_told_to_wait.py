@@ -11,7 +11,8 @@ import pytest
 import time_machine
 
 from coordinator.actions import approvals, tool_calls
-from coordinator.identity.actors import Actor, key
+from coordinator.actions.approvals import holding
+from coordinator.identity.actors import Actor, key, system
 from coordinator.models import PermissionRequest, Session
 from coordinator.policy.approvals import Scope, Validity, usable_until
 from coordinator.policy.tool_calls import AskedCall, Settled
@@ -92,6 +93,21 @@ def test_an_approval_lets_the_same_call_run_once() -> None:
     assert third.status == "pending"
 
 
+def test_an_approval_that_no_call_has_used_can_be_ended_without_a_person() -> None:
+    unused, used = told_to_wait(), told_to_wait(call("toolu_9", "make"))
+    decide(unused)
+    approvals.decide(used.request_id, by=person("bob"), verdict="approved", now=NOW + HOUR)
+    assert settled(call("toolu_8", "make")) is not None
+    by = system("restore")
+    assert approvals.end_unused(by=by, reason="It may have run.", now=NOW + 2 * HOUR) == 1
+    assert approvals.end_unused(by=by, reason="It may have run.", now=NOW + 2 * HOUR) == 0
+    context = fresh(unused).context
+    assert (context.revoked_by, context.revoke_reason) == ("system:restore", "It may have run.")
+    assert trail(unused)[-1] == "PERMISSION_APPROVAL_REVOKED"
+    assert settled(call("toolu_2")) is None
+    assert fresh(used).context.revoked_at is None
+
+
 def test_a_denial_answers_the_next_call_at_once_and_the_one_after_asks_anew() -> None:
     row = told_to_wait()
     decide(row, "denied", reason="Not on a Friday.")
@@ -163,6 +179,23 @@ def test_a_call_made_again_while_the_request_waits_joins_it() -> None:
     assert tool_calls.settled(row.request_id, again, NOW + HOUR) is None
     assert tool_calls.hold(row.request_id, by=AGENT, why="Nobody answered.", now=NOW + HOUR) is not None
     assert trail(row).count("PERMISSION_REQUEST_HELD") == 1
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, verdict: str
+) -> None:
+    row = told_to_wait()
+    look = holding.for_call
+
+    def looked_just_before_the_person_decided(*given: Any) -> PermissionRequest | None:
+        found = look(*given)
+        decide(row, verdict)
+        return found
+
+    monkeypatch.setattr(holding, "for_call", looked_just_before_the_person_decided)
+    assert asks(call("toolu_2"), NOW + HOUR).request_id == row.request_id
+    assert fresh(row).status == verdict
 
 
 def test_the_hook_that_still_waits_uses_the_approval_up() -> None:

@@ -13,11 +13,14 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import approvals
+from coordinator.actions.approvals import triage
 from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
 from coordinator.policy.approvals import judged_digest
+from dashboard.approvals import inbox
 from dashboard.views.approval_sets import tomorrow_morning
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, trail
+from tests.deciders.factories import row as deciding_row
 
 pytestmark = pytest.mark.django_db
 
@@ -146,12 +149,23 @@ def test_tomorrow_morning_is_nine_where_the_person_is(zone: str, expected: str) 
 # --- arranging --------------------------------------------------------------------------------------------
 
 
+LANES = re.compile(r'<h2 class="lane-name">([^<]*)</h2>\s*<span class="chip">([^<]*)</span>')
+
+
 def test_the_inbox_is_grouped_with_its_numbers(signed_in) -> None:
     for number, agent in enumerate(["coder", "coder", "tester"]):
         ask_now(str(number), agent_id=agent, session_id=f"ses_{agent}")
     html = signed_in().get(f"{URL}?group=agent").content.decode()
-    lanes = re.findall(r'<h2 class="lane-name">([^<]*)</h2>\s*<span class="chip">([^<]*)</span>', html)
-    assert lanes == [("coder", "2 requests"), ("tester", "1 request")]
+    assert LANES.findall(html) == [("coder", "2 requests"), ("tester", "1 request")]
+
+
+def test_no_name_leads_into_the_group_of_another(signed_in) -> None:
+    for number, agent in enumerate(
+        ["agent.39162", "agent.45401"]
+    ):  # whose SHA-256 begin with the same 32 bits
+        ask_now(str(number), agent_id=agent)
+    html = signed_in().get(f"{URL}?group=agent").content.decode()
+    assert LANES.findall(html) == [("agent.39162", "1 request"), ("agent.45401", "1 request")]
 
 
 def test_the_same_call_of_two_sessions_is_one_card_or_one_in_each_group(signed_in) -> None:
@@ -184,6 +198,17 @@ def test_filters_narrow_and_say_what_they_hide(signed_in) -> None:
     assert "Nothing here needs you now" in browser.get(f"{URL}?agent=nobody").content.decode()
 
 
+def test_what_was_not_looked_through_for_marks_is_said(signed_in, monkeypatch) -> None:
+    monkeypatch.setattr(inbox, "MOST_READ", 2)
+    for name in ("old", "mid", "new"):
+        ask_now(name, tool_input={"command": f"rm -rf {name}"})
+    browser = signed_in()
+    html = " ".join(browser.get(f"{URL}?marked=1").content.decode().split())
+    assert targets(browser, "?marked=1") == ["old", "mid"]
+    assert "marks were not looked for in 1 newer request, and" in html
+    assert "marks were not looked for" not in browser.get(f"{URL}?marked=").content.decode()
+
+
 def test_the_browser_of_a_person_keeps_how_they_arranged_it(signed_in) -> None:
     ask_now("old")
     ask_now("new")
@@ -212,3 +237,28 @@ def test_a_refresh_keeps_what_was_closed_in_place_and_drops_what_was_put_off(sig
     html = browser.get(f"{URL}?{query}", headers=HTMX).content.decode()
     assert re.findall(r'<code class="asked-value">([^<]*)</code>', html) == ["b", "c"]
     assert "Bob denied it" in html
+
+
+def test_who_may_not_decide_it_does_not_arrange_it_for_others() -> None:
+    anna, bob, boss = person("anna"), person("bob"), person("boss", "admin")
+    deciding_row(anna)
+    row = asked()
+    with pytest.raises(Forbidden, match="Nothing was changed"):
+        approvals.assign([row.request_id], "anna", by=bob, now=NOW)
+    assert approvals.assign([row.request_id], "anna", by=boss, now=NOW) == 1
+    with pytest.raises(Forbidden, match="You are not among them"):
+        approvals.release([row.request_id], by=bob, now=NOW)
+    assert approvals.release([row.request_id], by=anna, now=NOW) == 1
+
+
+def test_a_request_that_is_deleted_while_it_is_snoozed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    anna, stays, goes = person("anna"), asked(), asked(target_resource="/other")
+
+    def end_and_delete(row: PermissionRequest, until: datetime) -> datetime:
+        PermissionRequest.objects.filter(pk=goes.pk).delete()
+        return until
+
+    monkeypatch.setattr(triage, "_end", end_and_delete)
+    ids = [stays.request_id, goes.request_id]
+    assert approvals.snooze(ids, NOW + timedelta(hours=1), by=anna, now=NOW) == 1
+    assert RequestSnooze.objects.get().request_id == stays.request_id

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.approvals.cards import served_form
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -40,7 +41,7 @@ class Waiter(threading.Thread):
         self.at = time.monotonic()
 
     def told(self) -> dict[str, Any]:
-        self.join(30)
+        self.join(PATIENCE)
         assert self.answer is not None, "the call is still held"
         assert self.answer.status_code == 200, self.answer.text
         return self.answer.json()

@@ -55,10 +55,10 @@ def test_every_door_of_the_edge_has_a_limit() -> None:
     assert set(limits.EDGE_DOORS.values()) <= limits.LIMITS.keys()
 
 
-@pytest.mark.parametrize(("method", "path", "kind"), DJANGO, ids=[f"{m} {p}" for m, p, _ in DJANGO])
-def test_every_door_of_django_has_a_limit(method: str, path: str, kind: str) -> None:
-    assert kind in limits.LIMITS, WHAT_TO_DO
-    assert limits.kind_of(path) == kind
+def test_every_door_of_django_has_a_limit() -> None:
+    for method, path, kind in DJANGO:
+        assert kind in limits.LIMITS, (method, path, WHAT_TO_DO)
+        assert limits.kind_of(path) == kind, (method, path)
 
 
 def test_the_table_names_no_door_that_is_gone() -> None:

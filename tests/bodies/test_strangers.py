@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.edge.limits import STRANGER
 from tests.live.connections import connect, make_session, message, post
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served
 
 pytestmark = pytest.mark.served
@@ -39,7 +40,7 @@ def half_sent(served: Served, what: bytes, count: int) -> Iterator[list[socket.s
 
 def sign_in_slowly(served: Served) -> int:
     """Post the form as a browser may: its headers, and a moment later its body."""
-    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as line:
         line.sendall(FORM % b"/ui/sign-in/" + b"Content-Length: 3\r\n\r\n")
         time.sleep(0.2)
         line.sendall(b"a=b")

@@ -166,7 +166,9 @@ class TestInTheDatabase:
         fleet.stopped(runner, at_work)
         waiting = fleet.start()
         assert fleet.poll(runner) is None
-        assert Queue.at(fleet.now).why(waiting) == "The brake is on. It begins once a person releases that."
+        assert (
+            Queue.at(fleet.now).why(waiting) == "The brake is on. The run begins once a person releases it."
+        )
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,12 +12,18 @@ from django.test import override_settings
 from django.utils import timezone
 
 from coordinator.actions import events, prices
+from coordinator.actions.runs.claiming import claim_next
+from coordinator.gateway.binding import policy_version
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
-from coordinator.models import ApiKey, Session, SessionOwner, SessionWriter, UsageDay
-from coordinator.policy import budgets
-from coordinator.policy.budgets import BudgetRow
+from coordinator.models import ApiKey, Budget, Run, Session, SessionOwner, SessionWriter, UsageDay
+from coordinator.policy import budgets, in_force
+from coordinator.policy.budgets import BudgetRow, SpentBudget
+from coordinator.runs.waits import Queue
+from coordinator.sessions import usage
 from coordinator.sessions.events import DedupedEvent, NewEvent
+from coordinator.sessions.prices import MOST
+from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -70,10 +77,11 @@ def test_a_refused_event_counts_nothing() -> None:
     assert budgets.used(budget(), NOW).amount == 1
 
 
-def test_a_call_through_the_gateway_counts_once() -> None:
-    hooked, bare = session(1), session(2, executor_profile="mcp-gateway")
-    events.record_events([event(hooked), event(hooked, source="gateway"), event(bare, source="gateway")], NOW)
-    assert budgets.used(budget(), NOW).amount == 2
+def test_calls_that_only_the_gateway_tells_count_in_every_session() -> None:
+    own, bare = session(1), session(2, executor_profile="mcp-gateway")
+    events.record_events([event(own), event(own, source="gateway"), event(bare, source="gateway")], NOW)
+    assert budgets.used(budget(), NOW).amount == 3
+    assert budgets.used(budget(reach="agent", name="codex"), NOW).amount == 3
 
 
 def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
@@ -84,7 +92,91 @@ def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
     found = budgets.standing(budget("money"), NOW)
     assert (found.use.amount, found.use.unpriced) == (5.0, 40)
     assert found.used_words == "at least $5.00"
-    assert found.unknown_words == "40 tokens of models without a price are not counted."
+    not_counted = "40 tokens of models without a price are not counted."
+    assert found.unknown_words == f"{not_counted} Until they have one, each call is asked about."
+
+
+@pytest.mark.parametrize("at_limit", ["ask", "hold"])
+def test_a_budget_in_money_asks_while_something_that_was_used_has_no_price(at_limit: str) -> None:
+    one = session()
+    events.record_events([spent(one, "nobody-knows", output=40)], NOW)
+    money = [replace(budget("money"), at_limit=at_limit)]
+    asks = budgets.ruling(money, [], one.pk, NOW)
+    assert (asks.decision, asks.deny_at_deadline) == ("ask", True)
+    assert "40 tokens are of models without a price" in asks.reason
+    price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 0.0)
+    prices.save({"nobody-knows": price}, by=ANNA, now=NOW)
+    assert budgets.ruling(money, [], one.pk, NOW).decision == "observe"
+
+
+def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
+    one = session()
+    events.record_events([event(one)], NOW)
+    asks = replace(budget(), amount=1.0, at_limit="ask")
+    versions = {
+        policy_version(budgets.ruling([found], [], one.pk, NOW))
+        for found in (asks, replace(asks, id=2), replace(asks, amount=0.5), replace(asks, allowed_until=NOW))
+    }
+    assert len(versions) == 3  # that it was lifted for a day that is over changes nothing
+    assert in_force.that_decided(budgets.ruling([asks], [], one.pk, NOW))["budget"]["amount"] == 1.0
+
+
+def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> None:
+    fleet = Fleet()
+    runner = fleet.runner()
+    first, other = fleet.start(agent_name="agent.q"), fleet.start(agent_name="agent.free")
+    made = Budget.objects.create(
+        reach="agent",
+        name="agent.q",
+        span="day",
+        measure="calls",
+        amount=1.0,
+        at_limit="hold",
+        changed_at=NOW,
+    )
+    UsageDay.objects.create(
+        day=budgets.today(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
+        input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
+    )  # fmt: skip
+    assert claim_next(runner, fleet.tick()).run_id == other.run_id
+    assert claim_next(runner, fleet.tick()) is None
+    assert (
+        Queue.at(fleet.now, budgets.spent_for_runs(fleet.now)).why(first)
+        == "The budget of 1 tool calls a day for agent.q is used up. The run begins once a person raises it or the day "
+        "ends."
+    )
+    Budget.objects.filter(pk=made.pk).update(amount=2.0)
+    assert claim_next(runner, fleet.tick()).run_id == first.run_id
+
+
+def test_a_queue_asks_once_whose_a_session_is(django_assert_max_num_queries: Any) -> None:
+    fleet = Fleet()
+    for host in ("one", "two", "three"):
+        fleet.runner(hostname=host)
+    [fleet.start() for _ in range(3)]
+    runs = list(Run.objects.select_related("hold", "ordered_with"))
+    spent = [
+        SpentBudget(budget(reach="person", name=name), owners) for owners in [{}] for name in ("anna", "bob")
+    ]
+    queue = Queue.at(fleet.now, spent)
+    with django_assert_max_num_queries(
+        4 * len(runs)
+    ):  # its agent, who ordered it, who writes in it, whose key that is
+        said = [queue.why(run) for run in runs]
+    assert not any("used up" in why for why in said)
+
+
+@pytest.mark.parametrize("measure", ["calls", "tokens", "money"])
+def test_a_budget_of_each_session_is_used_up_where_it_is_in_one_of_today(measure: str) -> None:
+    one, two = session(1), session(2)
+    price = dict.fromkeys(("input", "output", "cache_read", "cache_write"), 1_000_000.0)
+    prices.save({"own": price}, by=ANNA, now=NOW)
+    wanted = replace(budget(measure, span="session"), amount=3.0)
+    events.record_events([event(one), spent(one, "own", input=2), event(two), event(two)], NOW)
+    assert not budgets.used_up(wanted, NOW)
+    events.record_events([event(two), spent(two, "own", input=3)], NOW)
+    assert budgets.used_up(wanted, NOW)
+    assert not budgets.used_up(wanted, NOW + timedelta(days=1))
 
 
 def test_sessions_that_tell_no_tokens_are_said() -> None:
@@ -138,3 +230,35 @@ def test_what_is_deleted_stays_used() -> None:
     events.record_events([event(one, at=now)], now)
     Session.objects.filter(pk=one.pk).delete()
     assert budgets.used(budget(), now).amount == 1
+
+
+def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
+    one = session()
+    told = [
+        spent(one, input=-(10**15), output=50),
+        spent(one, input=2**62, output=0),
+        spent(one, input=2**62),
+    ]
+    events.record_events(told, NOW)
+    assert budgets.used(budget("tokens"), NOW).amount == 2 * MOST + 50
+    assert usage.of_sessions([one.pk])[one.pk].tokens == 2 * MOST + 50
+
+
+def test_tokens_count_where_only_the_input_is_told() -> None:
+    one = session()
+    events.record_events([event(one, "model_request", model="claude-opus-4-5", input_tokens=70)], NOW)
+    assert budgets.used(budget("tokens"), NOW).amount == 70
+    assert usage.of_sessions([one.pk])[one.pk].input == 70
+
+
+def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
+    one = session(agent_name=None)
+    events.record_events([event(one)], NOW)
+    Session.objects.filter(pk=one.pk).update(agent_name="codex.two")
+    SessionOwner.objects.create(session_id=one.pk, person="anna")
+    events.record_events([event(one)], NOW)
+    assert budgets.used(budget(reach="agent", name="codex.two"), NOW).amount == 2
+    assert budgets.used(budget(reach="person", name="anna"), NOW).amount == 2
+    Session.objects.filter(pk=one.pk).update(agent_name=None)
+    events.record_events([event(one)], NOW)
+    assert budgets.used(budget(reach="agent", name="codex.two"), NOW).amount == 3

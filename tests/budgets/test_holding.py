@@ -10,7 +10,7 @@ import pytest
 
 from tests.claude_code.double import Claude
 from tests.client.programs import until
-from tests.gateway.agents import Wire, furnish, text_of
+from tests.gateway.agents import KEY, Wire, furnish, text_of
 from tests.gateway.example_server import running
 from tests.served import Served
 
@@ -67,7 +67,7 @@ def test_a_used_up_budget_asks_and_names_itself(served: Served, admin: httpx.Cli
     assert f"Budget {budget}: The budget of 1 tool calls a session for everything is used up" in rows[0][0]
 
 
-def test_of_many_at_once_no_more_pass_than_are_under_way(served: Served, admin: httpx.Client) -> None:
+def test_once_it_is_used_up_none_of_many_at_once_passes(served: Served, admin: httpx.Client) -> None:
     served.emptied("usage_days")
     add(admin, served, 5, "hold")
     agents = [Claude(served) for _ in range(AT_ONCE)]
@@ -97,3 +97,22 @@ def test_the_gateway_and_orders_heed_it(served: Served, admin: httpx.Client) -> 
     refused = served.client("operator").post("/runs", json=order)
     assert refused.status_code == 409
     assert "is used up" in refused.json()["detail"]
+
+
+def test_a_call_through_the_gateway_over_budget_is_asked_about_once(
+    served: Served, admin: httpx.Client
+) -> None:
+    served.emptied("usage_days", "permission_context", "permission_requests")
+    with running() as example:
+        furnish(served, example.url)
+        wire = Wire(served)
+        wire.initialize()
+        claude = Claude(served, key=KEY, wait="2")
+        add(admin, served, 1, "ask")
+        with until() as pause:
+            while not before(claude):  # its own calls are asked about here
+                pause()
+        asked = served.sql("SELECT count(*) FROM permission_requests")
+        through = claude.new_call("mcp__signalbox__example__echo", {"text": "once"})
+        assert claude.before(through) == {}
+        assert served.sql("SELECT count(*) FROM permission_requests") == asked

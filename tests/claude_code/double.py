@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import httpx
 
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served
 
 Answer = dict[str, Any]
-HOOK_TIMEOUT = 60.0
+HOOK_TIMEOUT = 3 * PATIENCE
 
 
 @dataclass
@@ -200,7 +201,7 @@ class Asking:
             return
         self.answer = json.loads(answer.text) if answer.text else {}
 
-    def result(self, within: float = 10) -> dict[str, Any]:
+    def result(self, within: float = PATIENCE) -> dict[str, Any]:
         """Return the decision's fields, {} for no opinion; fails if none comes in time."""
         self.thread.join(within)
         assert self.answer is not None, self.refused or "the hook still waits"

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 
 from coordinator.actions import reported_sessions as sessions
 from coordinator.dialects.claude_code import DIALECT
@@ -48,7 +49,9 @@ def locked(served: Served) -> Iterator[None]:
 
 @pytest.mark.served
 def test_nobody_is_held_up_and_a_denial_holds(served_template: Template, tmp_path: Any) -> None:
-    with running(served_template, tmp_path / "server") as served:
+    with running(
+        served_template, tmp_path / "server", TESTS_HOOK_ANSWER_AFTER=str(settings.HOOK_ANSWER_AFTER)
+    ) as served:
         rules(
             served,
             {"tool": "Bash", "pattern": "rm", "verdict": "deny", "reason": "Never."},

@@ -21,6 +21,7 @@ from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
 from tests.claude_code.test_recording import events
 from tests.live.connections import connect
+from tests.patience import AT_ONCE, PATIENCE
 from tests.served import KEYS, Served, running
 
 pytestmark = pytest.mark.served
@@ -64,7 +65,7 @@ def prepare(served: Served) -> None:
 @pytest.fixture
 def claude(served: Served) -> Claude:
     rules(served)
-    claude = Claude(served, key=AGENT_KEY, wait="20")
+    claude = Claude(served, key=AGENT_KEY, wait="100")
     claude.prompt("Get going.")
     return claude
 
@@ -245,7 +246,7 @@ def test_a_person_approves_from_elsewhere(served: Served, claude: Claude, approv
     began = time.monotonic()
     decide(approver, request_id, reason="Go on.")
     assert asking.result() == {"behavior": "allow"}
-    assert time.monotonic() - began < 3  # a loaded machine; freed by the feed, not by a timer
+    assert time.monotonic() - began < AT_ONCE  # freed by the feed, not by a timer
 
 
 def test_always_allow_echoes_what_was_offered(served: Served, claude: Claude, approver: httpx.Client) -> None:
@@ -293,7 +294,7 @@ def test_a_rule_may_ask_before_any_prompt(served: Served, claude: Claude, approv
 
     call = claude.new_call("Write", {"file_path": "/srv/a.txt", "content": "x"})
     answers: list[dict[str, Any]] = []
-    other = Claude(served, key=AGENT_KEY, wait="20")
+    other = Claude(served, key=AGENT_KEY, wait="100")
     other.session = claude.session
     hook = threading.Thread(target=lambda: answers.append(other.before(call)))
     hook.start()
@@ -362,7 +363,7 @@ def test_a_session_that_seems_to_go_on_frees_no_call_that_a_rule_asks(served: Se
         claude.hook(
             "PostToolUse", tool_name="Bash", tool_input={}, tool_use_id=call.id
         )  # as an agent may post
-        assert asked.result(10)["permissionDecision"] == "ask"
+        assert asked.result(PATIENCE)["permissionDecision"] == "ask"
 
 
 def test_a_restart_and_a_revoked_key_free_no_call_that_a_rule_asks(
@@ -370,19 +371,19 @@ def test_a_restart_and_a_revoked_key_free_no_call_that_a_rule_asks(
 ) -> None:
     with running(served_template, tmp_path / "server") as served, ThreadPoolExecutor(2) as pool:
         rules(served, {"tool": "Bash", "verdict": "ask"}, {"tool": "Write", "verdict": "deny"})
-        one, other = Claude(served, wait="20"), Claude(served, wait="20")
+        one, other = Claude(served, wait="100"), Claude(served, wait="100")
         asked = pool.submit(one.before, one.new_call("Bash", {"command": "x"}))
         pending(served, one)
         served.sql(
             "UPDATE api_keys SET revoked_at = '2026-03-01T00:00:00.000000+00:00' WHERE name = 'test-agent'"
         )
-        assert asked.result(10)["permissionDecision"] == "ask"
+        assert asked.result(PATIENCE)["permissionDecision"] == "ask"
         assert other.before(other.new_call("Write", {}))["permissionDecision"] == "deny"
-        third = Claude(served, key=KEYS["all"], wait="20")
+        third = Claude(served, key=KEYS["all"], wait="100")
         asked = pool.submit(third.before, third.new_call("Bash", {"command": "x"}))
         pending(served, third)
         served.stop()
-        assert asked.result(10)["permissionDecision"] == "ask"
+        assert asked.result(PATIENCE)["permissionDecision"] == "ask"
 
 
 @pytest.mark.parametrize("trace", ["result", "failure", "turn", "prompt", "end"])
@@ -428,7 +429,7 @@ def test_a_result_that_overtook_its_question_answers_it(served: Served, claude: 
     claude.ran(call)
     began = time.monotonic()
     assert claude.asked(call) == {}
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < AT_ONCE
 
 
 def test_the_same_command_as_before_is_a_new_question(
@@ -458,7 +459,7 @@ def test_twins_share_a_card_and_one_of_them_may_leave(
     served: Served, claude: Claude, approver: httpx.Client, where: str
 ) -> None:
     call = claude.new_call("Bash", {"command": "twice"})
-    here, there = served.worker_pids()
+    here, there = served.all_worker_pids()
     leaving = raw_asking(served, claude, call, to=here)
     (request_id,) = pending(served, claude)
     staying = raw_asking(served, claude, call, to=here if where == "the same worker" else there)
@@ -517,7 +518,7 @@ def test_a_subagents_question_outlives_the_main_turn(
 
 def test_a_restart_leaves_nobody_waiting(served_template: Any, tmp_path: Any) -> None:
     with running(served_template, tmp_path / "server") as served:
-        claude = Claude(served, wait="20")
+        claude = Claude(served, wait="100")
         asking = claude.asking(claude.new_call("Bash", {"command": "x"}))
         (request_id,) = pending(served, claude)
         assert served.stop() < 5

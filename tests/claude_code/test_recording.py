@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -78,18 +77,7 @@ def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
 
 def events(served: Served, claude: Claude) -> list[dict[str, Any]]:
-    """Return the session's events in the order of its timeline, as soon as there are any.
-
-    A machine that is busy beyond measure answers a hook a moment before its events are written.
-    """
-    until = time.monotonic() + 60
-    while not (found := stored(served, claude)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return found
-
-
-def stored(served: Served, claude: Claude) -> list[dict[str, Any]]:
-    """Return the session's events that are written."""
+    """Return the session's events in the order of its timeline."""
     rows = served.sql(
         "SELECT e.event_type, e.tool_name, e.tool_input, e.tool_output, e.error, e.role, e.content, e.reason,"
         " c.tool_use_id, c.subagent, c.extra, c.duration_ms, c.source, c.model FROM events e"

@@ -47,6 +47,51 @@ def test_tools_are_named_whole_or_by_stars(names: str, tool: str, fits: bool) ->
     assert (decision([Rule(1, names, "deny")], tool, "x") == "deny") is fits
 
 
+@pytest.mark.parametrize(
+    ("names", "verdict", "of_a", "of_a__b"),
+    [
+        ("mcp__a__*", "allow", "allow", "observe"),
+        ("mcp__a__b__*", "allow", "observe", "allow"),
+        ("mcp__a__* | mcp__a__b__r?n", "allow", "allow", "allow"),
+        ("mcp__a*", "allow", "allow", "allow"),
+        ("mcp__*", "allow", "allow", "allow"),
+        ("mcp__a__*", "ask", "ask", "ask"),
+        ("mcp__a__*", "deny", "deny", "deny"),
+        ("mcp__a__*", "another program's", "ask", "ask"),
+    ],
+)
+def test_what_allows_a_servers_tools_allows_no_other_servers(
+    names: str, verdict: str, of_a: str, of_a__b: str
+) -> None:
+    rules, servers = [Rule(1, names, verdict)], ["a", "a__b"]
+    tools = ("mcp__a__run", "mcp__a__b__run")
+    found = [policy.by_rules(rules, tool, "x", None, servers=servers).decision for tool in tools]
+    assert found == [of_a, of_a__b]
+    call = [PartialCall(tool, "x", agent_known=True, program="") for tool in tools]
+    assert [policy.strictest_possible(rules, one, servers).decision for one in call] == found
+    if names == "mcp__a__*":
+        alone = policy.by_rules(rules, "mcp__a__b__run", "x", None, servers=["a"])
+        assert alone.decision == of_a, "it is a tool of a"
+
+
+@pytest.mark.parametrize(
+    ("names", "of_a", "of_a__b"),
+    [
+        ("mcp__plugin_P_a__*", "allow", "observe"),
+        ("mcp__plugin_P_a__b__*", "observe", "allow"),
+        ("mcp__plugin_P_*", "allow", "allow"),
+    ],
+)
+def test_what_allows_a_plugins_server_allows_no_other_servers(names: str, of_a: str, of_a__b: str) -> None:
+    rules, servers = [Rule(1, names, "allow")], ["a", "a__b"]
+    tools = ("mcp__plugin_P_a__run", "mcp__plugin_P_a__b__run")
+    assert [policy.by_rules(rules, tool, "x", None, servers=servers).decision for tool in tools] == [
+        of_a,
+        of_a__b,
+    ]
+    assert policy.takes_in_others(names, servers) is (names == "mcp__plugin_P_a__*")
+
+
 def test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere() -> None:
     allow, deny = [Rule(1, "Bash", "allow", "git .*")], [Rule(1, "Bash", "deny", "rm -rf")]
     assert decision(allow, "Bash", "git status") == "allow"

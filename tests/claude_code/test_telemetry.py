@@ -12,6 +12,7 @@ import pytest
 
 from tests.claude_code.double import Claude
 from tests.claude_code.test_recording import events, session
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served, running
 
 pytestmark = pytest.mark.served
@@ -56,7 +57,9 @@ def logs(*records: dict[str, Any]) -> dict[str, Any]:
 
 def post(served: Served, path: str, body: Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"{served.url}{path}", content=content, headers={**HEADERS, **headers}, timeout=15)
+    return httpx.post(
+        f"{served.url}{path}", content=content, headers={**HEADERS, **headers}, timeout=PATIENCE
+    )
 
 
 def tokens(served: Served, claude: Claude) -> list[tuple[Any, ...]]:
@@ -101,7 +104,7 @@ def test_telemetry_alone_makes_a_session_and_never_ends_one(served: Served) -> N
 
 
 def test_a_no_in_the_terminal_closes_the_card(served: Served) -> None:
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     call = claude.new_call("Bash", {"command": "rm -r build"})
     claude.before(call)
     asking = claude.asking(call)

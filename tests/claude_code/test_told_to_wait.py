@@ -14,6 +14,7 @@ import pytest
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import pending, rules
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -35,7 +36,7 @@ def decide(served: Served, request_id: str, verdict: str = "approved", **more: A
 
 def test_it_is_denied_with_a_number_and_runs_once_after_the_approval(served: Served) -> None:
     rules(served, HOLD)
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     claude.prompt("Push it.")
     denied = claude.call("Bash", PUSH)
     (request_id,) = pending(served, claude)
@@ -54,7 +55,7 @@ def test_it_is_denied_with_a_number_and_runs_once_after_the_approval(served: Ser
 
 def test_many_at_once_run_it_once(served: Served) -> None:
     rules(served, HOLD)
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     claude.prompt("Push it.")
     claude.call("Bash", PUSH)
     (request_id,) = pending(served, claude)
@@ -67,7 +68,7 @@ def test_many_at_once_run_it_once(served: Served) -> None:
 
 def test_a_denial_and_a_rule_of_today_answer_at_once(served: Served) -> None:
     rules(served, HOLD)
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     claude.prompt("Push it.")
     claude.call("Bash", PUSH)
     (request_id,) = pending(served, claude)
@@ -82,43 +83,43 @@ def test_a_denial_and_a_rule_of_today_answer_at_once(served: Served) -> None:
 
 def test_an_agent_started_anew_in_the_same_folder_goes_on(served: Served) -> None:
     rules(served, HOLD)
-    first = Claude(served, wait="20")
+    first = Claude(served, wait="100")
     first.prompt("Push it.")
     first.call("Bash", PUSH)
     (request_id,) = pending(served, first)
     first.end()
     decide(served, request_id)
-    elsewhere = Claude(served, wait="20", host="server")
+    elsewhere = Claude(served, wait="100", host="server")
     assert elsewhere.call("Bash", PUSH).outcome == "denied"
-    assert Claude(served, wait="20").call("Bash", PUSH).outcome == "ran"
-    assert Claude(served, wait="20").call("Bash", PUSH).outcome == "denied"
+    assert Claude(served, wait="100").call("Bash", PUSH).outcome == "ran"
+    assert Claude(served, wait="100").call("Bash", PUSH).outcome == "denied"
 
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
 def test_nothing_of_it_lives_in_a_process(serve: Callable[..., Served], how: str) -> None:
     served = serve()
-    rules(served, HOLD | {"wait_seconds": 60})
-    claude = Claude(served, wait="60")
+    rules(served, HOLD | {"wait_seconds": 100})
+    claude = Claude(served, wait="100")
     claude.prompt("Push it.")
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(claude.before, claude.new_call("Bash", PUSH))
         (request_id,) = pending(served, claude)
         if how == "restarted":
             served.stop()
-            why = held.result(20)["permissionDecisionReason"]
+            why = held.result(PATIENCE)["permissionDecisionReason"]
             assert "Signalbox was restarted while the call waited. So this call did not run." in why
             assert request_id in why
         else:
             crash(served)
             with pytest.raises(httpx.HTTPError):
-                held.result(20)
+                held.result(PATIENCE)
     served.start()
-    claude.base, claude.url = served.url, f"{served.url}/hooks/claude-code?wait=60"
+    claude.base, claude.url = served.url, f"{served.url}/hooks/claude-code?wait=100"
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(claude.before, claude.new_call("Bash", PUSH))
         assert pending(served, claude) == [request_id]
         decide(served, request_id)
-        assert again.result(20)["permissionDecision"] == "allow"
+        assert again.result(PATIENCE)["permissionDecision"] == "allow"
 
 
 def crash(served: Served) -> None:
@@ -132,7 +133,7 @@ def crash(served: Served) -> None:
 
 def test_a_headless_run_ends_and_asks_again_when_it_is_resumed(served: Served) -> None:
     rules(served, HOLD)
-    claude = Claude(served, wait="20&defer=on")
+    claude = Claude(served, wait="100&defer=on")
     claude.headers["X-Signalbox-Entrypoint"] = "sdk-cli"
     claude.prompt("Push it.")
     call = claude.new_call("Bash", PUSH)
@@ -151,7 +152,7 @@ def test_a_headless_run_ends_and_asks_again_when_it_is_resumed(served: Served) -
 )
 def test_what_may_not_heed_it_is_denied(served: Served, started: str, more: dict[str, str]) -> None:
     rules(served, HOLD)
-    claude = Claude(served, wait="20&defer=on")
+    claude = Claude(served, wait="100&defer=on")
     claude.headers["X-Signalbox-Entrypoint"] = started
     claude.prompt("Push it.")
     assert claude.before(claude.new_call("Bash", PUSH), **more)["permissionDecision"] == "deny"

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.claude_code.double import Call, Claude
 from tests.claude_code.test_deciding import AGENT_KEY, prepare
 from tests.claude_code.test_telemetry import USAGE, log, logs
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = [pytest.mark.served, pytest.mark.browser]
@@ -71,11 +72,11 @@ def test_every_page_tells_the_same_story(serve: Callable[..., Served], person_at
     page, watch = person_at(served, "approver")
     watch.expect("htmx:(afterRequest|sendAbort)")  # the inbox is left while it refreshes itself
     lay_down_rules(page)
-    claude = Claude(served, key=AGENT_KEY, wait="30")
+    claude = Claude(served, key=AGENT_KEY, wait="100")
     story = Story(claude)
     story.start()
     decide_in_the_inbox(page)
-    story.join(30)
+    story.join(PATIENCE)
     assert not story.is_alive()
     told = {name: (call.outcome, call.tool_input.get("command")) for name, call in story.calls.items()}
     assert told == {
@@ -115,20 +116,20 @@ def lay_down_rules(page: Page) -> None:
 def decide_in_the_inbox(page: Page) -> None:
     page.goto("/ui/approvals/")
     card = page.locator("article.ask", has_text="npm test")
-    expect(card).to_be_visible(timeout=10_000)
+    expect(card).to_be_visible()
     page.wait_for_timeout(1_200)  # the person reads
     card.get_by_label("Always allow Bash(npm test)").check()
     shoot(page, "inbox")
     card.get_by_role("button", name="Approve").click()
     card = page.locator("article.ask", has_text="git push --force")
-    expect(card).to_be_visible(timeout=10_000)
+    expect(card).to_be_visible()
     card.locator("summary", has_text="Edit before it runs").click()
     card.locator("textarea[name=edited]").fill("git push")
     shoot(page, "edit")
     card.get_by_role("button", name="Approve").click()
     card = page.locator("article.ask", has_text="make release")
-    expect(card).to_be_visible(timeout=10_000)
-    expect(card.get_by_text("Expired")).to_be_visible(timeout=10_000)
+    expect(card).to_be_visible()
+    expect(card.get_by_text("Expired")).to_be_visible()
 
 
 def look_at_the_timeline(page: Page, served: Served, claude: Claude) -> None:
@@ -192,7 +193,7 @@ def test_connecting_by_hand_takes_a_key_a_paste_and_a_trial(
     shoot(page, "connect")
     page.goto("/ui/connections/")
     page.get_by_role("button", name="Send a test hook").click()
-    expect(page.locator(".findings .chip.good")).to_have_count(6, timeout=15_000)
+    expect(page.locator(".findings .chip.good")).to_have_count(6)
     shoot(page, "trial")
     claude = Claude(served, key=line.partition("=")[2])
     claude.prompt("Hello.")

@@ -38,6 +38,12 @@ def test_a_tool_is_held_where_a_rule_for_certain_may_decide(
     assert held_tools(rules, SHOP, grants_deny=False) == lines
 
 
+def test_what_frees_a_servers_tools_frees_no_other_servers() -> None:
+    rules = [Rule(1, "mcp__a__*", "allow"), Rule(2, "*", "deny")]
+    found = [held_tools(rules, ANYBODY, grants_deny=False, servers=one) for one in (["a"], ["a", "a__b"])]
+    assert found == [[("free", "mcp__a__*"), ("hold", "*")], [("hold", "*")]]
+
+
 def test_where_grants_may_deny_mcp_tools_are_held_whatever_rules_say() -> None:
     found = held_tools([Rule(1, "*", "allow")], ANYBODY, grants_deny=True)
     assert found == [("hold", "mcp__*")]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client import held
@@ -27,6 +27,7 @@ RULES = st.builds(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of the rules
 @given(st.lists(RULES, max_size=5), st.sampled_from(TOOLS), st.sampled_from(["git push", "ls"]))
 def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[Rule], tool: str, text: str) -> None:
     caller = PartialCall(agent_id="shop", agent_known=True)

@@ -18,6 +18,7 @@ import pytest
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import ends, pending, rules
+from tests.patience import PATIENCE
 from tests.served import KEYS, ROOT, Served
 
 pytestmark = pytest.mark.served
@@ -80,7 +81,7 @@ class Client:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
 
 
 @pytest.fixture

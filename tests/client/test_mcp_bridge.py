@@ -21,6 +21,7 @@ class Gateway:
     def __init__(self) -> None:
         self.heard = 0
         self.answers: list[tuple[int, dict[str, str]]] = []
+        self.away = ""  # what it says where the server behind it cannot be reached
         gateway = self
 
         class Door(BaseHTTPRequestHandler):
@@ -29,7 +30,12 @@ class Gateway:
                 gateway.heard += 1
                 status, headers = gateway.answers.pop(0) if gateway.answers else (200, {})
                 told = {"jsonrpc": "2.0", "id": body["id"], "result": {"content": []}}
-                data = json.dumps(told if status == 200 else {"detail": "not now"}).encode()
+                if gateway.away:
+                    status, error = 502, {"code": -32010, "message": gateway.away}
+                    told = {"jsonrpc": "2.0", "id": body["id"], "error": error}
+                data = json.dumps(
+                    told if "error" in told or status == 200 else {"detail": "not now"}
+                ).encode()
                 self.send_response(status)
                 for name, value in (headers | {"Content-Length": str(len(data))}).items():
                     self.send_header(name, value)
@@ -79,3 +85,10 @@ def test_what_changes_nothing_is_sent_again(agent: Agent, gateway: Gateway) -> N
     gateway.answers = [(503, {})]
     agent.send("tools/list", 1)
     assert "result" in agent.told(1)
+
+
+def test_why_the_server_behind_the_gateway_is_away_is_passed_on(agent: Agent, gateway: Gateway) -> None:
+    gateway.away = "The MCP server s does not run: its program was not found."
+    agent.send("initialize", 1)
+    assert agent.told(1)["error"] == {"code": -32010, "message": gateway.away}
+    assert gateway.heard > 1  # it may have been about to start

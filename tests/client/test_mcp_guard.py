@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.hosting.conftest import SERVER
+from tests.patience import PATIENCE
 from tests.served import ROOT
 
 pytestmark = pytest.mark.one_engine
@@ -92,7 +93,7 @@ class Agent:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.raw(json.dumps(message if number is None else message | {"id": number}))
 
-    def told(self, number: Any, within: float = 20) -> dict[str, Any]:
+    def told(self, number: Any, within: float = PATIENCE) -> dict[str, Any]:
         until = time.monotonic() + within
         while True:
             message: dict[str, Any] = json.loads(self.lines.get(timeout=max(0.01, until - time.monotonic())))
@@ -212,7 +213,7 @@ def test_the_list_shows_what_the_agent_may_see(box: Signalbox) -> None:
 )
 def test_what_two_parsers_could_read_differently_is_refused(agent: Agent, box: Signalbox, line: str) -> None:
     agent.raw(line)
-    assert json.loads(agent.lines.get(timeout=20))["error"]["code"] == -32600
+    assert json.loads(agent.lines.get(timeout=PATIENCE))["error"]["code"] == -32600
     assert not box.heard
 
 
@@ -236,11 +237,11 @@ def test_a_cancelled_call_is_not_sent(agent: Agent, box: Signalbox) -> None:
 
 def test_it_ends_with_its_server_and_its_exit_code(agent: Agent) -> None:
     agent.send("tools/call", 1, name="die", arguments={})
-    assert agent.process.wait(20) == 3
+    assert agent.process.wait(PATIENCE) == 3
 
 
 def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from coordinator.actions import keys, runners, runs
 from coordinator.api import api, edge_doors
 from coordinator.identity.actors import system
-from coordinator.models.keys import SCOPES
+from coordinator.identity.scopes import SCOPES
 from coordinator.runs.statuses import START
 from tests.guards.table import API
 from tests.served import Served

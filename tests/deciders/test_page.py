@@ -9,13 +9,21 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions import approvals
-from coordinator.models import AuditLog, DecidingRule, Delegation, Grant, McpServer, PluginSetting
+from coordinator.models import (
+    AuditLog,
+    DecidingRule,
+    Delegation,
+    EscalationStep,
+    Grant,
+    McpServer,
+    PluginSetting,
+)
 from coordinator.operations.doctor import Level, upkeep
 from coordinator.policy import deciders, deciding_rules
 from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.approvals import judged_digest
 from tests.approvals.cards import form
-from tests.approvals.factories import asked, fresh, person
+from tests.approvals.factories import NOW, asked, fresh, person
 from tests.deciders.factories import group, row
 
 pytestmark = pytest.mark.django_db
@@ -80,6 +88,8 @@ def test_groups_are_made_changed_and_deleted_but_never_from_under_a_row() -> Non
     admin.post(f"{URL}groups/", {"name": " Night  shift ", "people": [anna.pk]})
     made = Group.objects.get(name="Night shift")
     admin.post(f"{URL}groups/", {"name": "Approver", "people": [anna.pk]})
+    for odd in ("9" * 5_000, "9" * 19):
+        assert admin.post(f"{URL}groups/", {"name": "Odd", "people": [odd]}).status_code == 302
     assert not Group.objects.filter(name="Approver").exists()
     page = admin.get(URL).content.decode()
     seen = page.split('name="seen" value="')[1].split('"')[0]
@@ -91,6 +101,10 @@ def test_groups_are_made_changed_and_deleted_but_never_from_under_a_row() -> Non
     row(made)
     assert "names the group Night" in admin.post(f"{url}delete/", follow=True).content.decode()
     DecidingRule.objects.all().delete()
+    step = EscalationStep.objects.create(after_minutes=5, group=made, created_at=NOW, created_by="user:boss")
+    told = admin.post(f"{url}delete/", follow=True).content.decode()
+    assert "Escalation tells the group Night after 5 minutes" in told
+    step.delete()
     admin.post(f"{url}delete/")
     assert not Group.objects.filter(pk=made.pk).exists()
     role = Group.objects.get(name="approver")
@@ -202,6 +216,21 @@ def test_what_comes_with_an_approval_needs_the_right_to_it_too() -> None:
     assert plugin.allowed_permissions == []
     assert not Grant.objects.exists()
     assert [fresh(one).status for one in rows_] == ["pending", "pending"]
+
+
+def test_with_rows_only_an_administrator_grants_a_permission_for_good() -> None:
+    row(person("anna"), person("boss", "admin"))
+    plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
+    request = asked(now=timezone.now(), plugin_id="mind.x")
+    said = {"ids": request.request_id, "judged": f"{judged_digest(request)}:{request.request_id}"}
+    said |= {"verdict": "approved", "grant": "on"}
+    for who, allowed in (("anna", []), ("boss", [request.permission_type])):
+        browser = Client()
+        browser.force_login(User.objects.get(username=who))
+        assert ('name="grant"' in html_of(browser, INBOX)) is bool(allowed)
+        browser.post("/ui/approvals/decide/", said)
+        plugin.refresh_from_db()
+        assert plugin.allowed_permissions == allowed
 
 
 def test_a_row_without_anybody_is_said_loudly_to_admins_and_by_the_doctor() -> None:

@@ -18,10 +18,10 @@ from coordinator.identity.actors import Actor
 from coordinator.models import PermissionRequest
 from tests.approvals.factories import NOW, asked, fresh, person
 from tests.deciders.factories import group, row
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ADMIN = Actor("user", "boss")
-PATIENCE = 10  # seconds for what must happen
 GLIMPSE = 0.5  # seconds in which what must not happen would
 
 

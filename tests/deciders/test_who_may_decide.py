@@ -4,13 +4,15 @@ from datetime import datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from coordinator.actions import approvals
 from coordinator.actions import deciders as actions
+from coordinator.actions.approvals.always import LastingAnswer
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import person as actor
 from coordinator.mcp.names import PREFIX
-from coordinator.models import AuditLog, McpServer, PermissionRequest, RightsVersion
+from coordinator.models import AuditLog, DecidingRule, Grant, McpServer, PermissionRequest, RightsVersion
 from coordinator.policy import deciders
 from coordinator.policy.access_requests import WantedAccess
 from tests.approvals.factories import MINUTE, NOW, ask, asked, fresh, person
@@ -93,6 +95,16 @@ def test_no_spelling_of_a_tool_escapes_the_row_of_its_server(tool_name: str) -> 
     row(person("anna"), tool="mcp__git_hub__p*", server="git.hub")
     person("bob")
     assert names(asked(tool_name=tool_name)) == ["anna"]
+
+
+@pytest.mark.parametrize("plugin", ["", "plugin_tools_"])
+def test_a_servers_row_is_not_for_another_whose_name_begins_alike(plugin: str) -> None:
+    for name in ("a", "a__b"):
+        McpServer.objects.create(name=name, command="x", created_at=NOW)
+    row(person("anna"), server="a")
+    person("bob")
+    assert names(asked(tool_name=f"mcp__{plugin}a__run")) == ["anna"]
+    assert names(asked(tool_name=f"mcp__{plugin}a__b__run")) == ["anna", "bob"]
 
 
 @pytest.mark.parametrize("tool", ["delete", None])
@@ -288,3 +300,85 @@ def test_many_requests_and_people_take_no_more_queries_than_few(django_assert_ma
             break
         rows = list(PermissionRequest.objects.with_context())
         assert sum(len(book.people_for(one)) for one in rows) == 15 * 6 + 15 * 5
+
+
+def test_a_card_says_when_too_few_are_left_beside_who_asked(settings) -> None:
+    settings.DECIDE_OWN_REQUESTS = False
+    anna, bob = person("anna"), person("bob")
+    row(anna, bob, needed=2)
+    own = approvals.request(ask(), by=actor(anna), now=NOW).request
+    words = deciders.waits_for(own, NOW)
+    assert words.endswith(
+        "anna asked for this and may not decide it, so two people must approve and only bob is left. "
+        "An administrator must let somebody else decide."
+    )
+    DecidingRule.objects.update(needed=1)
+    own.context.needed = 1
+    assert "is left" not in deciders.waits_for(own, NOW)
+    DecidingRule.objects.update(people=[anna.pk])
+    assert deciders.waits_for(own, NOW).endswith(
+        "anna asked for this and may not decide it, so nobody is left. An administrator must let somebody else decide."
+    )
+
+
+def test_true_is_nobody_s_id() -> None:
+    anna = person("anna")
+    row(anna)
+    DecidingRule.objects.update(people=[True])
+    assert deciders.load(NOW).rules[0].people == (-1,)
+
+
+def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
+    anna, boss = person("anna"), person("boss", "admin")
+    assert deciders.may_edit_policy(anna)
+    row(anna)
+    assert not deciders.may_edit_policy(anna)
+    assert deciders.may_edit_policy(boss)
+    browser = Client()
+    browser.force_login(anna)
+    assert "only administrators change rules" in browser.post("/ui/mcp/access/save/", {}).text
+    trial = {"form-TOTAL_FORMS": 0, "form-INITIAL_FORMS": 0, "version": ""}
+    assert browser.post("/ui/rules/save/", trial | {"do": "save"}).status_code == 403
+    assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
+    with pytest.raises(Forbidden, match="only administrators change rules"):
+        approvals.always_allow(asked().request_id, LastingAnswer(None, "", ()), by=anna, judged="")
+
+
+def test_pages_of_rules_and_grants_say_beforehand_who_may_change_them() -> None:
+    row(person("anna"), person("boss", "admin"))
+    McpServer.objects.create(name="till", command="", created_at=1)
+    for name, is_told in (("anna", True), ("boss", False)):
+        browser = Client()
+        browser.force_login(User.objects.get(username=name))
+        for page in ("/ui/rules/", "/ui/mcp/access/?server=till"):
+            assert ("only administrators change rules" in browser.get(page).text) is is_told
+
+
+def test_with_rows_an_approver_revokes_what_allows_and_not_what_denies() -> None:
+    anna = person("anna")
+    row(anna)
+    McpServer.objects.create(name="till", command="", created_at=1)
+    browser = Client()
+    browser.force_login(anna)
+    for says, still in (("deny", 1), ("allow", 0)):
+        made = Grant.objects.create(
+            entry_type="tool_grant",
+            agent_id="a",
+            server_id="till",
+            tool_name="x",
+            permission=says,
+            granted_at=NOW,
+        )
+        browser.post(f"/ui/mcp/grants/{made.pk}/revoke/")
+        assert Grant.objects.filter(pk=made.pk, expires_at__isnull=True).count() == still
+
+
+def test_of_several_requests_only_what_may_be_decided_is_arranged() -> None:
+    anna, bob = person("anna"), person("bob")
+    row(anna, bob, tool="Bash")
+    row(anna)
+    theirs, not_theirs = asked(tool_name="Bash"), asked(tool_name="Edit", target_resource="/other")
+    both = [theirs.request_id, not_theirs.request_id]
+    assert approvals.assign(both, "anna", by=bob, now=NOW) == 1
+    assert approvals.assign(both, "anna", by=anna, now=NOW) == 1
+    assert approvals.release(both, by=bob, now=NOW) == 1

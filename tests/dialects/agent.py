@@ -16,6 +16,7 @@ import httpx
 
 from coordinator.lib import instants
 from tests.approvals.cards import served_form
+from tests.patience import PATIENCE
 from tests.served import Served
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -65,7 +66,7 @@ class Agent:
 
     def pending(self) -> str:
         """Return the id of the request that the session waits for."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while True:
             found = self.served.sql(
                 "SELECT r.request_id FROM permission_requests r JOIN permission_context c"
@@ -81,9 +82,9 @@ class Agent:
     def held(self, hook: dict[str, Any], verdict: str, **more: Any) -> dict[str, Any]:
         """Post a hook that waits, decide its request on its page, and return its answer."""
         with ThreadPoolExecutor(1) as pool:
-            waiting: Future[dict[str, Any]] = pool.submit(self.post, hook, wait=40)
+            waiting: Future[dict[str, Any]] = pool.submit(self.post, hook, wait=100)
             self.decide(self.pending(), verdict, **more)
-            return waiting.result(30)
+            return waiting.result(PATIENCE)
 
     def decide(self, request_id: str, verdict: str, **more: Any) -> None:
         """Decide a request as an approver does."""

@@ -15,6 +15,7 @@ import pytest
 
 from tests.approvals.cards import served_form
 from tests.claude_code.test_deciding import rules
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -85,9 +86,9 @@ def codex(served: Served) -> Codex:
 def held(codex: Codex, hook: dict[str, Any], verdict: str, **more: Any) -> dict[str, Any]:
     """Post a hook that waits, decide its request on its page, and return its answer."""
     with ThreadPoolExecutor(1) as pool:
-        waiting: Future[dict[str, Any]] = pool.submit(codex.post, hook, wait=20)
+        waiting: Future[dict[str, Any]] = pool.submit(codex.post, hook, wait=100)
         decide(codex, codex.pending(), verdict, **more)
-        return waiting.result(15)
+        return waiting.result(PATIENCE)
 
 
 def decide(codex: Codex, request_id: str, verdict: str, **more: Any) -> None:
@@ -139,11 +140,11 @@ def test_what_it_asks_its_person_is_denied_here_and_told_as_the_call_s_result(co
 def test_a_card_says_what_codex_says_of_the_call_and_offers_no_edit(codex: Codex) -> None:
     codex.post(codex.recorded("PreToolUse", 1))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(codex.post, codex.recorded("PermissionRequest"), wait=20)
+        waiting = pool.submit(codex.post, codex.recorded("PermissionRequest"), wait=100)
         request_id = codex.pending()
         page = codex.served.sign_in("approver").get(f"/ui/approvals/{request_id}/").text
         decide(codex, request_id, "denied")
-        waiting.result(15)
+        waiting.result(PATIENCE)
     assert "Push needs network" in page
     assert 'name="edited"' not in page
 

@@ -79,3 +79,9 @@ def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
 def test_a_hook_that_nobody_knows_yet_is_a_milestone_of_its_name(dialect: Dialect) -> None:
     [event] = dialect.events_of(hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1")
     assert (event.event_type, event.source) == ("NewInTheNextVersion", dialect.name)
+
+
+@every_agent
+def test_it_says_whether_it_can_be_told_to_ask(dialect: Dialect) -> None:
+    replies = [dialect.say(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts]
+    assert dialect.can_ask == any('"ask"' in json.dumps(one.answer) for one in replies if one is not None)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # No settings: what Claude Code says of itself to the programs that it starts (coordinator/client/mcp_ask.py), and
-# systemd (coordinator/lib/addresses.py) and runners.
+# systemd (coordinator/lib/addresses.py), runners and move_to to itself.
 SAID_BY_STARTERS = {
-    "CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SIGNALBOX_AGENT", "SIGNALBOX_SESSION", "SYSTEMD_EXEC_PID",
+    "CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SIGNALBOX_AGENT", "SIGNALBOX_MOVING", "SIGNALBOX_SESSION",
+    "SYSTEMD_EXEC_PID",
 }  # fmt: skip
 
 
 def documented() -> set[str]:
     table = (ROOT / "README.md").read_text().split("## Settings", 1)[1].split("\n## ", 1)[0]
-    return set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.M))
+    return set(re.findall(r"^\| `([A-Z0-9_]+)` \|", table, re.M))
 
 
 def read_by_the_code() -> set[str]:
@@ -24,8 +25,8 @@ def read_by_the_code() -> set[str]:
     for folder in ("coordinator", "dashboard"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text()
-            found |= set(re.findall(r"""env_\w+\(\s*["']([A-Z_]+)["']""", text))
-            found |= set(re.findall(r"""os\.environ\.get\(\s*["']([A-Z_]+)["']""", text))
+            found |= set(re.findall(r"""env_\w+\(\s*["']([A-Z0-9_]+)["']""", text))
+            found |= set(re.findall(r"""os\.environ\.get\(\s*["']([A-Z0-9_]+)["']""", text))
     return found - {"DJANGO_SETTINGS_MODULE"} - SAID_BY_STARTERS
 
 

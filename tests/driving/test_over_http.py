@@ -15,6 +15,7 @@ from tests.approvals.cards import served_form
 from tests.claude_code.test_deciding import rules
 from tests.driving.driver import Driver
 from tests.driving.recorded import recording
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -66,7 +67,7 @@ def test_a_person_answers_in_the_agents_own_words(driver: Driver, aside: ThreadP
     assert "Always Allow Bash(git push *)" in page
     assert "git push origin main" in page
     decide(driver, request_id, "approved")
-    answer = asked.result(20)
+    answer = asked.result(PATIENCE)
     assert answer == {
         "permission_request_id": request_id,
         "outcome": {"optionId": "allow"},
@@ -78,7 +79,7 @@ def test_a_person_answers_in_the_agents_own_words(driver: Driver, aside: ThreadP
 def test_a_denial_carries_its_reason(driver: Driver, aside: ThreadPoolExecutor) -> None:
     asked = aside.submit(driver.ask, push())
     decide(driver, wait_for_card(driver), "denied", reason="Not on a Friday")
-    assert asked.result(20) | {"permission_request_id": ""} == {
+    assert asked.result(PATIENCE) | {"permission_request_id": ""} == {
         "permission_request_id": "",
         "outcome": {"optionId": "reject"},
         "reason": "Not on a Friday",
@@ -93,7 +94,7 @@ def test_an_option_that_lasts_is_picked(driver: Driver, aside: ThreadPoolExecuto
     at = page.index("Always Allow Bash(git push *)")
     digest = page[:at].rpartition('name="suggestion"')[2].partition('value="')[2].partition('"')[0]
     decide(driver, request_id, "approved", suggestion=digest)
-    assert asked.result(20)["outcome"] == {"optionId": "allow_always"}
+    assert asked.result(PATIENCE)["outcome"] == {"optionId": "allow_always"}
 
 
 def test_a_yes_answers_one_question_and_a_second_about_the_same_call_is_asked_anew(
@@ -103,7 +104,7 @@ def test_a_yes_answers_one_question_and_a_second_about_the_same_call_is_asked_an
     first = aside.submit(driver.ask, question, "one")
     request_id = wait_for_card(driver)
     decide(driver, request_id, "approved")
-    assert first.result(20)["outcome"] == {"optionId": "allow"}
+    assert first.result(PATIENCE)["outcome"] == {"optionId": "allow"}
     assert driver.ask(question, "one")["permission_request_id"] == request_id
     second = aside.submit(driver.ask, question, "two")
     assert wait_for_card(driver) != request_id
@@ -111,7 +112,25 @@ def test_a_yes_answers_one_question_and_a_second_about_the_same_call_is_asked_an
     driver.call(
         f"/runner/sessions/{driver.session}/permission/withdraw", {**body, "why": "The agent is gone"}
     )
-    assert second.result(20)["outcome"] == {"cancelled": True}
+    assert second.result(PATIENCE)["outcome"] == {"cancelled": True}
+
+
+def test_a_question_asked_again_is_the_same_once_it_is_known_where_its_session_works(
+    driver: Driver, aside: ThreadPoolExecutor
+) -> None:
+    question = push()
+    first = aside.submit(driver.ask, question, "one")
+    request_id = wait_for_card(driver)
+    place = {"hostname": "mill", "worktree": "/state/worktrees/ses_1/project"}
+    driver.tell({"sessionUpdate": "signalbox/agent", "agent": "claude", **place})
+    again = aside.submit(driver.ask, question, "one")
+    decide(driver, request_id, "approved")
+    assert again.result(PATIENCE) == first.result(PATIENCE)
+    assert first.result() == {
+        "permission_request_id": request_id,
+        "outcome": {"optionId": "allow"},
+        "reason": None,
+    }
 
 
 def test_rules_decide_before_anybody_is_asked(driver: Driver) -> None:
@@ -142,7 +161,7 @@ def test_what_the_gateway_asks_about_is_not_asked_twice(driver: Driver, aside: T
     }
     asked = aside.submit(driver.ask, question, "before")
     decide(driver, wait_for_card(driver), "denied")
-    asked.result(20)
+    asked.result(PATIENCE)
     box.sql(
         "INSERT INTO session_keys (key_hash, session_id, agent_id, runner_id, created_at, expires_at)"
         " VALUES ('h', ?, 'a', 'r', ?, ?)",
@@ -167,7 +186,7 @@ def test_the_end_of_the_turn_withdraws_the_question(driver: Driver, aside: Threa
     asked = aside.submit(driver.ask, push())
     request_id = wait_for_card(driver)
     driver.tell({"sessionUpdate": "signalbox/turn_ended", "stopReason": "cancelled"})
-    assert asked.result(20)["outcome"] == {"cancelled": True}
+    assert asked.result(PATIENCE)["outcome"] == {"cancelled": True}
     ((reason,),) = driver.served.sql(
         "SELECT reason FROM permission_context WHERE request_id = ?", (request_id,)
     )

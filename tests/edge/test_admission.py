@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import InterfaceError
 
 from coordinator.actions import keys, runners
 from coordinator.edge import auth as auth_module
@@ -16,6 +17,7 @@ from coordinator.edge.polls import Polls
 from coordinator.edge.waits import Waits
 from coordinator.errors import Unauthorized
 from coordinator.identity.keys import KeyIdentity
+from coordinator.lib.turns import CALLER, Closed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORK = {"run": {"run_id": "run_1"}}
@@ -74,6 +76,23 @@ def poll_once(world: SimpleNamespace) -> None:
         await Polls(world.auth, Waits(hub, threads), threads).runner(SCOPE, receive, send)
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize("problem", [Closed(), InterfaceError("the connection is closed")])
+def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -> None:
+    class Gone:
+        """Threads that were let go, as a server does that stops; or without their database."""
+
+        async def run(self, *_args: Any, **_named: Any) -> Any:
+            raise problem
+
+    async def note() -> str:
+        CALLER.set("address:127.0.0.1")
+        threads: Any = Gone()
+        await Authenticator(threads).note_caller(SCOPE)
+        return CALLER.get()
+
+    assert asyncio.run(note()) == "address:127.0.0.1"
 
 
 def test_a_run_that_is_claimed_as_the_key_is_revoked_goes_back_untold(world: SimpleNamespace) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
+from tests.patience import PATIENCE
 from tests.served import Served, postgres_url, run_on_postgres
 
 pytestmark = [
@@ -31,9 +32,7 @@ def away(served: Served) -> Iterator[None]:
     """End all connections of the server's database, and let nobody in."""
     run_on_postgres(f"ALTER DATABASE {served.database} ALLOW_CONNECTIONS false")
     try:
-        run_on_postgres(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{served.database}'"
-        )
+        cut(served)
         yield
     finally:
         run_on_postgres(f"ALTER DATABASE {served.database} ALLOW_CONNECTIONS true")
@@ -43,6 +42,24 @@ def event(session_id: str, text: str) -> dict[str, object]:
     content = [{"type": "text", "text": text}]
     common = {"event_type": "message", "session_id": session_id, "timestamp": "2026-01-01T00:00:00Z"}
     return common | {"role": "assistant", "content": content}
+
+
+@contextlib.contextmanager
+def only_read(served: Served) -> Iterator[None]:
+    """Have the database refuse writes, as a server does that another one takes over from."""
+    run_on_postgres(f"ALTER DATABASE {served.database} SET default_transaction_read_only = on")
+    try:
+        cut(served)
+        yield
+    finally:
+        run_on_postgres(f"ALTER DATABASE {served.database} RESET default_transaction_read_only")
+
+
+def cut(served: Served) -> None:
+    """End all connections of the server's database."""
+    run_on_postgres(
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{served.database}'"
+    )
 
 
 def test_every_door_answers_503_while_the_database_is_away(served: Served) -> None:
@@ -65,8 +82,9 @@ def test_every_door_answers_503_while_the_database_is_away(served: Served) -> No
     }
     with away(served):
         time.sleep(KEPT)
-        found = {name: ask().status_code for name, ask in asks.items()}
-    assert found == dict.fromkeys(asks, 503)
+        found = {name: ask() for name, ask in asks.items()}
+    assert {name: answer.status_code for name, answer in found.items()} == dict.fromkeys(asks, 503)
+    assert [name for name, answer in found.items() if int(answer.headers.get("Retry-After", 0)) < 1] == []
 
 
 def test_what_was_answered_is_kept_and_all_goes_on_afterwards(served: Served) -> None:
@@ -79,11 +97,30 @@ def test_what_was_answered_is_kept_and_all_goes_on_afterwards(served: Served) ->
         time.sleep(KEPT)
         assert claude.before(claude.new_call("Bash", {"command": "ls"}))["permissionDecision"] == "ask"
         assert claude.before(claude.new_call("Edit", {}))["permissionDecision"] == "deny"
-        workers = served.worker_pids()
-    until = time.monotonic() + 20
+        workers = served.all_worker_pids()
+    until = time.monotonic() + PATIENCE
     while machine.post(posts, json=event(session_id, "after")).status_code != 201:
         assert time.monotonic() < until, "events are still refused"
     assert person.get("/ui/").status_code == 200
+    assert served.worker_pids() == workers
+    with only_read(served):
+        reads = {
+            "page": lambda: person.get("/ui/approvals/"),
+            "REST": lambda: machine.get("/runs"),
+            "scrape": lambda: machine.get("/metrics"),
+        }
+        writes = {
+            "event": lambda: machine.post(posts, json=event(session_id, "refused")),
+            "run": lambda: machine.post("/runs", json={"type": "start_session", "prompt": "Refused"}),
+            "brake": lambda: person.post(
+                "/ui/brake/put-on/", data={"reach": "everything", "name": "", "reason": "Refused"}
+            ),
+        }
+        assert {name: ask().status_code for name, ask in reads.items()} == dict.fromkeys(reads, 200)
+        answers = {name: ask() for name, ask in writes.items()}
+        assert {name: one.status_code for name, one in answers.items()} == dict.fromkeys(writes, 503)
+        assert all("Retry-After" in one.headers for one in answers.values())
+    assert machine.post(posts, json=event(session_id, "at once")).status_code == 201
     assert served.worker_pids() == workers
     told = str(served.sql("SELECT content FROM events WHERE session_id = ?", (session_id,)))
     assert [text for text in kept if f"'{text}'" not in told and f'"{text}"' not in told] == []

@@ -53,6 +53,21 @@ def test_a_hundred_slow_downloads_of_one_key_leave_lanes_for_others() -> None:
     assert (left, shares) == (0, {})
 
 
+def test_a_download_that_begins_as_the_server_stops_is_told_to_come_back() -> None:
+    async def run() -> Client:
+        answer = streaming(Streamed(iter([b"x"])))
+        bridge = DjangoBridge(answer, threads=1, take=whole, who=lambda _scope: of("key:1")())
+        bridge.downloads.close()
+        client = Client()
+        await bridge(scope_of(), client.receive, client.send)
+        bridge.close()
+        return client
+
+    client = asyncio.run(run())
+    assert client.sent[0]["status"] == 503
+    assert (b"retry-after", b"1") in client.sent[0]["headers"]
+
+
 def test_a_reader_below_the_slowest_pace_is_too_slow_only_after_the_grace() -> None:
     pace = Pace()
     pace.note(module.GRACE, 0)

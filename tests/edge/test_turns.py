@@ -19,6 +19,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import CALLER, FairThreads, Turns, for_all
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent
+from tests.patience import PATIENCE
 
 
 def turns_of(*callers: str) -> Turns[str]:
@@ -60,7 +61,7 @@ def test_a_flood_of_slow_work_lets_the_next_caller_through(pool: str) -> None:
     run: Callable[..., Awaitable[Any]] = threads.run if pool == "edge" else bodies.decode
 
     def slow() -> None:
-        free.wait(60)
+        free.wait(PATIENCE)
         done.append("flood")
 
     async def main() -> None:
@@ -92,13 +93,13 @@ def test_what_is_done_for_all_does_not_stand_in_its_starters_line() -> None:
 def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
     free, done = threading.Event(), []
     threads = FairThreads(1, "test")
-    first = threads.submit(lambda: free.wait(60), "a")
+    first = threads.submit(lambda: free.wait(PATIENCE), "a")
     gone = threads.submit(lambda: done.append("gone"), "a")
     last = threads.submit(lambda: done.append("last"), "a")
     assert gone.cancel()
     free.set()
-    assert first.result(10)
-    last.result(10)
+    assert first.result(PATIENCE)
+    last.result(PATIENCE)
     threads.close()
     assert done == ["last"]
 
@@ -106,7 +107,7 @@ def test_work_that_nobody_waits_for_any_more_is_passed_over() -> None:
 def test_closing_cancels_what_is_queued() -> None:
     free = threading.Event()
     threads = FairThreads(1, "test")
-    threads.submit(lambda: free.wait(60), "a")
+    threads.submit(lambda: free.wait(PATIENCE), "a")
     queued = threads.submit(lambda: None, "a")
     threads.close()
     free.set()
@@ -163,7 +164,7 @@ def test_the_writer_takes_events_in_turns_of_their_callers(monkeypatch: pytest.M
         event = NewEvent(event_type="note", session_id="s1", timestamp="t")
 
         async def send() -> Any:
-            return await writer.submit([event], deadline=time.monotonic() + 5, size=100)
+            return await writer.submit([event], deadline=time.monotonic() + PATIENCE, size=100)
 
         flood = [asyncio.ensure_future(called_by("key:1", send)) for _ in range(20)]
         await asyncio.sleep(0)

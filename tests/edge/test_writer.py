@@ -211,6 +211,29 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
     assert Event.objects.count() == 1
 
 
+def test_a_batch_that_another_server_writes_at_the_same_time_has_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once = idempotency.claim(caller="k", door="d", key="1", content=b"x")
+    idempotency.keep(once, b"written there", timezone.now())
+    real, looks = idempotency.find, []
+
+    def find(claim: idempotency.Claim) -> bytes | None:
+        """The other's transaction is not over yet when this one looks."""
+        looks.append(claim)
+        return None if len(looks) == 1 else real(claim)
+
+    monkeypatch.setattr(idempotency, "find", find)
+
+    async def work(writer: GroupWriter) -> Any:
+        until = time.monotonic() + 60
+        answer = {"once": once, "make_answer": lambda _outcomes: b"written here"}
+        return await writer.submit([event("once")], deadline=until, size=1, **answer)
+
+    assert with_writer(work) == b"written there"
+    assert not Event.objects.exists()
+
+
 def test_a_line_that_is_lost_at_commit_is_not_called_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "may_come_free", lambda _: False)
     monkeypatch.setattr(locks, "lost_the_line", lambda _: True)  # SQLite never does

@@ -24,10 +24,11 @@ from coordinator.actions import chat_search, events, keys, search
 from coordinator.chat import search as chat_finding
 from coordinator.feed import reader as feed
 from coordinator.identity.actors import system
+from coordinator.identity.scopes import SCOPES
 from coordinator.live import fragments, recorded_stream
 from coordinator.operations.backups import making
 from coordinator.operations.doctor import everything as doctor
-from coordinator.operations.housekeeping import JOBS
+from coordinator.operations.jobs import JOBS
 from coordinator.search import events as finding
 from tests.admin.pages import url
 from tests.foreign.answers import Answers
@@ -142,7 +143,7 @@ def test_the_admin_shows_every_row(answers: Answers, model: Any) -> None:
 
 def test_every_door_answers() -> None:
     now = timezone.now()
-    raw = keys.create(name="all", scopes=[*models.keys.SCOPES], by=system("tests"), now=now)[1]
+    raw = keys.create(name="all", scopes=[*SCOPES], by=system("tests"), now=now)[1]
     answers = Answers(Client(headers={"Authorization": f"Bearer {raw}"}))
     for turn, door in enumerate(API):
         method, _, place = door.partition(" ")

@@ -13,6 +13,7 @@ from tests.gateway.agents import KEY, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.hosting.conftest import SERVER
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -58,7 +59,7 @@ def test_a_call_beside_its_agent_waits_for_a_person_and_stands_in_a_timeline(
     decide(served, request_id, "denied", reason="Not that one.")
     assert "Not that one." in text_of(refused.result())
     ended = "SELECT count(*) FROM events WHERE event_type = 'post_tool' AND tool_name = 'mcp__local__echo'"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while served.sql(ended) != [(2,)] and time.monotonic() < deadline:
         time.sleep(0.02)
     assert served.sql(ended) == [(2,)]

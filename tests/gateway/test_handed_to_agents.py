@@ -146,3 +146,17 @@ def test_the_key_stands_nowhere_though_the_agent_says_it(person: Person) -> None
     assert "Bearer" in kept, "it did say it"
     assert re.findall(r"sbx_[A-Za-z0-9_-]{3,}", kept) == []
     assert not key_of(person.served, session)
+
+
+def test_the_key_ends_with_the_key_of_the_runner_that_it_was_handed_to(person: Person) -> None:
+    runner_id, _, key = held_session(person)
+    agent = person.served.client(key=None)
+    agent.headers.update({"Authorization": f"Bearer {key}", "Accept": "application/json, text/event-stream"})
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    assert agent.post("/mcp", json=begin).status_code == 200
+    ((name,),) = person.served.sql("SELECT registered_by FROM runners WHERE runner_id = ?", (runner_id,))
+    person.served.sql("UPDATE api_keys SET revoked_at = ? WHERE name = ?", (LONG_AGO, name))
+    try:
+        person.until(lambda: agent.post("/mcp", json=begin).status_code == 401)
+    finally:
+        person.served.sql("UPDATE api_keys SET revoked_at = NULL WHERE name = ?", (name,))

@@ -13,9 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
+from django.utils import timezone
 
+from coordinator.policy import budgets
 from tests.gateway.agents import LONG_AGO, Wire, rule, text_of
 from tests.gateway.example_server import Example
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -31,7 +34,7 @@ def asking(box: Served) -> Served:
 
 def pending(box: Served, count: int = 1) -> list[str]:
     """Return the requests that wait, once there are so many."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         rows = box.sql("SELECT request_id FROM permission_requests WHERE status = 'pending' ORDER BY id")
         if len(rows) >= count:
@@ -67,7 +70,7 @@ class InBackground:
         except Exception as problem:
             self._outcome.append(problem)
 
-    def result(self, within: float = 20) -> Any:
+    def result(self, within: float = PATIENCE) -> Any:
         self._thread.join(within)
         assert self._outcome, "it is not done"
         if isinstance(self._outcome[0], Exception):
@@ -165,7 +168,7 @@ def test_a_client_that_knows_tasks_polls(asking: Served, example: Example) -> No
     asking.start()
     (request_id,) = pending(asking)
     decide(asking, request_id)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while (found := wire.ask("tasks/get", task))["status"] == "working" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert found["status"] == "completed", found
@@ -214,7 +217,7 @@ def test_a_result_that_nobody_heard_is_kept_for_the_same_call(asking: Served, ex
                 break
             if example.began.is_set():
                 break
-    assert example.began.wait(10)
+    assert example.began.wait(PATIENCE)
     example.release.set()
     assert text_of(wire.call("slow", path="/s")) == "slow /s"
     assert example.calls == {"slow /s": 1}
@@ -225,7 +228,7 @@ def test_a_server_killed_in_the_middle_of_an_approved_call_says_so(asking: Serve
     waiting = InBackground(lambda: wire.call("slow", path="/k"))
     (request_id,) = pending(asking)
     decide(asking, request_id)
-    assert example.began.wait(10)
+    assert example.began.wait(PATIENCE)
     for pid in asking.worker_pids():
         os.kill(pid, signal.SIGKILL)
     asking.stop()
@@ -253,3 +256,49 @@ def test_a_brake_stops_an_approved_call_and_the_audit_log_says_so(asking: Served
     denials = "SELECT metadata FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
     assert "brake" in asking.sql(f"{denials} AND reason LIKE '%put the brake on%'")[0][0]
     assert not example.calls
+
+
+def test_an_approval_is_used_up_also_where_nobody_would_be_asked_by_then(
+    asking: Served, example: Example
+) -> None:
+    wire = Wire(asking, stateless=True, capabilities=TASKS)
+    task = {"taskId": wire.call("write", path="/eased")["taskId"]}
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    asking.sql("DELETE FROM tool_rules")
+    found = ended(wire, task)
+    assert text_of(found["result"]) == "wrote /eased"
+    used = "SELECT count(*) FROM permission_context WHERE used_at IS NOT NULL"
+    assert asking.sql(used) == [(1,)]
+
+
+def test_a_budget_that_is_used_up_meanwhile_denies_a_task(asking: Served, example: Example) -> None:
+    wire = Wire(asking, stateless=True, capabilities=TASKS)
+    task = {"taskId": wire.call("write", path="/spent")["taskId"]}
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    asking.sql(
+        "INSERT INTO budgets (reach, name, span, measure, amount, at_limit, changed_at, changed_by)"
+        " VALUES ('everything', '', 'day', 'calls', 0.5, 'hold', ?, 'user:ann')",
+        (LONG_AGO,),
+    )
+    asking.sql(
+        "INSERT INTO usage_days (day, session_id, model, calls, input_tokens, output_tokens, cache_read_tokens,"
+        " cache_write_tokens) VALUES (?, 'ses_other', '', 1, 0, 0, 0, 0)",
+        (budgets.today(timezone.now()),),
+    )
+    try:
+        found = ended(wire, task)
+    finally:
+        asking.emptied("budgets", "usage_days")
+    assert "is used up" in text_of(found["result"])
+    assert not example.calls
+
+
+def ended(wire: Wire, task: dict[str, Any]) -> dict[str, Any]:
+    """Return a task once it has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := wire.ask("tasks/get", task))["status"] == "working" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found["status"] in {"completed", "failed"}, found
+    return found

@@ -7,9 +7,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import connection, connections
+from django.db.models import Max
+from django.utils import timezone
+from psycopg import Cursor
 
 from coordinator.edge.gateway import instant
 from coordinator.edge.gateway.instant import Instant
+from coordinator.engine import is_sqlite
+from coordinator.lib.threads import EdgeThreads
+from coordinator.models import ApiKey, Change
 from coordinator.policy.brakes import Braked
 
 AGENT = ("agent.one",)
@@ -89,3 +97,47 @@ def test_a_look_that_fails_fails_those_who_wait_for_it_alone() -> None:
         assert await after == (True, None)
 
     played(play, (True, False), (True, False))
+
+
+@pytest.mark.django_db(transaction=True)  # PostgreSQL tells at the commit
+def test_a_revoked_key_and_a_changed_user_are_news() -> None:
+    key = ApiKey.objects.create(
+        name="one", prefix="sbx_", key_hash="0" * 64, scopes=["agent"], created_at=timezone.now()
+    )
+    user = User.objects.create(username="ada")
+    for row, changed in ((key, {"revoked_at": timezone.now()}), (user, {"is_active": False})):
+        position = Change.objects.aggregate(last=Max("id"))["last"]
+        assert instant._look(position) == (True, False)
+        type(row).objects.filter(pk=row.pk).update(**changed)
+        assert instant._look(position) == (False, False)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(is_sqlite(), reason="has no round trips")
+def test_a_look_is_one_question_and_finds_a_connection_that_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    execute = Cursor.execute
+
+    def noted(cursor: Any, query: Any, *rest: Any, **more: Any) -> Any:
+        asked.append(query)
+        return execute(cursor, query, *rest, **more)
+
+    position = Change.objects.aggregate(last=Max("id"))["last"] or 0
+    threads = EdgeThreads(1)
+
+    def looked() -> tuple[bool, bool]:
+        return asyncio.run(threads.run(instant._look, position))
+
+    try:
+        looked()
+        with monkeypatch.context() as patch:
+            patch.setattr(Cursor, "execute", noted)
+            assert looked() == (True, False)
+        assert len(asked) == 1, asked
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+        with connection.cursor() as cursor:
+            cursor.execute(f"{cut} AND pid <> pg_backend_pid()")
+        assert looked() == (True, False)
+    finally:
+        asyncio.run(threads.run(connections.close_all))
+        threads.close()

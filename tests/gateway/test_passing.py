@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.agents import LONG_AGO, OTHER_KEY, Refused, Wire, rule, text_of
 from tests.gateway.example_server import PIXEL, Example
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -40,7 +41,7 @@ def test_each_call_stands_in_a_timeline_with_the_server_s_time(box: Served) -> N
         "SELECT e.event_type, e.tool_name, s.agent_name FROM events e JOIN sessions s ON s.session_id = e.session_id"
         " WHERE e.tool_name = 'mcp__example__echo' ORDER BY e.id"
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while len(rows := box.sql(asked)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert rows == [(kind, "mcp__example__echo", "agent.one") for kind in ("pre_tool", "post_tool")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from coordinator.edge.gateway import upstreams
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.upstreams import digest_of_agent, events_of, own_response
+from coordinator.gateway import http_client
 from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed, target_of
 from coordinator.gateway.servers import Server
 from tests.gateway import rude_server
@@ -40,6 +42,40 @@ def test_a_body_that_does_not_come_is_not_waited_for(bound: str, monkeypatch: py
     with rude_server.running() as server, pytest.raises(UpstreamFailed) as failed:
         asyncio.run(read())
     assert failed.value.may_have_run
+
+
+@pytest.mark.parametrize("holds", [-1.0, 60.0])
+def test_a_call_whose_server_was_slow_to_connect_is_looked_at_before_it_is_sent(
+    holds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "LOOK_HOLDS", holds)
+    received: list[bytes] = []
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def braked() -> None:
+        raise Braked
+
+    async def call() -> None:
+        async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
+            target = target_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", private=True)
+            try:
+                (await HttpClient().request(target, "POST", [], b"{}", within=5, look=braked)).close()
+            finally:
+                async with asyncio.timeout(5):
+                    while not received:
+                        await asyncio.sleep(0)
+
+    with pytest.raises(Braked) if holds < 0 else nullcontext():
+        asyncio.run(call())
+    assert received == [b"" if holds < 0 else b"P"]
+
+
+class Braked(Exception):
+    pass
 
 
 class _Quiet(Listings):

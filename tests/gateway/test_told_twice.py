@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.agents import KEY, Wire, rule, text_of
 from tests.gateway.example_server import Example
 from tests.gateway.test_held_calls import InBackground, decide, pending
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -58,7 +59,7 @@ def told(box: Served, count: int) -> list[tuple[Any, ...]]:
         "SELECT e.event_type, e.tool_name, c.tool_use_id, c.source FROM events e"
         " JOIN event_context c ON c.event_id = e.id WHERE e.tool_name IS NOT NULL ORDER BY e.id"
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while len(rows := box.sql(asked)) < count and time.monotonic() < deadline:
         time.sleep(0.02)
     return rows
@@ -127,3 +128,36 @@ def test_the_wait_of_a_held_call_belongs_to_the_call_that_its_agent_began(
     assert "Asked a person" in page
     (extra,) = box.sql("SELECT extra FROM event_context WHERE source = 'gateway'")
     assert set(json.loads(extra[0])["gateway"]) == {"server", "upstream_ms", "own_ms", "waited_ms"}
+
+
+@pytest.mark.parametrize("lie", ["mcp__safe__example_write", "mcp__signalbox__safe__example__write"])
+def test_a_hook_cannot_give_a_call_through_the_gateway_another_name(
+    box: Served, agent: Agent, wire: Wire, lie: str
+) -> None:
+    agent.begins("toolu_1", lie, path="/a")
+    wire.call("write", path="/a")
+    ends = [row for row in told(box, 2) if row[0] == "post_tool"]
+    assert [(row[1], row[3]) for row in ends] == [("mcp__example__write", "gateway")]
+
+
+def test_a_note_does_not_go_to_whoever_may_be_the_session_s_agent(
+    box: Served, agent: Agent, wire: Wire
+) -> None:
+    agent.begins("toolu_1", path="/a")
+    wire.call("write", path="/a")  # with the agent's key, and nothing that says which session it is
+    told(box, 2)
+    ((session_id,),) = box.sql("SELECT DISTINCT session_id FROM event_context WHERE source = 'gateway'")
+    person = box.sign_in("approver")
+    written = person.post(f"/ui/sessions/{session_id}/-/note/", data={"text": "Not for others."})
+    assert written.status_code in {200, 204, 302}, written.text
+    given = "SELECT count(*) FROM session_notes WHERE given_at IS NULL"
+    for _ in range(5):
+        assert len(wire.call("write", path="/b")["content"]) == 1
+    assert box.sql(given) == [(1,)]
+    named = Wire(box)
+    named.http.headers["X-Signalbox-Session"] = session_id
+    named.initialize()
+    deadline = time.monotonic() + PATIENCE
+    while len(content := named.call("write", path="/c")["content"]) == 1:
+        assert time.monotonic() < deadline, "nobody got it"
+    assert "Not for others." in content[1]["text"]

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from coordinator.actions import keys
 from coordinator.identity.actors import system
+from coordinator.identity.scopes import SCOPES
 from coordinator.models import ApiKey
-from coordinator.models.keys import SCOPES
 
 PEOPLE = ("newcomer", "viewer", "approver", "admin", "superuser")
 RANK = {"signed_in": 0, "viewer": 1, "approver": 2, "admin": 3}

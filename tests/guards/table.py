@@ -9,8 +9,8 @@ from __future__ import annotations
 
 SAFE, BOTH, POST, GET = "GET HEAD", "GET HEAD POST", "POST", "GET"
 _PAGES: dict[tuple[str, str], str] = {
-    ("anyone", BOTH): "accounts:login accounts:setup",
-    ("anyone", POST): "accounts:logout accounts:theme",
+    ("anyone", BOTH): "accounts:login accounts:setup accounts:provider-back",
+    ("anyone", POST): "accounts:logout accounts:theme accounts:provider-start",
     (
         "anyone",
         SAFE,
@@ -18,7 +18,11 @@ _PAGES: dict[tuple[str, str], str] = {
     ("anyone", "GET HEAD POST PUT PATCH DELETE OPTIONS"): "home",  # it only leads to /ui/
     ("signed_in", SAFE): "accounts:account",
     ("signed_in", BOTH): "accounts:password",
-    ("signed_in", POST): "accounts:confirm",
+    # A device is tied to its own person's sign-in alone; whoever knows its address ends what another has there.
+    (
+        "signed_in",
+        POST,
+    ): "accounts:confirm accounts:provider-again accounts:provider-connect accounts:provider-disconnect push:renew",
     ("viewer", SAFE): """
         overview rail-badge brakes:home brakes:banner budgets:home budgets:of-session
         agents:list agents:detail mcp:list mcp:unknown mcp:server
@@ -45,7 +49,7 @@ _PAGES: dict[tuple[str, str], str] = {
         approvals:decide approvals:confirm-set
         approvals:decide-set approvals:triage approvals:seen approvals:notification-add
         approvals:notification-remove approvals:notification-about approvals:quiet-hours
-        approvals:notification-test approvals:revoke push:deny push:key push:renew push:subscribe
+        approvals:notification-test approvals:revoke push:deny push:key push:subscribe
         rules:save mcp:accept mcp:preview mcp:save
         mcp:accepted-only
         mcp:revoke mcp:extend chat:say plugins:grant plugins:revoke runs:stop runs:release sessions:command
@@ -89,7 +93,7 @@ _TO_LOOK_AT = """
     coordinator_mcptool
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_note coordinator_notification coordinator_notificationtarget
-    coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote
+    coordinator_permissioncontext coordinator_permissionrequest coordinator_permissionvote coordinator_provideridentity
     coordinator_pushkey coordinator_pushsubscription coordinator_quiethours
     coordinator_readmark coordinator_requestassignment coordinator_requestsnooze
     coordinator_revokedkey coordinator_rightsversion coordinator_run coordinator_runner
@@ -99,7 +103,8 @@ _TO_LOOK_AT = """
     coordinator_sessionowner
     coordinator_sessiontitle
     coordinator_sessionwriter
-    coordinator_setuptoken coordinator_stopcommand coordinator_toolrule coordinator_usageday"""
+    coordinator_setuptoken coordinator_stopcommand coordinator_storedfile coordinator_toolrule
+    coordinator_usageday"""
 ADMIN_TABLES: dict[str, str] = {
     "auth_user": "add change delete",
     "coordinator_agent": "add change delete",

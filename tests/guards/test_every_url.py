@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from coordinator.actions import keys
 from coordinator.api import api
 from coordinator.edge import app
-from coordinator.models.keys import SCOPES
+from coordinator.identity.scopes import SCOPES
 from tests.guards import callers
 from tests.guards.table import (
     ADMIN_PAGES,

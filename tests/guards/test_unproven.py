@@ -14,6 +14,8 @@ from tests.guards.test_every_url import ask, every_route, path_of
 pytestmark = pytest.mark.django_db
 # They lead in, end the session or keep a colour: dashboard.frame.proofs.without_proof.
 OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
+# They end where the provider of single sign-on says who it is, and only in the browser that set out.
+OPEN |= {"accounts:provider-start", "accounts:provider-again", "accounts:provider-back"}
 # They only read, in pieces, what a cookie may read: what is on trial comes in a form.
 OPEN |= {"rules:trial", "rules:calls", "rules:suggestions"}
 

@@ -108,7 +108,8 @@ def test_an_agents_key_with_the_scope_read_reads_all(session: Session) -> None:
 def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> None:
     now = timezone.now()
     annas = session_for("claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now).session_id
-    berts = session_for("claude-1", SessionLocation(agent_name="agent.bert", by=BERT), now).session_id
+    later = now + timedelta(seconds=1)
+    berts = session_for("claude-1", SessionLocation(agent_name="agent.bert", by=BERT), later).session_id
     assert annas != berts
     assert session_for("claude-1", SessionLocation(by=ANNA), now).session_id == annas
     assert session_for("claude-1", SessionLocation(by=BERT), now).session_id == berts

@@ -21,6 +21,7 @@ from coordinator.hosting.app import Host
 from coordinator.hosting.backend import Standing
 from coordinator.hosting.configured import Configuration
 from coordinator.hosting.pool import Pool
+from tests.patience import PATIENCE
 
 SERVER = str(Path(__file__).with_name("stdio_server.py"))
 
@@ -54,7 +55,7 @@ class Hosted:
     def run(self, work: Any) -> Any:
         """Run a coroutine in the host's loop and return what it returns."""
         assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
 
 class Client:
@@ -63,7 +64,9 @@ class Client:
     def __init__(self, hosted: Hosted, server: str = "s", caller: str = "") -> None:
         transport = httpx.HTTPTransport(uds=hosted.socket)
         headers = {"x-signalbox-caller": caller} if caller else {}
-        self.http = httpx.Client(transport=transport, base_url="http://host", headers=headers, timeout=30)
+        self.http = httpx.Client(
+            transport=transport, base_url="http://host", headers=headers, timeout=PATIENCE
+        )
         self.path = f"/servers/{server}/mcp"
         self.session = ""
 
@@ -113,11 +116,11 @@ def hosted(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     ready, done = threading.Event(), threading.Event()
     thread = threading.Thread(target=_serve, args=(found, listener, ready, done))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE)
     yield found
     assert found.loop is not None
     found.loop.call_soon_threadsafe(done.set)
-    thread.join(15)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

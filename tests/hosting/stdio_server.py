@@ -66,6 +66,8 @@ for line in sys.stdin:
     message = json.loads(line)
     method, number = message.get("method"), message.get("id")
     if method == "initialize":
+        while sys.argv[1:] and not os.path.exists(sys.argv[1]):  # it takes long to start
+            time.sleep(0.02)
         sys.stdout.write("some chatter\n")
         info = {"name": "double", "version": "1"}
         send(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from django.db import OperationalError
 
 from coordinator.hosting import backend
+from coordinator.mcp.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.one_engine
 
 
-def until(condition: Any, within: float = 15) -> None:
+def until(condition: Any, within: float = PATIENCE) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -257,3 +262,93 @@ def test_a_caller_with_many_sessions_loses_its_own_oldest(
         one.begin()
     statuses = [one.post(message("ping", 1)).status_code for one in (first, *greedy)]
     assert statuses == [200, 404, 404, 200, 200, 200]
+
+
+def test_a_call_that_wants_a_ready_server_is_sent_only_once_it_was_started(
+    client: Begun, hosted: Hosted
+) -> None:
+    one = client()
+    first = int(one.say("echo").rsplit(" ", 1)[1])
+    assert hosted.pool is not None
+    (served,) = hosted.pool._backends.values()
+    os.kill(first, signal.SIGKILL)
+    call = message("tools/call", 2, name="echo")
+    until(lambda: not served.is_running)
+    assert one.post(call, **{WHEN_READY: "1"}).status_code == STARTED
+    words = one.say("echo", 3)
+    assert " 1 " in words, "the call before it went in, too"
+    assert one.post(call, **{WHEN_READY: "1"}).status_code == 200
+
+
+def test_a_caller_s_own_server_is_forgotten_once_it_was_stopped_and_nobody_has_a_session(
+    hosted: Hosted, monkeypatch: Any
+) -> None:
+    hosted.add("own", shared=False)
+    assert hosted.pool is not None
+    for caller in ("ada", "bob"):
+        one = Client(hosted, "own", caller)
+        one.begin()
+        if caller == "ada":
+            one.http.delete(one.path, headers={"mcp-session-id": one.session})
+    monkeypatch.setattr(hosted.pool, "_idle", -1.0)
+    for _ in range(2):  # stopped, then forgotten
+        hosted.run(hosted.pool.stop_idle())
+    until(lambda: hosted.run(hosted.pool.stop_idle()) is None and len(hosted.pool._backends) == 1)
+    assert one.say("echo", 2), "the session of the other stands"
+
+
+def test_a_server_that_is_switched_off_stops_for_all_its_callers_and_the_rest_is_looked_after(
+    hosted: Hosted, monkeypatch: Any
+) -> None:
+    hosted.add("own", shared=False)
+    pool = hosted.pool
+    assert pool is not None
+    for caller in ("ada", "bob"):
+        one = Client(hosted, "own", caller)
+        one.begin()
+        one.http.delete(one.path, headers={"mcp-session-id": one.session})
+    own, bobs = pool._backends.values()
+    until(lambda: own.is_idle and bobs.is_idle)
+    hosted.run(bobs.stop())
+    bobs.used_at = -1.0  # for long, so that it is about to be forgotten
+    hosted.configurations.clear()
+    pool._read.clear()
+    hosted.run(pool.stop_idle())
+    assert (own.is_running, pool._backends) == (False, {})
+
+
+def test_a_server_goes_on_while_the_database_is_away(client: Begun, hosted: Hosted, monkeypatch: Any) -> None:
+    one = client()
+    before = one.say("echo")
+    pool = hosted.pool
+    assert pool is not None
+
+    async def away(server_id: str) -> Any:
+        raise OperationalError("the server closed the connection")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_configure", away)
+        pool._read.clear()
+        hosted.run(pool.stop_idle())
+        refused = one.post(message("tools/call", 2, name="echo"))
+        assert (refused.status_code, refused.headers.get("retry-after")) == (503, "2")
+    assert one.say("echo", 3).rsplit(" ", 1)[1] == before.rsplit(" ", 1)[1], "it is the same process"
+
+
+def test_a_server_that_ends_while_a_call_comes_in_is_not_started_for_it_unasked(
+    client: Begun, hosted: Hosted
+) -> None:
+    one = client()
+    first = int(one.say("echo").rsplit(" ", 1)[1])
+    assert hosted.pool is not None
+    (served,) = hosted.pool._backends.values()
+    call = message("tools/call", 2, name="echo").encode()
+
+    def in_two_pieces() -> Iterator[bytes]:
+        yield call[:10]
+        os.kill(first, signal.SIGKILL)
+        until(lambda: not served.is_running)
+        yield call[10:]
+
+    headers = {"mcp-session-id": one.session, WHEN_READY: "1"}
+    assert one.http.post(one.path, content=in_two_pieces(), headers=headers).status_code == STARTED

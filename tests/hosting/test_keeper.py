@@ -16,6 +16,7 @@ import pytest
 from coordinator.mcp import stdio_host
 from tests.gateway.agents import accept_command
 from tests.hosting.conftest import SERVER, message
+from tests.patience import PATIENCE
 from tests.served import Served, children_of
 
 pytestmark = pytest.mark.served
@@ -63,7 +64,7 @@ def gone(pid: int) -> bool:
 
 
 def until_gone(*pids: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not all(map(gone, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.claude_code.test_deciding import AGENT_KEY, prepare
+from tests.gateway.agents import LONG_AGO, Wire, accept_command, text_of
+from tests.gateway.test_held_calls import InBackground
 from tests.hosting.conftest import SERVER, message
+from tests.patience import PATIENCE
 from tests.served import ROOT, Served
 
 pytestmark = pytest.mark.served
@@ -85,7 +91,9 @@ def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge(served: Serv
 
 def test_without_a_host_the_gateway_says_so(served: Served) -> None:
     served.sql("DELETE FROM mcp_upstreams")
-    client = httpx.Client(base_url=served.url, headers={"Authorization": f"Bearer {AGENT_KEY}"}, timeout=40)
+    client = httpx.Client(
+        base_url=served.url, headers={"Authorization": f"Bearer {AGENT_KEY}"}, timeout=PATIENCE
+    )
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -94,3 +102,29 @@ def test_without_a_host_the_gateway_says_so(served: Served) -> None:
     accept = {"Accept": "application/json, text/event-stream"}
     answer = client.post("/mcp/double", content=message("initialize", 1, **params), headers=accept)
     assert "switched that on" in answer.text or answer.status_code >= 400, answer.text
+
+
+def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Served, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    starts.touch()
+    served.sql("UPDATE mcp_servers SET args = ?", (json.dumps([SERVER, str(starts)]),))
+    accept_command(served, "double")
+    wire = Wire(served, key=AGENT_KEY, server="double")
+    wire.initialize()
+    pid = int(text_of(wire.call("echo")).rsplit(" ", 1)[1])
+    starts.unlink()
+    os.kill(pid, signal.SIGKILL)
+    waiting = InBackground(lambda: wire.call("echo"))
+    begun = "SELECT pid FROM mcp_processes WHERE state = 'running' AND pid <> ?"
+    deadline = time.monotonic() + PATIENCE
+    while not served.sql(begun, (pid,)):
+        assert time.monotonic() < deadline, "it was not started again"
+        time.sleep(0.02)
+    put = "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('everything', '', '', ?, 'user:ann')"
+    served.sql(put, (LONG_AGO,))
+    try:
+        starts.touch()
+        assert "put the brake on" in text_of(waiting.result())
+    finally:
+        served.sql("DELETE FROM brakes")
+    assert " 1 " in text_of(wire.call("echo")), "the call that met the brake went in"

@@ -37,6 +37,25 @@ def test_every_icon_is_in_the_sprite() -> None:
     assert not unknown, "\n".join(unknown)
 
 
+def test_every_class_of_a_template_is_known_to_a_stylesheet_a_script_or_a_test() -> None:
+    places = (("static/css", "*.css"), ("static/js", "*.js"), ("static/vendor", "*.css"), ("tests", "*.py"))
+    known = {
+        word
+        for folder, kind in places
+        for file in Path(ROOT, folder).rglob(kind)
+        for word in re.findall(r"[\w-]+", file.read_text())
+    }
+    unknown = [
+        f"{template.relative_to(ROOT)}: {name}"
+        for template in TEMPLATES
+        if template.parent.name != "admin"  # Django's own stylesheets know those
+        for classes in re.findall(r'class="([^"]*)"', template.read_text())
+        for name in re.sub(r"\{[{%].*?[%}]\}", " ", classes).split()
+        if name not in known and not name.endswith("-")
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
 # What draws nothing itself, so that white space before it stands before whatever follows.
 SILENT_TAGS = {"if", "elif", "else", "for", "empty", "with", "load", "extends", "csrf_token", "capture"}
 INLINE = {

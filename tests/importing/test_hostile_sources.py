@@ -13,7 +13,6 @@ from django.utils import timezone
 from coordinator.actions import approvals, plugin_permissions
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
-from coordinator.chat import attachments
 from coordinator.importing.foreign import Foreign
 from coordinator.models import Agent, ChatAttachment, Grant, McpServer, PermissionRequest, PluginSetting
 from coordinator.policy import access
@@ -163,7 +162,7 @@ def test_a_linked_folder_of_attachments_leads_nowhere(path, tmp_path, which):
     assert all("was not found" in line for line in outcome.left_out)
     assert len(outcome.left_out) == 2
     assert not ChatAttachment.objects.exists()
-    assert not attachments.folder().exists()
+    assert not (path.parents[2] / "ours" / "attachments").exists()
 
 
 def test_a_table_without_row_ids_comes_in(path):
@@ -191,7 +190,7 @@ def test_an_attachment_without_a_type_is_told(path):
         {"id": "a", "message_id": "m1", "storage_type": "disk", "disk_path": "attachments/x"},
     )
     assert brought(path)["chat_attachments"].left_out
-    assert not list(attachments.folder().rglob("*.bin"))
+    assert not list((path.parents[2] / "ours" / "attachments").rglob("*.bin"))
 
 
 def test_a_file_that_breaks_off_comes_in_as_far_as_it_goes(path):

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from coordinator.actions import attachments as storing
 from coordinator.actions import housekeeping, runners, runs
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
@@ -268,11 +269,27 @@ def test_attachments_come_in_with_their_files(path, disk_path):
     stored.write_bytes(b"x" * 70_000)
     brought(path)
     row = ChatAttachment.objects.get(pk="large")
-    assert attachments.path_of(row).read_bytes() == b"x" * 70_000
+    assert attachments.opened(row).read() == b"x" * 70_000
     assert bytes(ChatAttachment.objects.get(pk="small").inline_data) == b"\x00\xff1"
-    files = list(attachments.folder().rglob("*.png"))
+    files = list((path.parents[2] / "ours" / "attachments").rglob("*.png"))
     assert brought(path)["chat_attachments"].present == 2
-    assert list(attachments.folder().rglob("*.png")) == files
+    assert list((path.parents[2] / "ours" / "attachments").rglob("*.png")) == files
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_transaction_waits_while_files_are_stored(path, monkeypatch):
+    with_file(path, "attachments/x.png")
+    (path.parent / "attachments").mkdir()
+    (path.parent / "attachments" / "x.png").write_bytes(b"x")
+    keep, waits = storing.keep, []
+
+    def slow(*given: Any, **options: Any) -> storing.KeptFile:
+        waits.append(connection.in_atomic_block)
+        return keep(*given, **options)
+
+    monkeypatch.setattr(storing, "keep", slow)
+    assert brought(path)["chat_attachments"].added == 2
+    assert waits == [False]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +299,7 @@ def test_a_file_from_elsewhere_is_never_copied(path, disk_path):
     with_file(path, disk_path)
     outcome = brought(path)["chat_attachments"]
     assert "was not found" in outcome.left_out[0]
-    assert not attachments.folder().exists()
+    assert not (path.parents[2] / "ours" / "attachments").exists()
 
 
 def test_a_file_that_turns_up_later_comes_in_then(path):

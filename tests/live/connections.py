@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served
-
-PATIENCE = 60.0  # seconds: a slow machine with other tests at work
 
 
 def bearer(key: str = "all") -> dict[str, str]:

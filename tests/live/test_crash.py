@@ -16,6 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.live.connections import Stream, connect, make_session, message, post, text_of
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -54,7 +55,7 @@ class Writer(threading.Thread):
 
     def wrote(self, count: int) -> None:
         """Wait until `count` more events are answered."""
-        target, deadline = len(self.sure) + count, time.monotonic() + 20
+        target, deadline = len(self.sure) + count, time.monotonic() + PATIENCE
         while len(self.sure) < target:
             assert time.monotonic() < deadline, f"{self.name} gets nothing written"
             time.sleep(0.01)
@@ -163,7 +164,7 @@ def test_new_workers_take_over_under_load_and_no_acknowledged_event_is_lost(serv
     writers[0].wrote(20)
     assert served.process is not None
     served.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while before & set(served.worker_pids()) or len(served.worker_pids()) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
 
 DOORS = ("/sessions/x/events", "/api/events", "/v1/logs", "/hooks/claude-code", "/api/access/check")
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

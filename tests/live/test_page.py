@@ -29,7 +29,7 @@ HIDE = """(hidden) => {
 def page(shared: Served, person_at: Callable[..., Any]) -> Page:
     """The sessions list, connected, noting what it is told in `window.heard`."""
     page, watch = person_at(shared, "viewer")
-    watch.expect("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|Failed to load resource")
+    watch.expect_an_outage()
     page.goto("/ui/sessions/")
     page.evaluate(LISTEN)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
@@ -48,6 +48,44 @@ def keys(page: Page) -> list[str]:
 def test_what_another_program_writes_becomes_an_event_on_the_page(shared: Served, page: Page) -> None:
     make_session(shared, "ses_page1")
     heard(page, "ses_page1")
+
+
+def test_a_list_shows_the_last_of_two_changes_in_a_row(shared: Served, page: Page) -> None:
+    page.goto("/ui/runs/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    for prompt in ("first of two", "second of two", "third at once"):
+        order = {"type": "start_session", "parameters": {"prompt": prompt}, "project_dir": "/x"}
+        shared.client("operator").post("/runs", json=order).raise_for_status()
+        expect(page.locator("tr[data-row]").filter(has_text=prompt)).to_be_visible()
+
+
+def test_a_list_that_found_no_server_says_so_only_by_the_live_button(
+    shared: Served, person_at: Callable[..., Any]
+) -> None:
+    page, watch = person_at(shared, "viewer")
+    watch.expect_an_outage()
+    page.goto("/ui/runs/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.route("**/ui/runs/", lambda route: route.abort("connectionrefused"), times=1)
+    order = {"type": "start_session", "parameters": {"prompt": "seen after all"}, "project_dir": "/x"}
+    with page.expect_event("requestfailed"):
+        shared.client("operator").post("/runs", json=order).raise_for_status()
+    expect(page.locator("tr[data-row]").filter(has_text="seen after all")).to_be_visible()
+    assert page.locator(".toast").count() == 0
+
+
+def test_a_list_that_a_busy_server_refused_is_loaded_a_little_later(
+    shared: Served, person_at: Callable[..., Any]
+) -> None:
+    page, watch = person_at(shared, "viewer")
+    watch.expect("503")
+    page.goto("/ui/runs/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.route("**/ui/runs/", lambda route: route.fulfill(status=503, body="busy"), times=1)
+    order = {"type": "start_session", "parameters": {"prompt": "seen late"}, "project_dir": "/x"}
+    with page.expect_response(lambda answer: answer.status == 503):
+        shared.client("operator").post("/runs", json=order).raise_for_status()
+    expect(page.locator("tr[data-row]").filter(has_text="seen late")).to_be_visible()
 
 
 def test_a_hidden_page_holds_no_stream_and_catches_up_when_it_is_shown(shared: Served, page: Page) -> None:

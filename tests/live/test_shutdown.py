@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 
@@ -52,6 +53,19 @@ def test_held_polls_are_answered_and_streams_closed_at_once(served: Served) -> N
     assert release_held_requests < 5, "a poll is held 30 s"
     assert stopped < 8, "idle connections held the server up"
     del idle
+
+
+def test_who_has_just_connected_as_a_server_stops_is_still_answered(served: Served) -> None:
+    new = [socket.create_connection(("127.0.0.1", served.port), 60) for _ in range(4)]
+    idle = [connect(served, to=pid) for pid in served.worker_pids()]  # all before them are taken by now
+    assert served.process is not None
+    served.process.send_signal(signal.SIGTERM)
+    for connection in idle:
+        assert connection.sock.recv(1) == b"", "closed as the worker begins to stop"
+    for one in new:
+        one.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    for one in new:
+        assert one.recv(1_000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_stopping_takes_less_time_than_starting_even_with_streams_open(served: Served) -> None:

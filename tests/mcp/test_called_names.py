@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import combinations, product
 
 import pytest
 
-from coordinator.mcp.names import places
+from coordinator.actions import grants, mcp_servers
+from coordinator.errors import Invalid
+from coordinator.identity.actors import Actor
+from coordinator.mcp.names import beginning, places, read_as
 from coordinator.models import Grant, McpServer
+from coordinator.operations.doctor import Level, upkeep
 from coordinator.policy import tool_rules
+from tests.access.cases import add_server
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SERVERS = ["my", "my__server", "tool.terminal", "claude.ai Gmail", "claude.ai Maps (beta)", "shopdb"]
@@ -38,6 +44,43 @@ def test_a_call_means_the_server_of_the_longest_name_that_fits(
     call: str, meant: list[tuple[str, str]]
 ) -> None:
     assert places(call, SERVERS) == meant
+
+
+@pytest.mark.parametrize(
+    ("call", "begins"),
+    [
+        ("mcp__my__server__run", "mcp__my__server__"),
+        ("mcp__my__run", "mcp__my__"),
+        ("mcp__plugin_shop_shopdb__read", "mcp__plugin_shop_shopdb__"),
+        ("mcp__plugin_my_shop_my__server__run", "mcp__plugin_my_shop_my__server__"),
+        ("mcp__plugin_evil__x_shopdb__read", ""),
+        ("mcp__elsewhere__run", ""),
+        ("Bash", ""),
+    ],
+)
+def test_a_calls_server_is_known_by_what_the_call_begins_with(call: str, begins: str) -> None:
+    assert beginning(call, SERVERS) == begins
+
+
+def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() -> None:
+    call = "mcp__signalbox__shopdb__read"
+    assert places(call, [*SERVERS, "signalbox"]) == [("shopdb", "read"), ("signalbox", "shopdb__read")]
+    assert places(call, [*SERVERS, "signalbox__shopdb"]) == [
+        ("shopdb", "read"),
+        ("signalbox__shopdb", "read"),
+    ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["signalbox", "signalbox__shopdb"])
+def test_no_server_can_be_given_our_name_and_one_that_has_it_is_told(name: str) -> None:
+    with pytest.raises(Invalid, match="Signalbox's own tools"):
+        mcp_servers.create(name, command="x", by=Actor("user", "ann"))
+    with pytest.raises(Invalid, match="Signalbox's own tools"):
+        grants.set_servers("agent.a", [name], by=Actor("user", "ann"), now=NOW)
+    server(name)
+    [found] = [one for one in upkeep.examine(NOW, served=False) if one.name == "names"]
+    assert (found.level, found.message.endswith(f"own gateway: {name}.")) == (Level.WARN, True)
 
 
 def server(name: str, default: str = "opt-in") -> None:
@@ -89,3 +132,35 @@ class TestGrants:
         assert decision("mcp__elsewhere__run") == "observe"
         grant("open", "run", "deny")
         assert decision("mcp__elsewhere__run") == "deny"
+
+
+def test_each_name_in_calls_is_served_by_one_tool_of_one_server_at_most() -> None:
+    parts = ["".join(letters) for size in range(1, 5) for letters in product("a_", repeat=size)]
+    names = [part for part in parts if part.startswith("a")]
+    for servers in combinations(names, 2):
+        served: dict[str, set[tuple[str, str]]] = {}
+        for server, tool in product(servers, parts):
+            if read_as(server, tool, servers) is None:
+                served.setdefault(f"mcp__{server}__{tool}", set()).add((server, tool))
+        for call, meant in served.items():
+            assert len(meant) == 1, (call, meant)
+            assert places(call, servers) == list(meant)
+
+
+@pytest.mark.django_db
+def test_the_doctor_names_servers_and_tools_that_calls_mistake_for_others() -> None:
+    def said() -> tuple[Level, str]:
+        [found] = [one for one in upkeep.examine(NOW, served=False) if one.name == "names"]
+        return found.level, found.message
+
+    add_server("a", tools=["b__run", "run"])
+    assert said()[0] is Level.OK
+    add_server("a__b", tools=["run"])
+    level, message = said()
+    assert (level, message.endswith("another MCP server's are not served: b__run of a.")) == (
+        Level.WARN,
+        True,
+    )
+    add_server("a  b")
+    level, message = said()
+    assert (level, message.endswith("none of their tools: a  b, a__b.")) == (Level.WARN, True)

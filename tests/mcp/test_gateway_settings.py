@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.gateway import figures
 from coordinator.hosting import configured
 from coordinator.identity.actors import Actor, key
+from coordinator.mcp import commands
 from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
 from tests.access.cases import add_server
@@ -31,10 +33,16 @@ def _world(settings: Any, tmp_path: Any) -> None:
     add_server("s")
 
 
+def switch_on(wanted: Upstream = STDIO) -> None:
+    """Say how the server is reached, as somebody does who sees its command."""
+    seen = commands.digest_of(McpServer.objects.get(pk="s"))
+    mcp_upstreams.set_upstream("s", wanted, by=ALICE, now=NOW, seen=seen)
+
+
 def test_a_server_is_started_once_an_admin_said_so() -> None:
     with pytest.raises(configured.NotOffered, match="has not switched that on"):
         configured.read("s")
-    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    switch_on()
     found = configured.read("s")
     assert (found.command, found.shared, found.environment) == (("python3",), True, {})
     assert AuditLog.objects.get(event_type="MCP_UPSTREAM_SET").metadata["before"] is None
@@ -51,7 +59,7 @@ def test_a_server_is_started_once_an_admin_said_so() -> None:
     ],
 )
 def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_accepts_it(change: Any) -> None:
-    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    switch_on()
     change()
     with pytest.raises(configured.NotOffered, match="accept it"):
         configured.read("s")
@@ -76,8 +84,28 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "commands"] == ["ok"]
 
 
-def test_what_a_person_edits_here_stays_accepted() -> None:
+def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> None:
+    admin = signed_in("admin")
+    page = admin.get("/ui/mcp/servers/s/").text
+    seen = re.search(r'action="/ui/mcp/upstream/s/".*?name="command"\s+value="([^"]+)"', page, re.DOTALL)
+    assert seen is not None
+    form = {"transport": "stdio", "sharing": "shared", "call_seconds": "300", "command": seen[1]}
+    McpServer.objects.update(args=["-c", "import os"])
+    assert "Look at it once more" in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
+    assert not McpUpstream.objects.exists()
+    McpServer.objects.update(args=[])
+    assert "Saved." in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
+    assert configured.read("s").command == ("python3",)
+
+
+def test_what_nobody_has_seen_is_not_accepted_by_switching_it_on() -> None:
     mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
+
+
+def test_what_a_person_edits_here_stays_accepted() -> None:
+    switch_on()
     mcp_servers.update("s", {"args": ["-m", "server"]}, by=ALICE, now=NOW)
     mcp_credentials.set_value("s", "env", "TOKEN", "t", by=ALICE, now=NOW)
     assert configured.read("s").environment == {"TOKEN": "t"}
@@ -102,7 +130,7 @@ def test_one_that_is_off_or_elsewhere_is_not_started(wanted: Upstream, why: str)
 
 
 def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(settings: Any) -> None:
-    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    switch_on()
     settings.DISCOVERY_COMMANDS = []
     with pytest.raises(configured.NotOffered, match="may not be started"):
         configured.read("s")
@@ -135,7 +163,7 @@ def test_no_key_says_it_and_an_unknown_server_is_not_found() -> None:
 
 
 def test_a_later_server_of_the_name_is_offered_to_nobody() -> None:
-    mcp_upstreams.set_upstream("s", STDIO, by=ALICE, now=NOW)
+    switch_on()
     mcp_servers.delete("s", by=ALICE, now=NOW)
     assert not McpUpstream.objects.exists()
 
@@ -143,6 +171,7 @@ def test_a_later_server_of_the_name_is_offered_to_nobody() -> None:
 def test_the_page_offers_a_server_and_takes_it_back() -> None:
     admin = signed_in("admin")
     told = {"transport": "stdio", "sharing": "caller", "call_seconds": "60", "url": ""}
+    told["command"] = commands.digest_of(McpServer.objects.get(pk="s"))
     page = admin.post("/ui/mcp/upstream/s/", told, follow=True).text
     assert "/mcp/s</code>" in page
     assert "one process for each caller" in page
@@ -174,3 +203,13 @@ def test_the_page_shows_what_calls_came_to_and_how_long_they_took() -> None:
     page = signed_in("viewer").get("/ui/mcp/servers/s/").text
     assert "Through the gateway" in page
     assert f"\u2264 {figures.BOUNDS[4]} ms" in page
+
+
+def test_counts_that_cannot_be_read_are_left_out_of_the_page() -> None:
+    odd = ["many"] * (len(figures.BOUNDS) + 1)
+    GatewayFigures.objects.create(
+        server_id="s", tool_name="odd_tool", hour=NOW, outcome="ok", calls=9, upstream=odd, own=odd
+    )
+    page = signed_in("viewer").get("/ui/mcp/servers/s/").text
+    assert "odd_tool" in page
+    assert "\u2264" not in page

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import PHONE, Watch
+from tests.patience import PATIENCE
 from tests.served import Served, Template, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
@@ -90,7 +91,7 @@ def test_a_grant_given_by_hand_frees_a_waiting_check(served: Served, person_at: 
         assert not waiting.done()
         dialog.get_by_role("button", name="Save").click()
         expect(page.get_by_text("Saved: 1 grant changed.")).to_be_visible()
-        assert waiting.result(5).json()["reason"].endswith("The release waits.")
+        assert waiting.result(PATIENCE).json()["reason"].endswith("The release waits.")
     expect(page.locator(".sheet-line", has_text="read")).to_contain_text("grant of this tool")
 
 

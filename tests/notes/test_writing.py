@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions import notes
@@ -12,6 +17,8 @@ from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, key, system
 from coordinator.models import AuditLog, Event, Note, Session
 from coordinator.sessions.notes import LONGEST, MOST_AT_ONCE, MOST_WAITING, for_agent, waiting_in
+from dashboard.looks.milestones import milestone_of
+from tests.patience import PATIENCE
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -111,3 +118,35 @@ def test_the_page_shows_notes_without_secrets_and_says_what_is_wrong(session: Se
     assert "ghp_a1B2a1B2" not in page
     assert "&lt;b&gt;now" in page
     assert "<b>now" not in page
+
+
+@pytest.mark.parametrize("event_type", ["note", "note_delivered", "note_not_delivered"])
+def test_an_agent_cannot_pass_something_off_as_a_note_or_its_delivery(event_type: str) -> None:
+    told = {"event_type": event_type, "reason": "anna", "tool_input": {"text": "Go on."}}
+    assert milestone_of(cast(Any, event(**told, source="executor")))[1] == event_type
+    assert milestone_of(cast(Any, event(**told, source="signalbox")))[1].startswith("Note ")
+
+
+def event(**fields: Any) -> SimpleNamespace:
+    value = SimpleNamespace(value=fields.pop("tool_input"))
+    return SimpleNamespace(error=None, tool_input=value, **fields)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_arrivals_of_one_hook_at_once_both_get_the_same_notes() -> None:
+    anna = Actor("user", "anna")
+    made = Session.objects.create(session_id="ses_0000000000ab", status="running", created_at=NOW)
+    for round_ in range(5):
+        note = notes.write(made.pk, f"Note {round_}", by=anna, now=NOW)
+        start = threading.Barrier(2)
+
+        def arrive(round_: int = round_, start: threading.Barrier = start) -> list[int]:
+            try:
+                start.wait(PATIENCE)
+                return [one.pk for one in notes.take(made.pk, "its hook", NOW, given_to=f"hook-{round_}")]
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(2) as pool:
+            got = [pool.submit(arrive), pool.submit(arrive)]
+            assert [one.result(PATIENCE) for one in got] == [[note.pk]] * 2

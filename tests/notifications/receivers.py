@@ -6,6 +6,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from tests.patience import PATIENCE
+
 
 class Receiver:
     """A webhook's receiver on this machine: keeps what came and answers `status`."""
@@ -22,7 +24,7 @@ class Receiver:
                 receiver.came.append((dict(self.headers), body))
                 receiver._more.release()
                 if receiver.wait is not None:
-                    receiver.wait.wait(30)
+                    receiver.wait.wait(PATIENCE)
                 self.send_response(receiver.status)
                 self.send_header("Location", f"{receiver.url}elsewhere")
                 self.end_headers()
@@ -41,4 +43,4 @@ class Receiver:
     def wait_for(self, number: int) -> None:
         """Wait until so many have come in all."""
         while len(self.came) < number:
-            assert self._more.acquire(timeout=30), f"{len(self.came)} of {number} came"
+            assert self._more.acquire(timeout=PATIENCE), f"{len(self.came)} of {number} came"

@@ -18,6 +18,7 @@ from tests.approvals.factories import MINUTE, NOW, asked, person
 from tests.deciders.factories import group
 from tests.deciders.factories import row as deciding_row
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = NOW - timedelta(days=1)
@@ -87,6 +88,22 @@ def test_quiet_hours_do_not_silence_escalation(told: Told) -> None:  # noqa: F81
     assert told.people() == ["ben"]
 
 
+def test_whom_escalation_has_woken_hears_at_once_that_it_is_over(told: Told) -> None:  # noqa: F811
+    ben, ada = person("ben"), person("ada")
+    listening(ben)
+    listening(ada)
+    for one in (ben, ada):
+        notifications.set_quiet(by=one, begins="00:00", ends="23:59", zone="UTC", now=NOW)
+    step(5, ben)
+    row = asked()
+    after(0)
+    after(5)
+    assert told.people() == ["ben"]
+    approvals.decide(row.request_id, by=person("cleo"), verdict="denied", now=NOW + 6 * MINUTE)
+    after(7)
+    assert told == [("ben", "Signalbox: Denied by cleo. mind.x asked for ProcessExecution")]
+
+
 def test_who_may_not_decide_is_not_told_of_it(told: Told) -> None:  # noqa: F811
     eve, ben = person("eve", "viewer"), person("ben")
     listening(ben)
@@ -120,6 +137,19 @@ def test_where_the_first_step_names_nobody_who_may_decide_everybody_is_told(told
     assert told.people() == ["ben"]
 
 
+def test_where_the_first_group_cannot_be_reached_everybody_is_told(told: Told) -> None:  # noqa: F811
+    on_call = person("ada")  # with no address, and no device
+    listening(person("ben"))
+    step(0, on_call)
+    asked()
+    deliver(NOW)
+    assert told.people() == ["ben"]
+    listening(on_call, about="tools", patterns="Edit")  # reachable, and wants none of this
+    asked(target_resource="other")
+    deliver(NOW)
+    assert told.people() == []
+
+
 def test_a_new_step_is_for_requests_that_are_asked_from_then_on() -> None:
     asked(now=LONG_AGO - MINUTE)
     step(5, person("ben"))
@@ -137,8 +167,22 @@ def test_steps_follow_people_and_go_with_them_and_with_groups() -> None:
     assert EscalationStep.objects.filter(person="benno").exists()
     Group.objects.get(name="Leads").delete()
     users.delete(ben.pk, by=by, now=NOW)
+    removed = AuditLog.objects.get(event_type="ESCALATION_STEP_REMOVED")
+    assert (removed.actor_id, removed.metadata) == (str(by), {"after_minutes": 5, "person": "benno"})
     assert not EscalationStep.objects.exists()
     assert not Escalation.objects.exists()
+
+
+def test_the_page_says_which_steps_reach_nobody(signed_in) -> None:
+    ben = person("ben")
+    step(5, group("Leads", ben, person("eve", "viewer")))
+    url, words = "/ui/approvals/notifications/escalation/", '<span class="chip warn">'
+    browser = signed_in("ada", "admin")
+    assert words in browser.get(url).content.decode()
+    listening(User.objects.get(username="eve"))  # who may not decide
+    assert words in browser.get(url).content.decode()
+    listening(ben)
+    assert words not in browser.get(url).content.decode()
 
 
 def test_only_an_admin_makes_steps() -> None:
@@ -163,7 +207,7 @@ def test_two_workers_take_a_step_once() -> None:
 
     def work() -> None:
         try:
-            both.wait(10)
+            both.wait(PATIENCE)
             taken.append(notifications.escalate_due(NOW + 5 * MINUTE))
         finally:
             connections.close_all()

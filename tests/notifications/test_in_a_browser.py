@@ -33,6 +33,9 @@ def test_a_newcomer_adds_a_service_on_a_phone_and_hears_of_a_request(
     away.get_by_role("button", name="Send a test").click()
     expect(page.get_by_text("A test is being sent")).to_be_visible()
     receiver.wait_for(1)
+    expect(page.get_by_role("region", name="Sent messages")).to_contain_text(
+        "answered 200"
+    )  # without a reload
     request_id = asked(served)
     receiver.wait_for(2)
     test, told = (json.loads(body) for _, body in receiver.came)
@@ -42,7 +45,7 @@ def test_a_newcomer_adds_a_service_on_a_phone_and_hears_of_a_request(
     expect(page.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
     page.get_by_role("button", name="Save quiet hours").click()
     expect(page.get_by_text("Quiet from 22:00 to 07:00, Asia/Tokyo.")).to_be_visible()
-    expect(page.get_by_role("button", name="End quiet hours")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove quiet hours")).to_be_visible()
     expect(page.get_by_text("answered 200").first).to_be_visible()
     assert "phone-of-mine" not in page.content()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -74,11 +74,32 @@ def test_a_server_of_ones_own_is_reached_where_an_operator_allows_it(receiver: R
 def test_nothing_internal_is_reached_by_itself(
     receiver: Receiver, alice: User, settings: Any, host: str
 ) -> None:
-    settings.WEBHOOK_NETWORKS = []
+    settings.WEBHOOK_NETWORKS = ["127.0.0.1", "::1"]
     at_service(alice, f"json://{host}:{receiver.server.server_port}/")
+    settings.WEBHOOK_NETWORKS = []  # an operator took it back
     asked()
     assert "internal address" in str(delivered().outcome)
     assert receiver.came == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "json://10.0.0.1/",
+        "jsons://127.0.0.1:8443/",
+        "ntfy://169.254.169.254/latest",
+        "gotify://localhost/token-of-mine",
+        "xml://[::1]/",
+        "form://[::ffff:192.168.0.1]/x",
+        "mmost://box.localhost/key-of-mine",
+    ],
+)
+def test_an_internal_address_is_refused_when_it_is_typed(alice: User, settings: Any, url: str) -> None:
+    settings.WEBHOOK_NETWORKS = []
+    with pytest.raises(Invalid, match=r"internal address.*SIGNALBOX_WEBHOOK_NETWORKS"):
+        at_service(alice, url)
+    settings.WEBHOOK_NETWORKS = ["0.0.0.0/0", "::/0"]
+    at_service(alice, url)
 
 
 def test_a_redirect_is_not_followed_to_anywhere(receiver: Receiver, alice: User) -> None:

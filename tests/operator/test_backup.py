@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,30 @@ def test_what_is_restored_is_what_was_backed_up(
     assert (over_a_server.returncode, "already runs" in over_a_server.stderr) == (1, True), (
         over_a_server.stderr
     )
+
+
+def test_an_approval_that_may_have_been_used_since_the_backup_ends_with_its_restore(
+    served: Served, elsewhere: Callable[[Served], Elsewhere], tmp_path: Path
+) -> None:
+    decided = datetime.now(UTC).isoformat()
+    served.sql(
+        "INSERT INTO permission_requests (request_id, created_at, plugin_id, permission_type, justification, status,"
+        " approved_by, approved_at) VALUES ('once', ?, 'claude-code', 'ToolCall', 'push', 'approved', 'alice', ?)",
+        (decided, decided),
+    )
+    served.sql(
+        "INSERT INTO permission_context (request_id, requested_by, subject_key, validity, repeat_key, closed_at)"
+        " VALUES ('once', 'key:ci', 's', 'once', 'r', ?)",
+        (decided,),
+    )
+    manage("backup", str(tmp_path / "backup"), env=served.env)
+    other = elsewhere(served)
+    said = run("restore", str(tmp_path / "backup"), env=other.env)
+    assert "Ended 1 approvals" in said.stdout, said.stderr
+    [(revoked_by,)] = other.sql("SELECT revoked_by FROM permission_context WHERE request_id = 'once'")
+    assert revoked_by == "system:restore"
+    told = other.sql("SELECT event_type FROM audit_logs WHERE target_id = 'once'")
+    assert told == [("PERMISSION_APPROVAL_REVOKED",)]
 
 
 @pytest.fixture(scope="module")

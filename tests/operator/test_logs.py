@@ -15,10 +15,9 @@ from coordinator.lib import logs, trace
 from coordinator.secrets.masking import for_logs
 from tests.edge.test_bridge import scope_of
 from tests.live.connections import make_session
+from tests.patience import PATIENCE
 from tests.secrets.corpus import SECRETS
 from tests.served import KEYS, Served
-
-PATIENCE = 60.0
 
 
 def lines_of(served: Served, request_id: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.edge import metrics
 from coordinator.lib import figures
 from tests.live.connections import connect, make_session, post
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -29,7 +30,6 @@ def served(serve: Callable[..., Served]) -> Served:
 
 
 EVENT = {"event_type": "message", "session_id": "ses_m", "timestamp": "2026-03-01T00:00:00Z"}
-PATIENCE = 60.0
 
 
 def scrape(served: Served) -> Figures:
@@ -61,7 +61,7 @@ def soon(served: Served, holds: Callable[[Figures], bool]) -> Figures:
 def test_every_worker_counts_and_a_dead_one_is_not_forgotten(serve: Callable[..., Served]) -> None:
     served = serve()
     make_session(served, "ses_m")
-    pids = served.worker_pids()
+    pids = served.all_worker_pids()
     for times, pid in enumerate(pids, start=1):
         connection = connect(served, to=pid)
         for _ in range(times):

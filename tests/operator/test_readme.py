@@ -28,7 +28,14 @@ def test_every_command_is_one_that_can_be_given(command: str) -> None:
 
 
 def test_the_sections_have_their_commands() -> None:
-    assert {command.split()[0] for command in COMMANDS} == {"doctor", "prune", "backup", "restore"}
+    assert {command.split()[0] for command in COMMANDS} == {
+        "doctor",
+        "prune",
+        "partition_events",
+        "check_migrations",
+        "backup",
+        "restore",
+    }
 
 
 def test_every_figure_that_is_named_exists() -> None:

@@ -10,6 +10,7 @@ from django.test import Client, RequestFactory
 from django.urls import path
 
 from coordinator import urls
+from coordinator.lib.chosen_database import MOVED
 from dashboard.views import errors
 from tests.people import signed_in
 
@@ -20,6 +21,10 @@ def broken(request: object) -> None:
 
 def locked(request: object) -> None:
     raise OperationalError("database is locked")
+
+
+def left_behind(request: object) -> None:
+    raise OperationalError(MOVED)
 
 
 def denied(request: object) -> None:
@@ -36,6 +41,8 @@ urlpatterns = [
     path("broken", broken),
     path("ui/locked/", locked),
     path("locked", locked),
+    path("ui/moved/", left_behind),
+    path("moved", left_behind),
     path("ui/denied/", denied),
     path("denied", denied),
     path("ui/missing/", missing),
@@ -70,7 +77,16 @@ def test_a_busy_database_is_told_from_a_broken_program(stranger: Client) -> None
     answer = stranger.get("/ui/locked/")
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert "The database is busy" in answer.content.decode()
-    assert stranger.get("/locked").json() == {"detail": "Service Unavailable"}
+    machine = stranger.get("/locked")
+    assert (machine.json()["detail"], machine["Retry-After"]) == (errors.BUSY, "2")
+
+
+def test_a_database_that_has_moved_says_so(stranger: Client) -> None:
+    answer = stranger.get("/ui/moved/")
+    assert answer.status_code == 503
+    assert answer.content.decode().count("The database has moved") == 2, "the title and the heading"
+    assert MOVED in answer.content.decode()
+    assert stranger.get("/moved").json()["detail"] == MOVED
 
 
 def test_a_busy_database_has_words_for_a_part_of_a_page(stranger: Client) -> None:

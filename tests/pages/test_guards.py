@@ -12,6 +12,7 @@ pytestmark = pytest.mark.django_db
 # Open on purpose: they lead in, lead out, keep a colour, or are files of the app on a phone.
 OPEN = {
     *("/ui/sign-in/", "/ui/sign-out/", "/ui/setup/", "/ui/account/theme/"),
+    *("/ui/sign-in/provider/", "/ui/sign-in/provider/back/"),
     *("/ui/service-worker.js", "/ui/manifest.webmanifest", "/ui/push/offline/"),
 }
 
@@ -23,12 +24,12 @@ def test_every_page_names_who_may_open_it() -> None:
     assert unguarded == []
 
 
-@pytest.mark.parametrize("place", [place for place in plain_paths() if place not in OPEN])
-def test_a_stranger_is_led_to_the_sign_in_page_or_refused(place: str) -> None:
-    answer = Client().get(place)
-    assert answer.status_code in {302, 405}
-    if answer.status_code == 302:
-        assert answer.headers["Location"].startswith("/ui/sign-in/?next=%2Fui%2F")
+def test_a_stranger_is_led_to_the_sign_in_page_or_refused() -> None:
+    for place in (place for place in plain_paths() if place not in OPEN):
+        answer = Client().get(place)
+        assert answer.status_code in {302, 405}, place
+        if answer.status_code == 302:
+            assert answer.headers["Location"].startswith("/ui/sign-in/?next=%2Fui%2F"), place
 
 
 def test_the_sign_in_page_leads_back_with_the_whole_address() -> None:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from py_vapid import Vapid02
 
 from coordinator.notifications.webpush import decode, encode
+from tests.patience import PATIENCE
 
 
 class Device:
@@ -81,7 +82,7 @@ class PushService:
         assert time.time() < claims["exp"] <= time.time() + 24 * 3600
         assert claims["sub"].startswith(("https:", "mailto:"))
 
-    def next(self, timeout: float = 15) -> tuple[float, dict[str, str], dict[str, Any]]:
+    def next(self, timeout: float = PATIENCE) -> tuple[float, dict[str, str], dict[str, Any]]:
         """Return when the next message came, its headers and what it says."""
         return self.came.get(timeout=timeout)
 

@@ -126,7 +126,7 @@ def test_a_subscription_that_its_browser_ended_is_forgotten_and_told_in_words(
 
 def test_a_push_service_that_is_busy_is_tried_again(service: PushService, alice: User) -> None:
     target = subscribed(service, alice)
-    notifications.send_test(target.pk, by=alice, now=NOW)
+    asked()
     service.status = 429
     message = deliver(target)
     assert (message.state, message.outcome) == ("waiting", "answered 429")
@@ -158,6 +158,16 @@ def test_a_device_goes_with_its_person_and_to_the_next_who_signs_in_there(
     assert own.pk != target.pk
     users.delete(bob.pk, by=Actor("user", "ada"), now=NOW)
     assert list(PushSubscription.objects.values_list("pk", flat=True)) == [target.pk]
+
+
+def test_a_device_ends_where_somebody_signs_in_who_decides_nothing(service: PushService, alice: User) -> None:
+    target = subscribed(service, alice)
+    browser = signed_in("viewer")
+    assert browser.post("/ui/push/renew/", {"endpoint": service.address}).json() == {"kept": False}
+    assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
+    own = subscribed(service, person("bob", role="viewer"))
+    assert push.renew(by=User.objects.get(username="bob"), address=service.address, now=NOW) is None
+    assert PushSubscription.objects.get(pk=own.pk).why_ended == push.NO_LONGER_DECIDES
 
 
 def test_a_changed_address_takes_the_old_ones_place(service: PushService, alice: User) -> None:

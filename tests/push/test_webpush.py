@@ -54,8 +54,36 @@ def test_another_library_accepts_who_sends() -> None:
     assert not Vapid02.verify(forged)
 
 
+POINT = webpush.decode(DEVICE)
+WRONG_POINTS = {
+    "nothing": b"",
+    "too short": POINT[:64],
+    "too long": POINT + b"\0",
+    "compressed": bytes([2 + POINT[-1] % 2]) + POINT[1:33],
+    "hybrid": bytes([6 + POINT[-1] % 2]) + POINT[1:],
+    "of another form": b"\x05" + POINT[1:],
+    "not on the curve": POINT[:-1] + bytes([POINT[-1] ^ 1]),
+    "beyond the field": b"\x04" + b"\xff" * 64,
+    "infinity": bytes(65),
+    "zero": b"\x04" + bytes(64),
+}
+
+
+@pytest.mark.parametrize("which", WRONG_POINTS)
+def test_only_an_uncompressed_point_of_the_curve_is_a_devices_key(which: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        webpush.check_keys(webpush.encode(WRONG_POINTS[which]), SECRET)
+
+
 @pytest.mark.parametrize(
-    ("p256dh", "auth"), [("", ""), ("AAAA", SECRET), (DEVICE, "AAAA"), (DEVICE, "*"), ("ä", SECRET)]
+    ("p256dh", "auth"),
+    [
+        ("", ""),
+        ("ä", SECRET),
+        (DEVICE, "*"),
+        (DEVICE, ""),
+        *((DEVICE, webpush.encode(bytes(length))) for length in (15, 17, 32)),
+    ],
 )
 def test_what_are_no_keys_of_a_device_is_refused(p256dh: str, auth: str) -> None:
     with pytest.raises(ValueError, match=r".+"):

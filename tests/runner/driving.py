@@ -22,6 +22,7 @@ from coordinator.runner.places import Places
 from coordinator.runner.program import Runner
 from coordinator.runner.server import Server
 from coordinator.runner.surroundings import Surroundings
+from tests.patience import PATIENCE
 from tests.served import ROOT
 
 AGENT = str(Path(__file__).with_name("scripted_agent.py"))
@@ -67,16 +68,25 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
         yield runner
     finally:
         loop.call_soon_threadsafe(runner.stop)
-        thread.join(30)
+        thread.join(PATIENCE)
         guard.close()
         assert not thread.is_alive()
 
 
 @contextmanager
 def runner_apart(
-    url: str, work: Path, hostname: str = "there", **environ: str
+    url: str,
+    work: Path,
+    hostname: str = "there",
+    *,
+    log: Path | None = None,
+    patience: float = PATIENCE,
+    **environ: str,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run the program itself, as on another machine."""
+    """Run the program itself, as on another machine.
+
+    `log`: a file for what it says; else its `stdout` is a pipe. `patience`: seconds that it may take to end.
+    """
     settings = work.parent / "runner.toml"
     settings.write_text(
         f'at_once = 20\n[agents.scripted]\ntitle = "Scripted"\ncommand = ["{sys.executable}", "{AGENT}"]\n'
@@ -94,7 +104,7 @@ def runner_apart(
     program = subprocess.Popen(
         [sys.executable, "-m", "coordinator.client.main", *words],
         env=env,
-        stdout=subprocess.PIPE,
+        stdout=log.open("w") if log else subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
@@ -103,7 +113,7 @@ def runner_apart(
     finally:
         if program.poll() is None:
             program.send_signal(signal.SIGTERM)
-        program.communicate(timeout=30)
+        program.communicate(timeout=patience)
 
 
 def lives(pid: int) -> bool:

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-PATIENCE = 20.0
+from tests.patience import PATIENCE
 
 
 class SmallCoordinator:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.runner.driving import lives, runner_apart, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
@@ -55,7 +56,7 @@ def test_a_killed_runner_leaves_no_process_and_the_next_one_goes_on(
         program.kill()
         coordinator.go_away()
         coordinator.come_back()
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while (lives(agent) or lives(orphan)) and time.monotonic() < until:
             program.poll()
         assert not lives(agent)
@@ -77,7 +78,7 @@ def test_sigterm_ends_turns_properly(coordinator: SmallCoordinator, work: Path) 
         coordinator.order("s", "r", "do: pid; orphan; hang")
         coordinator.wait(lambda: "hanging" in coordinator.said("s"))
         program.send_signal(signal.SIGTERM)
-        assert program.wait(20) == 0
+        assert program.wait(PATIENCE) == 0
     assert coordinator.report("r")[1] == "stopped"
     assert coordinator.left
     words = coordinator.said("s").split()

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.runner import conversation, early, session, worktrees
 from coordinator.runner.outbox import Room
+from tests.patience import PATIENCE
 from tests.runner.driving import KEY, lives, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
@@ -289,7 +290,7 @@ def test_a_command_that_is_told_again_is_done_once(
     command = {"id": "c", "session_id": "s", "remove_worktree": "discard"}
     with runner_here(coordinator.url, work):
         coordinator.tell({"commands": [command]})
-        assert began.wait(20)
+        assert began.wait(PATIENCE)
         coordinator.tell({"commands": [command], "stop_sessions": ["s"]})
         coordinator.wait(lambda: not coordinator.news)
         may_end.set()

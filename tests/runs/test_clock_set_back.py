@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.actions import housekeeping, leases, runners
 from coordinator.models import Lease, Runner
-from coordinator.operations.housekeeping import Job, run_due
+from coordinator.operations.jobs import Job, run_due
 from tests.runs.fleet import NOON, Fleet
 
 pytestmark = pytest.mark.django_db

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.sandbox import Limits, LimitsExceeded, Overloaded, Sandbox, system_calls
+from tests.patience import PATIENCE
 
 MEMORY = 512 * 1024 * 1024
 
@@ -123,4 +124,4 @@ def test_the_child_ends_when_its_server_is_gone():
     box.run("echo")
     assert box._child is not None
     box._child.socket.close()  # as the kernel does for a server that was killed
-    assert box._child.process.wait(30) == 0
+    assert box._child.process.wait(PATIENCE) == 0

@@ -53,3 +53,15 @@ def check_index() -> None:
             cursor.execute(
                 "INSERT INTO sbx_search_pieces (sbx_search_pieces, rank) VALUES ('integrity-check', 1)"
             )
+
+
+def let_ids_begin_anew() -> None:
+    """Have the next event be the first, until the test's transaction is undone.
+
+    A search in stretches of a few ids would walk through all that other tests have used.
+    """
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+        else:
+            cursor.execute("ALTER SEQUENCE events_id_seq RESTART")

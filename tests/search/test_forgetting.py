@@ -15,8 +15,9 @@ from coordinator.actions.search import forgetting
 from coordinator.engine import full_text
 from coordinator.identity.actors import system
 from coordinator.models import Event, EventContext, Session
-from coordinator.operations.housekeeping import JOBS, Housekeeper, Job
+from coordinator.operations.jobs import JOBS, Housekeeper, Job
 from coordinator.search.events import Question, find
+from tests.patience import PATIENCE
 from tests.search.indexing import check_index, index_new, indexed, words_kept
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
@@ -131,7 +132,7 @@ def test_requests_lapse_while_the_index_forgets() -> None:
 
     def forget(_now: datetime) -> None:
         forgetting_began.set()
-        may_end.wait(30)
+        may_end.wait(PATIENCE)
 
     def lapse(_now: datetime) -> None:
         if forgetting_began.is_set():

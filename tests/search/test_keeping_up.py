@@ -12,6 +12,7 @@ from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
 from coordinator.search.events import Question, find
+from tests.patience import PATIENCE
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, make_session, said
 
@@ -66,12 +67,12 @@ def test_a_transaction_that_commits_behind_a_quicker_one_is_indexed(
         with transaction.atomic():
             add_events(session, [said("user", "latecomer")])
             written.set()
-            may_commit.wait(30)
+            may_commit.wait(PATIENCE)
         connection.close()
 
     slow = threading.Thread(target=write_slowly)
     slow.start()
-    written.wait(30)
+    written.wait(PATIENCE)
     try:
         add_far_ahead(session, 10**6)
         search.index_new()

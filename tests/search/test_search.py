@@ -21,7 +21,7 @@ from coordinator.search.events import Question, find
 from coordinator.search.text import Term, terms_of, words_of
 from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
-from tests.search.indexing import check_index, index_new, indexed
+from tests.search.indexing import check_index, index_new, indexed, let_ids_begin_anew
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -234,6 +234,7 @@ def test_a_session_is_searched_in_place(session):
 
 def test_a_page_of_hits_asks_no_query_per_hit(session, monkeypatch):
     monkeypatch.setattr(search_index, "PATIENCE", 60)  # one walk, however busy the machine is
+    let_ids_begin_anew()
     client = signed_in("viewer")
     add_events(session, [said("user", "lonely")])
     index_new()
@@ -261,8 +262,9 @@ def pages_of(text, limit=3, **where):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def impatient(monkeypatch, db):
     """A reader who waits for one stretch of ids, and stretches of a few ids each."""
+    let_ids_begin_anew()
     monkeypatch.setattr(search_index, "PATIENCE", 0)
     monkeypatch.setattr(full_text, "NEWEST_ROWS", 4)
     for module in (search_index, search_text):

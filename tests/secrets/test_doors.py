@@ -30,7 +30,7 @@ def served(served_template: Any, tmp_path_factory: pytest.TempPathFactory) -> An
 
 @pytest.fixture
 def claude(served: Served) -> Claude:
-    claude = Claude(served, wait="20")
+    claude = Claude(served, wait="100")
     claude.prompt(f"Use {TOKEN}.")
     return claude
 

@@ -125,13 +125,13 @@ def test_second_server_on_one_data_folder(serve: Callable[..., Served]) -> None:
 def test_database_of_a_newer_version(serve: Callable[..., Served], served_template: Template) -> None:
     running = serve()
     running.sql(
-        "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_from_the_future', ?)",
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_from_the_future_contract', ?)",
         ("2030-01-01 00:00:00+00:00",),
     )
     running.stop()
     line = said(start_in_vain(running.env))
     assert "newer Signalbox" in line
-    assert "9999_from_the_future" in line
+    assert "9999_from_the_future_contract" in line
 
 
 def test_older_schema_is_left_alone_when_told_so(folder: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.impatient_runner import ImpatientRunner
-from tests.served import KEYS, ROOT, Served, Template, free_port, manage
+from tests.patience import PATIENCE
+from tests.served import KEYS, READY_WITHIN, ROOT, Served, Template, free_port, manage
 from tests.wire.test_example_runner import ended, eventually, order
 
 pytestmark = pytest.mark.served
@@ -34,12 +35,12 @@ def starting(folder: Path, command: list[str], **more: object) -> Iterator[tuple
         yield port, log
     finally:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def health(port: int) -> int:
     """Ask once, on a connection of its own; raises OSError where it is refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READY_WITHIN)
     connection.request("GET", "/health")
     return connection.getresponse().status
 
@@ -51,19 +52,25 @@ def health_or_none(port: int) -> int | None:
     return None
 
 
+NEWER = (
+    "INSERT INTO django_migrations (app, name, applied) "
+    "VALUES ('coordinator', '9999_newer_contract', '2026-01-01')"
+)
+
+
 def test_who_connects_before_the_database_is_made_is_answered_when_it_is(tmp_path: Path) -> None:
     with starting(tmp_path / "data", [sys.executable, "manage.py", "serve"]) as (port, log):
-        early = eventually(lambda: connected(port), within=60)
+        early = eventually(lambda: connected(port), within=READY_WITHIN)
         assert "Signalbox is at" not in log.read_text()
         early.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        early.settimeout(90)
+        early.settimeout(READY_WITHIN)
         assert b"200" in early.recv(4096)
         assert "Signalbox is at" in log.read_text()
 
 
 def connected(port: int) -> socket.socket | None:
     try:
-        return socket.create_connection(("127.0.0.1", port), timeout=1)
+        return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     except ConnectionRefusedError:
         return None
 
@@ -88,7 +95,7 @@ def test_sockets_at_another_address_than_the_setting_are_refused(tmp_path: Path)
         words = f'exec 3<&{held.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" manage.py serve'
         done = subprocess.run(
             ["bash", "-c", words, sys.executable],
-            cwd=ROOT, env=env, pass_fds=[held.fileno()], capture_output=True, text=True, timeout=60, check=False,
+            cwd=ROOT, env=env, pass_fds=[held.fileno()], capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert f"127.0.0.1:{held_port(done.stderr)} " in done.stderr
@@ -98,10 +105,10 @@ def test_sockets_at_another_address_than_the_setting_are_refused(tmp_path: Path)
 def test_a_server_of_systemd_is_not_taken_over(tmp_path: Path) -> None:
     words = 'export SYSTEMD_EXEC_PID=$$; exec "$0" manage.py serve'
     with starting(tmp_path / "data", ["bash", "-c", words, sys.executable]) as (port, _):
-        eventually(lambda: health_or_none(port) == 200, within=90)
+        eventually(lambda: health_or_none(port) == 200, within=READY_WITHIN)
         done = subprocess.run(
             [sys.executable, "manage.py", "serve", "--take-over"],
-            cwd=ROOT, env=Template.environment(tmp_path / "data", ""), capture_output=True, text=True, timeout=60,
+            cwd=ROOT, env=Template.environment(tmp_path / "data", ""), capture_output=True, text=True, timeout=180,
             check=False,
         )  # fmt: skip
         assert (done.returncode, health(port)) == (1, 200)
@@ -115,9 +122,9 @@ def held_port(text: str) -> str:
 def restart_in_place(served: Served) -> None:
     """Send SIGHUP and wait until other workers serve alone."""
     assert served.process is not None
-    before = set(served.worker_pids())
+    before = set(served.all_worker_pids())
     served.process.send_signal(signal.SIGHUP)
-    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=90)
+    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=READY_WITHIN)
 
 
 @contextmanager
@@ -163,7 +170,7 @@ def second(served: Served, *words: str, **env: str) -> Iterator[subprocess.Popen
         yield process
     finally:
         process.terminate()
-        assert process.wait(60) is not None
+        assert process.wait(READY_WITHIN) is not None
 
 
 def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(serve: Callable[..., Served]) -> None:
@@ -173,8 +180,10 @@ def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(serve: Ca
     with ExitStack() as at_work:
         with asking(served) as seen:
             newer = at_work.enter_context(second(served, "--take-over", SIGNALBOX_ACCESS_LOG="off"))
-            assert older.wait(90) == 0
-            eventually(lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=60)
+            assert older.wait(READY_WITHIN) == 0
+            eventually(
+                lambda: (served.folder / "serve.lock").read_text() == str(newer.pid), within=READY_WITHIN
+            )
             assert health(served.port) == 200
         assert set(seen) == {200}
         assert "Another `serve` has taken over" in served.output()
@@ -187,15 +196,15 @@ def test_a_server_takes_over_from_the_one_that_runs_and_refuses_nobody(serve: Ca
 def test_a_server_that_cannot_take_over_leaves_the_old_one_at_work(serve: Callable[..., Served]) -> None:
     served = serve()
     assert served.process is not None
-    before = set(served.worker_pids())
+    before = set(served.all_worker_pids())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         elsewhere = f"127.0.0.1:{taken.getsockname()[1]}"
         with second(served, "--take-over", SIGNALBOX_BIND=elsewhere) as newer:
-            assert newer.wait(60) != 0
+            assert newer.wait(READY_WITHIN) != 0
     assert f"{elsewhere} cannot be used" in served.output()
-    eventually(lambda: "so this one goes on" in served.output(), within=60)
+    eventually(lambda: "so this one goes on" in served.output(), within=READY_WITHIN)
     assert set(served.worker_pids()) == before
     assert (served.folder / "serve.lock").read_text() == str(served.process.pid)
     assert health(served.port) == 200
@@ -210,19 +219,18 @@ def test_a_server_started_while_the_old_one_stops_has_its_addresses(serve: Calla
     older.terminate()
     with second(served) as newer:
         os.kill(older.pid, signal.SIGCONT)
-        assert eventually(lambda: health_or_none(served.port), within=60) == 200
-        assert older.wait(60) == 0
+        assert eventually(lambda: health_or_none(served.port), within=READY_WITHIN) == 200
+        assert older.wait(READY_WITHIN) == 0
         assert newer.poll() is None
     served.process = None
 
 
 def test_restart_says_whether_the_new_server_started(serve: Callable[..., Served]) -> None:
     served = serve()
-    before = set(served.worker_pids())
+    before = set(served.all_worker_pids())
     assert "Restarted" in manage("restart", env=served.env).stdout
-    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=60)
-    newer = "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_newer', '2026-01-01')"
-    served.sql(newer)
+    eventually(lambda: served.worker_pids() and not before & set(served.worker_pids()), within=READY_WITHIN)
+    served.sql(NEWER)
     failed = restart_in_vain(served)
     assert "so the old one goes on" in failed
     assert health(served.port) == 200
@@ -241,12 +249,11 @@ def restart_in_vain(served: Served) -> str:
 
 def test_a_new_server_that_cannot_start_leaves_the_old_one_at_work(serve: Callable[..., Served]) -> None:
     served = serve()
-    before = set(served.worker_pids())
-    newer = "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_newer', '2026-01-01')"
-    served.sql(newer)
+    before = set(served.all_worker_pids())
+    served.sql(NEWER)
     assert served.process is not None
     served.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "so the old one goes on" in served.output(), within=90)
+    eventually(lambda: "so the old one goes on" in served.output(), within=READY_WITHIN)
     assert "made by a newer Signalbox" in served.output()
     assert set(served.worker_pids()) == before
     assert health(served.port) == 200
@@ -257,7 +264,7 @@ def test_a_server_whose_supervisor_was_killed_makes_room_for_the_next(serve: Cal
     served.stop(signal.SIGKILL)
     served.start()  # may still be answered by a worker of the old one
     assert served.process is not None
-    assert eventually(lambda: health_or_none(served.port), within=60) == 200
+    assert eventually(lambda: health_or_none(served.port), within=READY_WITHIN) == 200
     assert served.process.poll() is None
 
 
@@ -273,5 +280,5 @@ def test_runners_as_impatient_as_the_real_one_survive_restarts_in_place(serve: C
             assert not any(runner.gave_up for runner in runners), [runner.failed for runner in runners]
         client = served.client()
         run = order(client, "after all restarts")
-        assert eventually(ended(client, run["run_id"]), within=60)["status"] == "completed"
+        assert eventually(ended(client, run["run_id"]), within=READY_WITHIN)["status"] == "completed"
         assert [runner.failed for runner in runners] == [[]] * 4

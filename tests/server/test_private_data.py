@@ -44,7 +44,7 @@ KEY = {"SIGNALBOX_SECRET_KEY": "k" * 60}
 MAKES_FILES = (
     "from django.core.files.base import File; import io; from django.utils import timezone;"
     "from coordinator.actions import attachments;"
-    "attachments.keep_copy(io.BytesIO(b'x' * 100_000), 'text/plain')"
+    "attachments.keep(io.BytesIO(b'x' * 100_000), 'text/plain')"
 )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.patience import PATIENCE
 from tests.served import ROOT, Served, Template, free_port, postgres_url
 
 pytestmark = pytest.mark.served
@@ -47,7 +48,7 @@ def test_first_start_migrates_and_prints_a_set_up_link(fresh: tuple[Path, dict[s
         bare = answer_of(f"{url}/ui/setup/?token={link.rpartition('=')[2]}")
         assert (bare.status_code, bare.headers["Location"]) == (302, link)
         own_host = link.removeprefix("http://").partition("/")[0]
-        page = httpx.get(bare.url, headers={"Host": own_host}, timeout=5)
+        page = httpx.get(bare.url, headers={"Host": own_host}, timeout=PATIENCE)
         assert page.status_code == 200
         assert "password" in page.text
     finally:
@@ -64,7 +65,7 @@ def answer_of(url: str) -> httpx.Response:
     deadline = time.monotonic() + 180  # two may migrate one after the other, on a busy machine
     while True:
         try:
-            return httpx.get(url, timeout=5)
+            return httpx.get(url, timeout=PATIENCE)
         except httpx.TransportError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -91,7 +91,7 @@ def test_rows_arrive_while_a_person_reads(served: Served, person_at: PersonAt, a
     live(page)
     expect(page.get_by_text("Nothing has happened yet")).to_be_visible()
     agent.say("Hello, I have begun", role="user")
-    expect(page.get_by_text("Hello, I have begun")).to_be_visible(timeout=3000)
+    expect(page.get_by_text("Hello, I have begun")).to_be_visible()
     expect(page.get_by_text("Nothing has happened yet")).to_have_count(0)
     for number in range(20):
         agent.say(f"step {number} of it")
@@ -271,7 +271,7 @@ def test_the_status_changes_under_the_readers_eyes(served: Served, person_at: Pe
     live(page)
     agent.report("session_stop", exit_code=0, reason="completed")
     expect(page.get_by_text("Session ended · completed")).to_be_visible()
-    expect(page.locator("#session-head").get_by_text("Finished")).to_be_visible(timeout=8000)
+    expect(page.locator("#session-head").get_by_text("Finished")).to_be_visible()
 
 
 def test_the_list_tells_of_changes_without_moving(served: Served, person_at: PersonAt, agent: Agent) -> None:
@@ -493,7 +493,7 @@ def test_a_new_title_stands_at_once_on_every_open_page(
     live(page)
     expect(page.locator("h1")).to_have_text("Untitled session")
     agent.say("Mend the *totals*. Then rest.", role="user")
-    expect(page.locator("h1")).to_have_text("Mend the totals", timeout=15_000)
+    expect(page.locator("h1")).to_have_text("Mend the totals")
     expect(page).to_have_title(re.compile(r"Mend the totals · Signalbox$"))
     listed, _ = person_at(served, "viewer")
     listed.goto("/ui/sessions/")

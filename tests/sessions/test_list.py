@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.feed.reader import Change
+from coordinator.live.pages import topics_of
 from coordinator.models import PermissionContext, PermissionRequest, Run
-from coordinator.sessions.facts import facts_of
+from coordinator.sessions.list_facts import facts_of
 from dashboard.lists import paginator, status_facets
 from dashboard.sessions.rows import row_fragments
+from dashboard.views.session_list import MOST_FOLLOWED, PAGE
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -212,6 +216,15 @@ def test_the_list_listens_to_the_events_of_what_runs(viewer):
     for name, status in (("ses_run", "running"), ("ses_over", "finished"), ("with blank", "running")):
         make_session(name, status=status)
     assert viewer.get("/ui/sessions/").context["followed"] == ["ses_run"]
+
+
+def test_a_list_full_of_running_sessions_asks_for_no_more_than_a_stream_takes(viewer):
+    for number in range(PAGE):
+        make_session(f"ses_{number}", status="running")
+    page = viewer.get("/ui/sessions/").content.decode()
+    topics = re.search(r'data-live-topics="([^"]*)"', page)[1].split()
+    assert len([topic for topic in topics if topic.startswith("events:")]) == MOST_FOLLOWED
+    assert topics_of(urlencode({"topics": " ".join(topics)}).encode()) == frozenset(topics)
 
 
 def test_rows_are_told_as_they_are_now(viewer):

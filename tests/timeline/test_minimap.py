@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -158,7 +159,7 @@ def test_a_session_that_fits_on_its_page_has_no_strip() -> None:
 def test_many_readers_of_a_growing_session_count_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     session = told([0.0, 1.0])
     clock = [1000.0]
-    monkeypatch.setattr(counts.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     assert recent_counts(session.pk).total == 2
     Event.objects.create(session=session, event_type="message", timestamp="")
     assert recent_counts(session.pk).total == 2

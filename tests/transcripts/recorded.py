@@ -6,10 +6,12 @@ by a scripted model on loopback; paths are renamed, long texts cut, and of the t
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -21,6 +23,8 @@ from django.utils import timezone
 from coordinator.actions import reported_sessions
 from coordinator.actions.events import record_events
 from coordinator.dialects import otlp
+from coordinator.dialects.contract import Dialect
+from coordinator.dialects.hooks import Hook
 from coordinator.dialects.registry import DIALECTS
 from coordinator.edge.otlp import placed
 from coordinator.identity.keys import LOCAL_PROGRAM
@@ -73,6 +77,12 @@ def story(session: Session) -> list[tuple[str, str]]:
 
 def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
     """Record the session as the door of hooks does, or one that went the same way some time `later`."""
+    for tell in told_by_hooks_one_by_one(agent, later=later):
+        tell()
+
+
+def told_by_hooks_one_by_one(agent: str, *, later: timedelta = timedelta(0)) -> Iterator[Callable[[], None]]:
+    """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
     for number, line in enumerate((DATA / agent / "hooks.jsonl").read_text().splitlines()):
         at = _moment(BEGAN) + later + number * timedelta(milliseconds=100)
@@ -80,9 +90,14 @@ def told_by_hooks(agent: str, *, later: timedelta = timedelta(0)) -> None:
         if "timestamp" in told:
             told["timestamp"] = (_moment(told["timestamp"]) + later).isoformat()
         hook = dialect.read(json.dumps(told).encode(), instants.canonical(at))
-        place = SessionLocation("/home/dev/project", profile=agent, agent_name=agent)
-        made = reported_sessions.session_for(hook.session, place, timezone.now()).session_id
-        record_events(dialect.events_of(hook, made), timezone.now())
+        hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")
+        yield functools.partial(_record, dialect, hook)
+
+
+def _record(dialect: Dialect, hook: Hook) -> None:
+    place = SessionLocation("/home/dev/project", profile=dialect.name, agent_name=dialect.name)
+    made = reported_sessions.session_for(hook.session, place, timezone.now()).session_id
+    record_events(dialect.events_of(hook, made), timezone.now())
 
 
 def _moment(text: str) -> Any:

@@ -23,6 +23,7 @@ from tests.transcripts.recorded import (
     story,
     the_session,
     told_by_hooks,
+    told_by_hooks_one_by_one,
     told_by_telemetry,
 )
 
@@ -93,6 +94,39 @@ def test_all_three_of_gemini_tell_it_once(first: str, tmp_path: Path) -> None:
     ]  # fmt: skip
     # A request of its own that the chat does not tell has the very figures of another one here.
     assert output_tokens() == (131 if first == "hooks" else 106)
+
+
+def told_in_turns(hooks_before: int | None) -> None:
+    """Record Codex's session by its hooks, and all its telemetry after so many of them."""
+    hooks = list(told_by_hooks_one_by_one("codex"))
+    before = len(hooks) if hooks_before is None else hooks_before % len(hooks)
+    for tell in hooks[:before]:
+        tell()
+    told_by_telemetry("codex")
+    for tell in hooks[before:]:
+        tell()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("hooks_before", [None, 1, 4, -1])
+def test_telemetry_before_or_after_the_hooks_of_codex_tells_no_call_or_prompt_again(
+    hooks_before: int | None,
+) -> None:
+    told_in_turns(hooks_before)
+    told = story(the_session())
+    assert [one for one in told if one[0] == "user"] == [
+        ("user", "please look around and write hello"),
+        ("user", "and once more"),
+    ]
+    assert [one for one in told if one[0] == "gives"] == [("gives", "Bash")] * 4
+    assert the_session().status == "finished"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("hooks_before", [None, -1])
+def test_a_session_of_codex_ends_once_each_time_whoever_tells_it_first(hooks_before: int | None) -> None:
+    told_in_turns(hooks_before)
+    assert (kinds().count("session_stop"), the_session().status) == (2, "finished")
 
 
 @pytest.mark.django_db

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.example_runner import ExampleRunner
+from tests.patience import PATIENCE
 from tests.served import KEYS, Served
 from tests.wire.player import Frames, read_frames
 
@@ -29,7 +30,7 @@ def short(serve: Callable[..., Served]) -> Served:
     return serve(SIGNALBOX_RUNNER_POLL_TIMEOUT="5", SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
 
 
-def eventually(check: Callable[[], Any], within: float = 15.0) -> Any:
+def eventually(check: Callable[[], Any], within: float = PATIENCE) -> Any:
     """Return the first true answer of `check`."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
@@ -122,7 +123,7 @@ def test_five_callbacks_of_a_busy_parent_come_as_one(short: Served) -> None:
         for child in children:
             eventually(ended(client, child["run_id"]))
         assert ended(client, busy["run_id"])() is None, "the children are to end while their parent is busy"
-        eventually(lambda: "Multiple child" in runner.took[-1]["prompt"], within=40)
+        eventually(lambda: "Multiple child" in runner.took[-1]["prompt"])
         prompt = runner.took[-1]["prompt"]
         for n, child in enumerate(children):
             part = f"### Child: {child['session_id']} (completed)\n\n[EXAMPLE] Received: callback-{n:03}"

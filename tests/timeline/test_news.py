@@ -17,8 +17,8 @@ from coordinator.live import pages as live
 from coordinator.live.channels import Blob, Channel, Frame, Subscriber
 from coordinator.models import Event, PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline import Timeline, rows_of
-from dashboard.timeline import drawing
-from dashboard.timeline.drawing import news, summary
+from dashboard.timeline import news as news_module
+from dashboard.timeline.news import news, summary
 from dashboard.timeline.query import Query
 from dashboard.timeline.shown import shown
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
@@ -119,7 +119,7 @@ def test_what_concerns_another_session_is_not_drawn(session: Session) -> None:
 def test_more_than_a_page_can_take_in_is_loaded_afresh(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "MOST_EVENTS", 2)
+    monkeypatch.setattr(news_module, "MOST_EVENTS", 2)
     rows = add_events(session, [said("user", "much") for _ in range(3)])
     assert news(session.pk, told_of(rows)) == {"too_many": True}
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_drawn_is_read_by_the_page(session: Session, monkeypatch:
     def fail(_key: str, _changes: Sequence[Change]) -> None:
         raise ValueError
 
-    view = fragments.View("timeline", drawing.VIEW.about, drawing.VIEW.beside, fail, summary)
+    view = fragments.View("timeline", news_module.VIEW.about, news_module.VIEW.beside, fail, summary)
     monkeypatch.setitem(fragments.VIEWS, "timeline", view)
     (frame,) = live.render(fragments.Fragments(), NAMES, told_of(add_events(session, [said("user", "one")])))
     assert data_of(frame)[0][1]["failed"] is True

@@ -7,8 +7,7 @@ import pytest
 from django.db import connections
 
 from coordinator.actions import leases
-from coordinator.operations import housekeeping
-from coordinator.operations.housekeeping import JOBS, Job
+from coordinator.operations.jobs import JOBS, Job, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,9 +36,9 @@ def test_of_many_that_reach_for_a_lease_one_has_it() -> None:
 def test_a_job_is_done_when_it_is_due() -> None:
     times: list[datetime] = []
     jobs = [Job("x", MINUTE, times.append)]
-    assert housekeeping.run_due(NOW, jobs) == ["x"]
-    assert housekeeping.run_due(NOW + MINUTE / 2, jobs) == []
-    assert housekeeping.run_due(NOW + MINUTE, jobs) == ["x"]
+    assert run_due(NOW, jobs) == ["x"]
+    assert run_due(NOW + MINUTE / 2, jobs) == []
+    assert run_due(NOW + MINUTE, jobs) == ["x"]
     assert times == [NOW, NOW + MINUTE]
 
 
@@ -48,9 +47,9 @@ def test_a_job_that_fails_keeps_no_other_from_being_done() -> None:
         raise RuntimeError("no")
 
     times: list[datetime] = []
-    housekeeping.run_due(NOW, [Job("bad", MINUTE, fail), Job("good", MINUTE, times.append)])
+    run_due(NOW, [Job("bad", MINUTE, fail), Job("good", MINUTE, times.append)])
     assert times == [NOW]
 
 
 def test_every_job_can_be_done_on_an_empty_database() -> None:
-    assert housekeeping.run_due(NOW) == [job.name for job in JOBS]
+    assert run_due(NOW) == [job.name for job in JOBS]

@@ -1,0 +1,1 @@
+"""Servers that come and go: `python -m tests.bench.servers`, and `….beside` for what three are good for."""

@@ -1,0 +1,202 @@
+"""How a call ended is told to whom it concerns: a client that has left is told by the same call made again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.utils import timezone
+
+from coordinator.actions import gateway_calls
+from coordinator.actions.gateway_calls import Place
+from coordinator.edge.gateway.holding import Held, Holding
+from coordinator.edge.http import Gone
+from coordinator.edge.waits import Disconnect
+from coordinator.gateway.binding import Binding
+from coordinator.gateway.deciding import Caller
+from coordinator.gateway.messages import read
+from coordinator.identity.actors import Actor
+from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
+from coordinator.models.gateway import CallState
+from coordinator.policy.tool_rules import ASK, Ruling
+
+pytestmark = pytest.mark.django_db
+
+BODY = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"path":"/a"}}}'
+BINDING = Binding(Actor("key", "one"), 1, "agent.one", "example", "write", {"path": "/a"}, "a", "d", "p")
+RULING = Ruling(ASK, "it writes", "rule 1")
+RESULT = b'{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"wrote /a"}]}}'
+
+
+class Threads:
+    """Threads that are all the test's own; what stands in `after` is called after the step of that name."""
+
+    def __init__(self) -> None:
+        self.after: dict[str, Callable[[], object]] = {}
+
+    async def run(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        def step() -> Any:
+            found = work(*args, **options)
+            name = getattr(getattr(work, "func", work), "__name__", "")
+            self.after.pop(name, lambda: None)()
+            return found
+
+        return await sync_to_async(step)()
+
+
+class Line:
+    """What its client is told."""
+
+    is_stream = False
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    async def answer(self, body: bytes, status: int = 200) -> None:
+        self.told.append(body)
+
+
+async def _nothing() -> None:
+    return
+
+
+async def _stays() -> dict[str, str]:
+    await asyncio.Event().wait()
+    return {}
+
+
+class Client:
+    """One call on its way, and its line."""
+
+    def __init__(self) -> None:
+        self.line = Line()
+        self.gone = Disconnect(cast(Any, _stays))
+        self.x: Any = SimpleNamespace(
+            key=SimpleNamespace(name="one"),
+            message=read(BODY),
+            line=self.line,
+            gone=self.gone,
+            admission=SimpleNamespace(still_allowed=_nothing),
+            takes_events=False,
+            caller=Caller("agent.one"),
+        )
+        record: Any = SimpleNamespace(call_id=gateway_calls.new_id(), decided_by="", waited=0.0)
+        self.held = Held(self.x, BINDING, RULING, Place(None), record)
+
+    def leaves(self) -> None:
+        self.gone.cut()
+
+
+def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
+    """Make the call once for each, one after the other; return what each was told."""
+
+    async def run() -> list[list[bytes]]:
+        told = []
+        for prepare in clients:
+            threads, client = Threads(), Client()
+            records: Any = SimpleNamespace(end=lambda *_: None)
+            holding = Holding(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
+            await sync_to_async(prepare)(client, threads)
+            with client.gone, contextlib.suppress(Gone):
+                await holding.hold(client.held)
+            told.append(client.line.told)
+        return told
+
+    return async_to_sync(run)()
+
+
+class Waits:
+    """Waits that end with what stands there now."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    async def wait_until(self, check: Callable[[], Any], **_: Any) -> Any:
+        return await self._threads.run(check)
+
+
+def begun(state: CallState, **fields: Any) -> GatewayCall:
+    now = timezone.now()
+    call = gateway_calls._row(
+        gateway_calls.new_id(),
+        BINDING,
+        Place(None),
+        now,
+        state=state,
+        started_at=now,
+        run_until=now + timedelta(minutes=1),
+        worker="elsewhere:1:1",
+        **fields,
+    )
+    call.save(force_insert=True)
+    return call
+
+
+def stays(_client: Client, _threads: Threads) -> None:
+    return
+
+
+def leaves_while_it_is_told(client: Client, threads: Threads) -> None:
+    threads.after["claim"] = client.leaves
+
+
+def test_that_a_call_may_have_run_is_told_again_where_the_client_had_left() -> None:
+    begun(CallState.LOST)
+    first, second = calling(leaves_while_it_is_told, stays)
+    assert not first
+    assert b"may have run" in second[0]
+    assert not PermissionRequest.objects.exists()  # nobody is asked about it before that
+
+
+def test_a_result_is_told_again_where_the_client_had_left() -> None:
+    call = begun(CallState.RUNNING)
+    gateway_calls.end(call.call_id, RESULT, delivered=False, now=timezone.now())
+    first, second = calling(leaves_while_it_is_told, stays)
+    assert not first
+    assert b"wrote /a" in second[0]
+    assert b'"id":1' in second[0]
+
+
+def test_a_person_s_no_is_kept_for_a_client_that_had_left() -> None:
+    def denied(client: Client, threads: Threads) -> None:
+        request = gateway_calls.ask(BINDING, RULING, Place(None), until=None, now=timezone.now())
+        now = timezone.now()
+        PermissionRequest.objects.filter(pk=request.pk).update(status="denied", approved_by="ada")
+        PermissionContext.objects.filter(request=request).update(closed_at=now)
+        client.leaves()
+
+    first, second = calling(denied, stays)
+    assert not first
+    assert b"A person denied" in second[0]
+
+
+def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own() -> None:
+    call = begun(CallState.RUNNING)
+
+    def ends(_client: Client, threads: Threads) -> None:
+        def heard() -> None:
+            gateway_calls.deliver(call.call_id, now=timezone.now())
+
+        threads.after["earlier"] = lambda: gateway_calls.end(
+            call.call_id, RESULT, delivered=False, now=timezone.now()
+        )
+        threads.after["_if_ended"] = heard
+
+    ((told,),) = calling(ends)
+    assert b"Waiting for approval" in told
+    assert PermissionRequest.objects.count() == 1
+
+
+def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
+    def begins_between(_client: Client, threads: Threads) -> None:
+        threads.after["earlier"] = lambda: begun(CallState.RUNNING)
+
+    ((told,),) = calling(begins_between)
+    assert b"is running now" in told
+    assert not PermissionRequest.objects.exists()
