@@ -48,31 +48,35 @@ TRIGGER = (
 def note_spans(after: str, most: int) -> str | None:
     """Note where the events of some sessions lie, those beyond `after` that have no span yet.
 
-    Return the last session that was looked at, None where that was the last of all.
+    Each session is a transaction of its own: a writer who notes several in another order never waits for one that
+    waits for it. Return the last session that was looked at, None where that was the last of all.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT max(session_id) FROM"
-            " (SELECT session_id FROM sessions WHERE session_id > %s ORDER BY session_id LIMIT %s) s",
+            "SELECT s.session_id, EXISTS (SELECT 1 FROM sbx_session_spans k WHERE k.session_id = s.session_id)"
+            " FROM sessions s WHERE s.session_id > %s ORDER BY s.session_id LIMIT %s",
             [after, most],
         )
-        (upto,) = cursor.fetchone()
-        if upto is None:
-            return None
+        looked_at = cursor.fetchall()
+    for session_id, known in looked_at:
+        if not known:
+            _note_span(session_id)
+    return str(looked_at[-1][0]) if looked_at else None
+
+
+def _note_span(session_id: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"""
 INSERT INTO sbx_session_spans AS k (session_id, first_id, before_id)
 SELECT s.session_id, c.first, ((c.last + {SPARE}) / {GRAIN} + 1) * {GRAIN} FROM sessions s
 CROSS JOIN LATERAL (SELECT min(event_id + 0) AS first, max(event_id + 0) AS last FROM event_context e
     WHERE e.session_id = s.session_id) c
-WHERE s.session_id > %s AND s.session_id <= %s AND c.first IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM sbx_session_spans o WHERE o.session_id = s.session_id)
-ORDER BY s.session_id
+WHERE s.session_id = %s AND c.first IS NOT NULL
 ON CONFLICT (session_id) DO UPDATE SET
     first_id = least(k.first_id, excluded.first_id), before_id = greatest(k.before_id, excluded.before_id)""",
-            [after, upto],
+            [session_id],
         )
-        return str(upto)
 
 
 def mark(now_ms: int) -> None:

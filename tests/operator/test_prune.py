@@ -102,7 +102,9 @@ def test_sessions_go_once_they_are_ended_old_and_nothing_happens_in_them() -> No
     told = pruned("sessions", write=False)
     assert Session.objects.count() == before
     assert (told.rows, told.bytes > 50) == (3, True)
-    assert pruned("sessions") == told
+    # Where a part of the events table goes as a whole, its files are what is freed, not the texts alone.
+    freed = pruned("sessions")
+    assert (freed.rows, freed.bytes >= told.bytes) == (told.rows, True)
     assert before - Session.objects.count() == 1
     assert not Session.objects.filter(pk="ses_gone").exists()
     assert not Event.objects.filter(session_id="ses_gone").exists()
