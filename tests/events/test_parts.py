@@ -310,6 +310,7 @@ def test_a_new_sessions_first_event_is_not_looked_for_among_all(looked_for: str)
     if looked_for == "first":
         asked = event_spans.FIRST_OF.format(session_id="'ses_a'")
     else:
+        run("DELETE FROM sbx_session_spans")
         with CaptureQueriesContext(connection) as queries:
             event_spans.note_spans("", 500)
         (asked,) = (query["sql"] for query in queries if "LATERAL" in query["sql"])
