@@ -17,13 +17,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session as SignIn
-from django.db import OperationalError, transaction
+from django.db import OperationalError, ProgrammingError, transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Length
 
 from coordinator.actions import audit, chat, idempotency, partitions, search, sessions
 from coordinator.engine import bulk, locks
-from coordinator.engine.partitions import PATIENCE, Part
+from coordinator.engine.partitions import PATIENCE, Part, is_gone
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system
 from coordinator.lib.instants import to_us
@@ -245,6 +245,9 @@ def _drop_old_parts(before: datetime, now: datetime) -> Prunable:
             dropped += _drop_part(part, before, now)
         except Conflict:
             continue
+        except ProgrammingError as problem:
+            if not is_gone(problem):
+                raise
         except OperationalError as problem:
             if not locks.may_come_free(problem):
                 raise

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from coordinator.engine import is_sqlite
@@ -40,6 +40,7 @@ FIRST, LAST = -(2**63), 2**63 - 1  # ids that a part without a bound begins and 
 PATIENCE = 0.3  # seconds to wait for a lock behind which others' statements queue; less than until a deadlock is seen
 # … behind which searches queue, and who indexes, in longer transactions than who writes.
 PATIENCE_WITH_SEARCH = 3.0
+NO_TABLE = "42P01"  # PostgreSQL's word for it
 
 
 class Part(NamedTuple):
@@ -175,6 +176,11 @@ def drop(part: Part, before: int) -> bool:
             return False
         cursor.execute(f"DROP TABLE {', '.join(part.of(table) for table in TABLES)}")
     return True
+
+
+def is_gone(problem: DatabaseError) -> bool:
+    """Say whether a statement failed because its table is not there: another process has dropped the part."""
+    return getattr(problem.__cause__, "sqlstate", None) == NO_TABLE
 
 
 def in_default(first: int = FIRST, before: int = LAST) -> int:

@@ -18,6 +18,7 @@ from coordinator.actions import pruning, search
 from coordinator.actions.events import adopt_events, record_events
 from coordinator.engine import event_spans, partition_changes, partitions
 from coordinator.engine.partitions import Part
+from coordinator.lib.instants import to_ms
 from coordinator.mcp import calls
 from coordinator.models import AuditLog, Change, Event, EventContext, Run, Session
 from coordinator.operations.doctor import Check, Level, upkeep
@@ -508,6 +509,18 @@ def test_a_part_that_was_emptied_row_by_row_goes_without_a_word() -> None:
     pruning._drop_old_parts(NOW - timedelta(days=30), NOW)
     assert partitions.parts()[0].number == 1
     assert not AuditLog.objects.filter(event_type="EVENTS_PART_DROPPED").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_that_another_process_drops_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_two_parts()
+    known = partitions.parts()
+    assert partitions.drop(known[0], to_ms(NOW))
+    try:
+        monkeypatch.setattr(partitions, "parts", lambda: known)  # read before the other process was done
+        assert pruning._drop_old_parts(NOW - timedelta(days=30), NOW) == pruning.Prunable()
+    finally:
+        partitions.make(known[0])
 
 
 def test_a_dry_run_drops_nothing() -> None:
