@@ -12,8 +12,9 @@ import pytest
 from django.db import OperationalError
 
 from coordinator.edge.gateway.calls import Calls
-from coordinator.edge.gateway.running import Runner
+from coordinator.edge.gateway.running import NotSent, Runner
 from coordinator.errors import Busy, SignalboxError
+from coordinator.policy.tool_rules import Ruling
 
 LOCKED, BUSY = OperationalError("database is locked"), Busy("Too many wait.")
 
@@ -35,6 +36,13 @@ def fails(problem: Exception) -> Callable[..., Awaitable[Any]]:
         raise problem
 
     return fail
+
+
+def gives(value: Any) -> Callable[..., Awaitable[Any]]:
+    async def give(*_given: Any, **_options: Any) -> Any:
+        return value
+
+    return give
 
 
 def refusal(work: Awaitable[None]) -> SignalboxError:
@@ -77,3 +85,30 @@ def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> 
 
     asyncio.run(run())
     assert x.is_sent
+
+
+@pytest.mark.parametrize("problem", [LOCKED, BUSY])
+def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timeline(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = SimpleNamespace(is_over=False, decided_by="")
+    ends: list[Any] = []
+    records = SimpleNamespace(
+        session_of=gives("ses_a"), begin=lambda *_: record, end=lambda *given: ends.append(given)
+    )
+    found = calls(records=records)
+    monkeypatch.setattr(found, "decide", gives((Ruling("ask"), None)))
+    monkeypatch.setattr(found, "_ask", fails(problem))
+    told = refusal(found.call(exchange()))
+    assert ends == [(record, "failed", None, told.detail)]
+
+
+def test_an_approved_call_whose_database_goes_before_it_is_sent_is_free_to_be_sent_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none = cast(Any, None)
+    runner = Runner(none, none, none, none, gate=none, notes=none)
+    monkeypatch.setattr(runner, "_as_it_stands", fails(LOCKED))
+    x = exchange()
+    with pytest.raises(NotSent, match="was not asked"):
+        asyncio.run(runner._sent(x, b"{}", None))

@@ -104,6 +104,22 @@ class Calls:
         else:
             record = self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        try:
+            await self._follow(x, record, ruling, verdict, state)
+        except (SignalboxError, InterfaceError, OperationalError) as problem:
+            if not record.is_over:
+                self._records.end(record, "failed", None, detail_of(problem))
+            raise
+
+    async def _follow(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        ruling: Ruling,
+        verdict: Verdict,
+        state: WaitState | GoOnState | None,
+    ) -> None:
+        """Do with a call what was ruled."""
         if ruling.decision == DENY:
             await self._deny(x, record, ruling, verdict)
         elif ruling.decision == ASK or state is not None:
@@ -271,6 +287,12 @@ class Calls:
             told, event = await self._notes.added(record.session_id, through, response, event)
         await finish(x.line, told, event, _status_of(x, answer.status))
         self._records.end(record, outcome_of(response), response)
+
+
+def detail_of(problem: Exception) -> str:
+    """Return what a timeline says of a call that was refused on its way."""
+    refusal = problem if isinstance(problem, SignalboxError) else no_database(problem)
+    return str(refusal.detail)
 
 
 def _status_of(x: Exchange, status: int) -> int:

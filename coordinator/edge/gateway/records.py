@@ -60,7 +60,7 @@ class CallRecord:
     """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
 
     `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
-    `goes_on` says that it was begun with an earlier request.
+    `goes_on` says that it was begun with an earlier request, `is_over` that it has ended, or goes on with another one.
     """
 
     call_id: str
@@ -76,6 +76,7 @@ class CallRecord:
     upstream: float = 0.0
     event_id: int | None = None
     is_begun: bool = False
+    is_over: bool = False
     goes_on: bool = False
     told: AgentsCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -210,12 +211,14 @@ class Records:
 
     def leave(self, record: CallRecord) -> None:
         """Leave a call open that goes on with another request of its client."""
+        record.is_over = True
         if record.timer is not None:
             record.timer.cancel()
         CALLS.add(record.server_id, record.tool if record.known else "?", "held")
 
     def end(self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None) -> None:
         """Note how a call ended: `outcome` is ok, error, denied, held or failed. Returns at once."""
+        record.is_over = True
         total = time.perf_counter() - record.began
         own = max(0.0, total - record.upstream - record.waited)
         tool = record.tool if record.known else "?"

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from django.db import Error as DatabaseError
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
@@ -144,8 +145,11 @@ class Runner:
     async def _sent(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
-        x.server = await self._as_it_stands(x.server)
-        await self._require_no_brake(x)
+        try:
+            x.server = await self._as_it_stands(x.server)
+            await self._require_no_brake(x)
+        except (InterfaceError, OperationalError) as problem:
+            raise NotSent("was not asked: the database did not answer") from problem
         try:
             look = functools.partial(self._require_no_brake, x)
             answer = await self._upstreams.send_call(x, body, session=session, look=look)
