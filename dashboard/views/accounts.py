@@ -61,6 +61,8 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             problem, status, retry_after = refusal.detail, refusal.status, refusal.retry_after
             form = SignInForm(request)
+    if settings.OIDC_ISSUER:  # most sign in there: the page does not begin in the form for the others
+        form.fields["username"].widget.attrs.pop("autofocus", None)
     context = {"form": form, "next": goal, "problem": problem, "is_new": setup.is_open()}
     context |= {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",

@@ -8,7 +8,9 @@ another browser than the one that set out: not as somebody else, and not for who
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import wraps
 
 from django.conf import settings
 from django.contrib import messages
@@ -34,9 +36,24 @@ from dashboard.views.accounts import BACKEND, next_url
 NO_SCRIPT = "This needs JavaScript and the storage of this browser: without them nothing can be confirmed."
 
 
+def _with_provider(
+    view: Callable[[HtmxHttpRequest], HttpResponse],
+) -> Callable[[HtmxHttpRequest], HttpResponse]:
+    """Answer 404 where no provider of single sign-on is set."""
+
+    @wraps(view)
+    def found(request: HtmxHttpRequest) -> HttpResponse:
+        if not settings.OIDC_ISSUER:
+            raise Http404
+        return view(request)
+
+    return found
+
+
 @without_proof
 @require_POST
 @never_cache
+@_with_provider
 def start(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to sign in there."""
     goal = next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -49,10 +66,9 @@ def start(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @signed_in
+@_with_provider
 def again(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to show there anew that it is them."""
-    if not settings.OIDC_ISSUER:
-        raise Http404
     if not proofs.SHAPE.fullmatch(request.POST.get(NEW, "")):
         return _refused(request, Forbidden(NO_SCRIPT))
     return _lead(request, "confirm", resolve_url("accounts:account"), proofs.hash_of(request.POST[NEW]))
@@ -61,10 +77,9 @@ def again(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @never_cache
 @signed_in
+@_with_provider
 def connect(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, so that the person's own account belongs to who they are there."""
-    if not settings.OIDC_ISSUER:
-        raise Http404
     secret = proofs.held(request.session)
     if not secret:
         return _refused(request, Forbidden(NO_SCRIPT))
@@ -90,10 +105,9 @@ def disconnect(request: HtmxHttpRequest) -> HttpResponse:
 @without_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
+@_with_provider
 def back(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
-    if not settings.OIDC_ISSUER:
-        raise Http404
     if request.method != "POST":
         names = ("code", "state", "iss", "error")
         sent = {name: request.GET[name] for name in names if name in request.GET}
@@ -105,8 +119,6 @@ def back(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def _lead(request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str) -> HttpResponse:
-    if not settings.OIDC_ISSUER:
-        raise Http404
     from coordinator.identity.openid import flow  # noqa: PLC0415 - an extra, which may not be there
 
     now = timezone.now()
