@@ -49,7 +49,7 @@ SHELL = "chromium-headless-shell"  # the same engine without a window: a third l
 def chromium_path(*, whole: bool = True) -> str | None:
     """Return the Chromium of this machine: $SIGNALBOX_TEST_CHROMIUM, or one that is on the path.
 
-    Where it need not be the `whole` browser, which alone shows notifications, the headless shell will do.
+    Where it need not be the `whole` browser, the headless shell will do: it shows no notification and keeps the focus.
     """
     names = (os.environ.get("SIGNALBOX_TEST_CHROMIUM"), *(() if whole else (SHELL,)), *WHOLE)
     return next((path for name in names if name and (path := shutil.which(name))), None)

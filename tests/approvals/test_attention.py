@@ -15,6 +15,7 @@ from tests.browser import Watch
 from tests.served import Served, Template, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
+NEEDS_WHOLE_BROWSER = True  # the headless shell is always in focus
 PersonAt = Callable[..., tuple[Page, Watch]]
 NOTED = """
     window.made = [];

@@ -380,7 +380,7 @@ def test_a_phone_whose_session_ended_says_only_that_one_should_sign_in(served: S
 SHOWN_AND_ASKED_FOR = """async () => {
   let asks = true;
   const asking = (async () => { while (asks) await takeAway(() => false); })();
-  for (let number = 0; number < 60; number += 1) await show({ kind: "waiting", id: `${number}`, title: "A request" });
+  for (let number = 0; number < 60; number += 1) await show({ kind: "closed", id: `${number}`, title: "A request" });
   asks = false;
   await asking;
   return (await inTurn(() => self.registration.getNotifications())).length;
