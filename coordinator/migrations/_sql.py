@@ -89,7 +89,7 @@ class EngineSql(Operation):
     def _run(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[Statement]) -> None:
         for statement in statements:
             if sql := in_words_of(schema_editor.connection.vendor, statement):
-                schema_editor.execute(sql, params=None)  # type: ignore[arg-type]
+                schema_editor.execute(sql, params=None)
 
 
 def step(
