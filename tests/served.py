@@ -28,11 +28,12 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 
+from coordinator.identity.scopes import SCOPES
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 # Known to every server a test starts (tests/served_seed.py makes them).
-KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in ("runner", "agent", "operator", "read", "all")}
+KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in (*SCOPES, "all")}
 PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
 PROOF = "5e" * 32  # what a browser keeps beside its cookie (coordinator/identity/proofs.py)
 READY_WITHIN = 3 * PATIENCE  # a start takes seconds of work

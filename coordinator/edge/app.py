@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.db import InterfaceError, OperationalError
 
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.access import AccessDoor
 from coordinator.edge.adoption import Adopter
 from coordinator.edge.asking import Asker

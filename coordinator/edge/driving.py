@@ -21,7 +21,7 @@ from coordinator.actions.driving import permissions, taking
 from coordinator.actions.driving.permissions import Question
 from coordinator.dialects.acp import SPEECH
 from coordinator.dialects.hooks import mended
-from coordinator.dialects.registry import subject_text
+from coordinator.dialects.loaded import subject_text
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate

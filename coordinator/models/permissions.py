@@ -103,6 +103,9 @@ class PermissionContext(models.Model):
     A request with a `repeat_key` outlives the hook that asked (actions.approvals.holding): the hook, or that of the
     same call made again, waits until `waits_until`; at `held_at` the agent was first told to wait. Its verdict answers
     one call, `used_by` ("session call"), at `used_at`.
+
+    What a card shows must be part of what people judge: a new column that it shows belongs into `_shown` of
+    policy/approvals.py, and one with text into secrets/columns.py.
     """
 
     request = models.OneToOneField(

@@ -19,8 +19,8 @@ from typing import Any
 from django.conf import settings
 
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.notifications.apprise_services import SCHEMAS, like
 from coordinator.notifications.messages import NotSent, Words, words
-from coordinator.notifications.services import SCHEMAS, like
 from coordinator.secrets import keyring
 from coordinator.secrets.digests import keyed_digest
 

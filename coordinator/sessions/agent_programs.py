@@ -6,6 +6,7 @@ A new one is a line here and:
 - `coordinator/client/connecting/agents.py`: how `signalbox connect` finds it and what its settings must hold.
 - `coordinator/client/agents.py`: how it is denied a call where the server is away, if its hooks are commands.
 - `dashboard/connections/depth.py`: what works with it, and the test that shows each; the README's table is made of it.
+- `coordinator/operations/doctor/sharing.py`: by what it is known that it runs as this user.
 
 Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,
 and `coordinator/runner/agents.py` starts it. The rest goes by AGENTS and by the module's `DIALECT`: the door and the

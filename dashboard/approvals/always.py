@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.actions import grants
 from coordinator.actions.approvals.always import LastingAnswer
-from coordinator.dialects.registry import subject_text
+from coordinator.dialects.loaded import subject_text
 from coordinator.errors import Conflict, Invalid
 from coordinator.gateway.binding import about as gateway_about
 from coordinator.models import PermissionRequest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.actions.tool_calls import is_editable, rule_digest
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import PermissionRequest
 from coordinator.policy import agent_options, approvals
 

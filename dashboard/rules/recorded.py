@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.dialects.registry import subject_text
+from coordinator.dialects.loaded import subject_text
 from coordinator.importing import lines
 from coordinator.policy.history import Reader
 from coordinator.sessions.agent_programs import AGENTS

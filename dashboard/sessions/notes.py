@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import DrivenSession, Note, Session
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.secrets.masking import without_secrets

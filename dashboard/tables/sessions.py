@@ -6,7 +6,10 @@ import django_tables2 as tables
 
 
 class SessionTable(tables.Table):  # type: ignore[misc] # the library has no types
-    """One row a session, drawn by sessions/_list_row.html, which the live stream uses too."""
+    """One row a session, drawn by sessions/_list_row.html, which the live stream uses too.
+
+    What a cell needs is read in coordinator/sessions/list_facts.py; its look is `.sessions` in static/css/timeline.css.
+    """
 
     status = tables.Column(verbose_name="Status")
     about = tables.Column(verbose_name="Session", orderable=False, empty_values=())

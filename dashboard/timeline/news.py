@@ -19,8 +19,8 @@ from coordinator.sessions.timeline import (
     ApprovalRow,
     ArrivedRows,
     CallRow,
-    MarkerRow,
     MessageRow,
+    MilestoneRow,
     Row,
     Timeline,
     approval_rows,
@@ -150,7 +150,7 @@ def kind_of(row: Row) -> str | None:
         return "calls"
     if isinstance(row, MessageRow):
         return "messages"
-    if isinstance(row, MarkerRow):
+    if isinstance(row, MilestoneRow):
         return "lifecycle" if row.event.event_type in KINDS["lifecycle"] else "other"
     assert isinstance(row, ApprovalRow)
     return None

@@ -23,8 +23,8 @@ from coordinator.sessions.timeline import (
     ApprovalRow,
     CallRow,
     ChildRow,
-    MarkerRow,
     MessageRow,
+    MilestoneRow,
     Row,
     StoredValue,
     TimelineEvent,
@@ -113,7 +113,7 @@ class ShownRow:
     def event(self) -> TimelineEvent:
         if isinstance(self.row, CallRow):
             return self.row.either
-        assert isinstance(self.row, MessageRow | MarkerRow)
+        assert isinstance(self.row, MessageRow | MilestoneRow)
         return self.row.event
 
     @property

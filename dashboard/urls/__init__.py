@@ -1,4 +1,8 @@
-"""Every page under /ui/. A subject brings its own module with `app_name`, and one line here."""
+"""Every page under /ui/. A subject brings its own module with `app_name`, and one line here.
+
+What its pages are called in the rail stands in frame/rail.py, and what their forms may be sent in
+coordinator/edge/limits.py; who may open them is written down in tests/guards/table.py.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.models import NotificationTarget
-from coordinator.notifications import services
+from coordinator.notifications import apprise_services
 from dashboard.approvals import telling
 from dashboard.approvals.devices import devices_of, how_to_reach
 from dashboard.frame import refusals
@@ -43,7 +43,7 @@ def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResp
         "test_is_due": any(telling.is_test_on_its_way(row) for row in log.rows),
         "has_mail_server": bool(settings.EMAIL_HOST),
         "made": made,
-        "services": services.COMMON,
+        "services": apprise_services.COMMON,
         "abouts": NotificationTarget.About.choices,
         "quiet": telling.quiet_of(name, timezone.now()),
         "zones": telling.zones(),

@@ -18,7 +18,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import tool_rules
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.mcp.names import PREFIX, name_in_calls

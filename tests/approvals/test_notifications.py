@@ -303,7 +303,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         sent.append((message.target.person, messages.words(message, request, now).title))
         return "answered 200"
 
-    monkeypatch.setattr(notifications.outbox, "send", send)
+    monkeypatch.setattr(notifications.channels, "send", send)
     return sent
 
 
@@ -365,7 +365,7 @@ def test_the_end_waits_for_a_message_that_is_just_being_sent(
         return "answered 200"
 
     with monkeypatch.context() as patch:
-        patch.setattr(notifications.outbox, "send", decided_meanwhile)
+        patch.setattr(notifications.channels, "send", decided_meanwhile)
         notifications.deliver(first.pk, NOW)
     deliver_all(NOW)
     assert [title for _, title in told] == ["Signalbox: Denied by bob. mind.x asked for ProcessExecution"]

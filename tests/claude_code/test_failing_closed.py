@@ -23,7 +23,7 @@ from django.db import OperationalError, transaction
 
 import coordinator
 from coordinator.actions import keys, tool_rules
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge import call_guard, rulings
 from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.client.agents import AGENTS, WORDS
 from coordinator.dialects.contract import Reply
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.tool_rules import ASK, DENY
 from tests.served import ROOT
 

@@ -7,7 +7,7 @@ import pytest
 from coordinator.client import agents as hooks
 from coordinator.client.connecting import agents
 from coordinator.client.connecting.agents import AGENTS, QUICK, WAITING
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 
 EVENTS = {
     "claude-code": agents.CLAUDE_CODE_EVENTS,

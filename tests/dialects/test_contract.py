@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
 
 AT = "2026-11-22T01:09:22.000000+00:00"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.dialects.contract import Dialect
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import Invalid
 from coordinator.lib import json_bounds
 from coordinator.policy.tool_rules import ASK, DENY, Ruling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from coordinator.actions.keys import hash_of
+from coordinator.identity.scopes import SCOPES
 from tests.guards.callers import AGENT
 from tests.guards.table import EDGE
 from tests.served import KEYS, Served
@@ -28,12 +30,12 @@ SCOPE_LISTS = {"bound": '["agent"]', "reader of its own": '["agent"]'}
 def keys(box: Served) -> dict[str, tuple[str, frozenset[str]]]:
     """Keys by what they are, with the scopes that count."""
     for name, (column, value) in MADE.items():
-        scopes = SCOPE_LISTS.get(name, '["runner","agent","operator","read"]')
+        scopes = SCOPE_LISTS.get(name, json.dumps(SCOPES))
         box.sql(
             f"INSERT INTO api_keys (name, prefix, key_hash, scopes, created_at, {column}) VALUES (?, ?, ?, ?, ?, ?)",
             (name, "sbx_", hash_of(f"sbx_{name}"), scopes, "2026-01-01T00:00:00+00:00", value),
         )
-    found = {scope: (KEYS[scope], frozenset({scope})) for scope in ("runner", "agent", "operator", "read")}
+    found = {scope: (KEYS[scope], frozenset({scope})) for scope in SCOPES}
     found |= {name: (f"sbx_{name}", frozenset()) for name in ("expired", "revoked")}
     return found | {name: (f"sbx_{name}", frozenset({"agent"})) for name in SCOPE_LISTS}
 

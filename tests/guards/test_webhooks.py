@@ -189,7 +189,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
             sent.release()
         return "answered 200"
 
-    monkeypatch.setattr(notifications.outbox, "send", send)
+    monkeypatch.setattr(notifications.channels, "send", send)
     for target in (slow, slow, quick, quick):
         notifications.send_test(target.pk, by=alice)  # due at once, whatever the hour
     notifications.deliver_due()

@@ -30,7 +30,7 @@ class Told(list[tuple[str, str]]):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     found = Told()
-    monkeypatch.setattr(notifications.outbox, "send", found.send)
+    monkeypatch.setattr(notifications.channels, "send", found.send)
     return found
 
 

@@ -26,7 +26,7 @@ class Ending(BaseException):
 
 def tried_until_given_up(send: Any, monkeypatch: pytest.MonkeyPatch) -> Notification:
     """Try the one message, each time when it is due, and return it as it was left."""
-    monkeypatch.setattr(notifications.outbox, "send", send)
+    monkeypatch.setattr(notifications.channels, "send", send)
     message, now = Notification.objects.get(), NOW
     for _ in range(20):
         with contextlib.suppress(Ending):
@@ -102,7 +102,7 @@ def test_services_that_hang_hold_up_no_phone_and_no_mail(
             sent.release()
         return "answered 200"
 
-    monkeypatch.setattr(notifications.outbox, "send", send)
+    monkeypatch.setattr(notifications.channels, "send", send)
     kinds = [*["apprise"] * 10, "email", "webhook"]
     targets = [
         NotificationTarget.objects.create(person="alice", kind=kind, address=str(number), created_at=NOW)

@@ -18,7 +18,7 @@ from coordinator.actions import mcp_credentials, notifications
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget
-from coordinator.notifications import apprise_channel, services
+from coordinator.notifications import apprise_channel, apprise_services
 from coordinator.notifications.apprise_child import Fence, Refused
 from coordinator.secrets import keyring
 from tests.approvals.factories import NOW, asked
@@ -227,8 +227,8 @@ def test_every_listed_service_is_one_of_apprises_that_speaks_http() -> None:
 
     plugins: Any = NotificationManager()
     plugins.load_modules()
-    unknown = [one for one in services.SCHEMAS if one not in plugins or not plugins[one].enabled]
+    unknown = [one for one in apprise_services.SCHEMAS if one not in plugins or not plugins[one].enabled]
     assert unknown == []
-    for one in services.SCHEMAS:
+    for one in apprise_services.SCHEMAS:
         module = sys.modules[plugins[one].__module__]
         assert hasattr(module, "requests") or one in {"guilded", "jellyfin"}, one

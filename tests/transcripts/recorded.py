@@ -25,7 +25,7 @@ from coordinator.actions.events import record_events
 from coordinator.dialects import otlp
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
-from coordinator.dialects.registry import DIALECTS
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.otlp import placed
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants

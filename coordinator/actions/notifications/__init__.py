@@ -18,7 +18,7 @@ from coordinator.actions.notifications.escalating import add_step, escalate_due,
 from coordinator.actions.notifications.leaving import forget, rename
 from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
 from coordinator.actions.notifications.telling import announce, budget_reached, send_test, settled
-from coordinator.notifications import outbox
+from coordinator.notifications import channels
 
 __all__ = [
     "BACKOFF",
@@ -27,12 +27,12 @@ __all__ = [
     "add_step",
     "announce",
     "budget_reached",
+    "channels",
     "clear_quiet",
     "deliver",
     "deliver_due",
     "escalate_due",
     "forget",
-    "outbox",
     "remove",
     "remove_step",
     "rename",

@@ -17,7 +17,7 @@ from coordinator.actions.notifications import lanes
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
-from coordinator.notifications import outbox, quiet
+from coordinator.notifications import channels, quiet
 from coordinator.notifications.messages import Ended, NotSent, budget_mark_of
 from coordinator.policy import approvals, deciders
 
@@ -124,7 +124,7 @@ def _handed_over(message: Notification, request: PermissionRequest | None, now: 
     message.attempts += 1
     Notification.objects.filter(pk=message.pk).update(attempts=message.attempts)
     try:
-        outcome = outbox.send(message, request, now)
+        outcome = channels.send(message, request, now)
     except Ended as problem:
         push.end(message.target, str(problem), now)
         _close(message, State.FAILED, str(problem))

@@ -69,12 +69,12 @@ class MessageRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkerRow(Row):
+class MilestoneRow(Row):
     """A milestone (start, end) or an event of a type that we do not know."""
 
     event: TimelineEvent
 
-    kind = "marker"
+    kind = "milestone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _rows(
         elif event.event_type in KINDS["messages"]:
             yield MessageRow(event.place, event)
         else:
-            yield MarkerRow(event.place, event)
+            yield MilestoneRow(event.place, event)
 
 
 def _waiting(events: Iterable[TimelineEvent], pairs: Pairs) -> list[TimelineEvent]:

@@ -1,4 +1,9 @@
-"""How a message leaves: through the channel of its target."""
+"""How a message leaves: through the channel of its target.
+
+A new channel is a module with a `send` and a line here, a `Kind` (models/notifications.py), what its addresses are
+(actions/notifications/addresses.py), how many at once (actions/notifications/lanes.py), and its words on the page
+(dashboard/approvals/telling.py, templates/approvals/_addresses.html).
+"""
 
 from __future__ import annotations
 
