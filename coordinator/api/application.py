@@ -6,6 +6,7 @@ place (`["body", "prompt"]`), message and the input found there, which is the fo
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -67,9 +68,14 @@ class SignalboxAPI(NinjaAPI):
         self.add_exception_handler(OverflowError, self.answer_out_of_range)
         self.add_exception_handler(DataError, self.answer_out_of_range)
 
-    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """Return the OpenAPI document, with the doors that the edge serves."""
-        document = super().get_openapi_schema(**options)
+    def get_openapi_schema(self, **_options: Any) -> OpenAPISchema:
+        """Return the OpenAPI document, with the doors that the edge serves. No address of ours has a parameter."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> OpenAPISchema:
+        """What anybody may ask for, and takes a second to make: made once a process."""
+        document = super().get_openapi_schema()
         edge_doors.describe(document)
         scopes = self._scopes_by_operation()
         for operation in (one for methods in document["paths"].values() for one in methods.values()):

@@ -33,6 +33,11 @@ def test_the_document_is_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
 
 
+def test_the_document_that_anybody_may_ask_for_is_made_once() -> None:
+    """Making it takes a second."""
+    assert api.get_openapi_schema() is api.get_openapi_schema(path_params={})
+
+
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     names = set(re.findall(r'"#/components/schemas/([^"]+)"', str(document).replace("'", '"')))
     assert names
