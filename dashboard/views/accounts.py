@@ -143,7 +143,9 @@ def account(request: HtmxHttpRequest) -> HttpResponse:
         "may_disconnect": provider_sign_ins.has_another_way(request.user),
     }
     if context["connected"] and context["may_disconnect"]:
-        context["role_then"] = provider_sign_ins.role_after_disconnecting(request.user)
+        role = provider_sign_ins.role_after_disconnecting(request.user)
+        context["role_then"] = f"the role {role}" if role else "no role until an administrator gives you one"
+        context["knows_role_then"] = bool(role)
     if has_role(request.user, APPROVER):
         book = deciders.load(timezone.now())
         context["delegations"] = shown(request.user, book.now, of=request.user)
