@@ -36,7 +36,7 @@ SESSIONS_LOOKED_AT = 500
 MOST_MADE = 12  # parts in one go
 MOST_MOVED = 100_000  # events out of the default in one go of housekeeping: writers wait for a second
 LEFT_BEHIND = "What others made does not follow the events table into parts:"
-TRIES = 20
+TRIES = 40  # who indexes events holds their locks for longer than one moment
 PAUSE = 0.25  # seconds in which those who queued behind us have their turn
 
 

@@ -38,8 +38,6 @@ TABLES = {
 GRAIN = 100_000  # ids: parts begin and end at multiples of it
 FIRST, LAST = -(2**63), 2**63 - 1  # ids that a part without a bound begins and ends with
 PATIENCE = 0.3  # seconds to wait for a lock behind which others' statements queue; less than until a deadlock is seen
-# … behind which searches queue, and who indexes, in longer transactions than who writes.
-PATIENCE_WITH_SEARCH = 3.0
 NO_TABLE = "42P01"  # PostgreSQL's word for it
 
 
@@ -124,9 +122,7 @@ def lock(cursor: CursorWrapper, mode: str, keys: str = "SHARE ROW EXCLUSIVE") ->
 
     Who indexes events reads them and their sessions; who writes events holds sessions first, then draws ids.
     """
-    bound_lock_waits(PATIENCE_WITH_SEARCH)
     cursor.execute(f"LOCK TABLE ONLY sbx_search, ONLY sbx_file_touches IN {mode} MODE")
-    bound_lock_waits(PATIENCE)
     cursor.execute(f"LOCK TABLE sbx_files, sessions IN {keys} MODE")
     for table in ("events", "event_context"):
         cursor.execute(f"LOCK TABLE ONLY {table} IN {mode} MODE")
