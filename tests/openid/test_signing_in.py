@@ -95,6 +95,18 @@ def test_groups_may_be_told_at_the_userinfo_door_alone(visitor: Visitor, provide
     assert role_of(anna()) == "approver"
 
 
+@pytest.mark.parametrize(
+    "told", [{"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {}}}, {"hasgroups": True}]
+)
+def test_groups_that_are_too_many_to_tell_take_nobodys_role(visitor: Visitor, told: dict[str, Any]) -> None:
+    visitor.sign_in()
+    visitor.client.logout()
+    visitor.provider.person = {name: value for name, value in ANNA.items() if name != "groups"} | told
+    answer = visitor.sign_in()
+    assert (answer.status_code, "your role here stays as it was" in words(answer)) == (403, True)
+    assert role_of(anna()) == "approver"
+
+
 def test_a_name_that_is_none_here_is_said(visitor: Visitor) -> None:
     visitor.provider.person = {"sub": "auth0|123", "groups": ["ops"]}
     answer = visitor.sign_in()
