@@ -48,7 +48,7 @@ class PersonForm(StoredForm):
         fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
         help_texts = {
             "is_active": "Deactivate people who left instead of deleting them. API keys that they made go on: revoke "
-            "those on the page Keys.",
+            "those on the page API keys.",
             "is_superuser": "An admin, whatever the role says.",
         }
 
