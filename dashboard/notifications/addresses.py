@@ -1,0 +1,53 @@
+"""A person's addresses, as their page shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Max
+
+from coordinator.models import Notification, NotificationTarget
+
+Kind = NotificationTarget.Kind
+About = NotificationTarget.About
+AWAY = (Kind.APPRISE, Kind.EMAIL, Kind.WEBHOOK)  # what a person types; devices are added on them
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One of a person's addresses as the page shows it: what it is, what it hears of, what came of it last."""
+
+    target: NotificationTarget
+    kind: str
+    place: str
+    about: str
+    last: Notification | None
+
+
+def addresses(person: str) -> list[Address]:
+    """Return a person's addresses, each with what came of the last message to it."""
+    rows = NotificationTarget.objects.filter(person=person, kind__in=AWAY).order_by("id")
+    newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
+    last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
+    return [
+        Address(row, kind_in_words(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
+        for row in rows
+    ]
+
+
+KINDS: dict[str, str] = {
+    Kind.APPRISE.value: "Service",
+    Kind.EMAIL.value: "E-mail",
+    Kind.WEBHOOK.value: "Webhook",
+    Kind.PUSH.value: "Device",
+}
+
+
+def kind_in_words(kind: str) -> str:
+    return KINDS.get(kind, kind)
+
+
+def about_in_words(target: NotificationTarget) -> str:
+    """Return of which requests an address hears, as its owner chose."""
+    words = dict(About.choices).get(target.about, About.EVERYTHING.label)
+    return f"{words}: {target.patterns}" if target.patterns else words
