@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Max
 
 from coordinator.models import Notification, NotificationTarget
+from coordinator.notifications.channels import CHANNELS, TYPED, word_of
 
-Kind = NotificationTarget.Kind
 About = NotificationTarget.About
-AWAY = (Kind.APPRISE, Kind.EMAIL, Kind.WEBHOOK)  # what a person types; devices are added on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +26,22 @@ class Address:
 
 def addresses(person: str) -> list[Address]:
     """Return a person's addresses, each with what came of the last message to it."""
-    rows = NotificationTarget.objects.filter(person=person, kind__in=AWAY).order_by("id")
+    rows = NotificationTarget.objects.filter(person=person, kind__in=TYPED).order_by("id")
     newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
     last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
     return [
-        Address(row, kind_in_words(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
+        Address(row, word_of(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
         for row in rows
     ]
 
 
-KINDS: dict[str, str] = {
-    Kind.APPRISE.value: "Service",
-    Kind.EMAIL.value: "E-mail",
-    Kind.WEBHOOK.value: "Webhook",
-    Kind.PUSH.value: "Device",
-}
-
-
-def kind_in_words(kind: str) -> str:
-    return KINDS.get(kind, kind)
+def offered() -> list[tuple[str, str]]:
+    """Return the kinds of address that a person may add, each with its words in the form."""
+    unset = "" if settings.EMAIL_HOST else " (no mail server is set yet)"
+    return [
+        (kind, f"{CHANNELS[kind].choice}{unset if kind == NotificationTarget.Kind.EMAIL else ''}")
+        for kind in TYPED
+    ]
 
 
 def about_in_words(target: NotificationTarget) -> str:

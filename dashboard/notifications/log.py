@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from coordinator.actions.push import UNNAMED
 from coordinator.models import Notification, NotificationTarget
 from coordinator.notifications import webhooks
-from dashboard.notifications.addresses import kind_in_words
+from coordinator.notifications.channels import word_of
 
 Kind = NotificationTarget.Kind
 PAGE = 30  # messages
@@ -34,7 +34,7 @@ def sent(row: Notification) -> Sent:
         device = getattr(target, "push", None)
         return Sent(row, device.device if device else UNNAMED)
     host = webhooks.host_of(target.address) if target.kind == Kind.WEBHOOK else target.address
-    return Sent(row, target.name or target.shown or host or kind_in_words(target.kind))
+    return Sent(row, target.name or target.shown or host or word_of(target.kind))
 
 
 def is_test_on_its_way(row: Notification) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpResponse
@@ -20,7 +19,7 @@ from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.keyset import keyset_page
 from dashboard.notifications import log
-from dashboard.notifications.addresses import addresses
+from dashboard.notifications.addresses import addresses, offered
 from dashboard.notifications.devices import devices_of, how_to_reach
 from dashboard.notifications.escalation import steps
 from dashboard.notifications.quiet_hours import quiet_of, zones
@@ -44,7 +43,7 @@ def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResp
         "older": f"{place}{page_of_log.older}#log" if page_of_log.older else "",
         "count_label": page_of_log.count_label,
         "test_is_due": any(log.is_test_on_its_way(row) for row in page_of_log.rows),
-        "has_mail_server": bool(settings.EMAIL_HOST),
+        "kinds": offered(),
         "made": made,
         "services": apprise_services.COMMON,
         "abouts": NotificationTarget.About.choices,
