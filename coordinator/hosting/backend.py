@@ -334,7 +334,7 @@ class Backend:
             raise NotOffered(words) from None
         found = envelopes.read(answer).fields.get("result")
         if found is None:
-            raise NotOffered(f"The server refused: {answer.decode(errors='replace')[:500]}")
+            raise NotOffered(f"The server refused: {running.without_secrets(answer)[:500]}")
         await running.send(envelopes.notification(INITIALIZED))
         self._greeting, self._greeted_with = bytes(found), params
         return self._greeting
