@@ -382,3 +382,20 @@ def test_no_half_of_a_secret_is_kept() -> None:
     assert process._end_of(said).startswith(b"password")
     assert len(process._end_of(said)) <= process.KEPT_WORDS
     assert process._end_of(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
+
+
+def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
+    client: Begun, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, number = client(), message("tools/call", 1, name="echo")
+    hosted.add("other")
+    assert hosted.pool is not None
+    (served,) = hosted.pool._backends.values()
+    hosted.run(served.stop())
+    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 1)
+    client("other")
+    refused = one.post(number)
+    assert refused.status_code == 503
+    assert "1 server processes run already" in refused.text
+    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 2)
+    assert one.post(number).status_code == 200
