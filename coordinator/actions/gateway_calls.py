@@ -286,12 +286,29 @@ def _as_asked(binding: Binding, request: PermissionRequest) -> Binding:
     return replace(binding, definition_digest=str(definition), policy_version=str(policy))
 
 
-def stands(state: WaitState | GoOnState) -> bool:
-    """Say whether a call is where its client's state says: it has no end that was told, or is at this question."""
+def stands(binding: Binding, state: WaitState | GoOnState) -> bool:
+    """Say whether a state is this very call's, and it is where that says: not ended and told, or at this question.
+
+    The definition and the policy may have changed since.
+    """
     call = GatewayCall.objects.filter(pk=state.call_id)
     if isinstance(state, GoOnState):
-        return call.filter(rounds=state.round).exists()
-    return not call.filter(Q(delivered_at__isnull=False) | Q(is_task=True)).exists()
+        return _same(call, binding).filter(rounds=state.round).exists()
+    if call.filter(Q(delivered_at__isnull=False) | Q(is_task=True)).exists():
+        return False
+    request = PermissionRequest.objects.filter(request_id=state.request_id).first()
+    return request is not None and _as_asked(binding, request).key == state.key
+
+
+def _same(calls: QuerySet[GatewayCall], binding: Binding) -> QuerySet[GatewayCall]:
+    """Return those of the calls that say the same, whatever policy says of them."""
+    return calls.filter(
+        key_id=binding.key_id,
+        agent_id=binding.agent_id,
+        server_id=binding.server_id,
+        tool_name=binding.tool,
+        arguments_digest=binding.arguments_digest,
+    )
 
 
 def is_begun(call_id: str) -> bool:
@@ -443,10 +460,12 @@ def note_said(call: GatewayCall, message: bytes) -> bool:
 
 
 def cancel_task(call: GatewayCall, by: Actor, *, now: datetime) -> None:
-    """Cancel a task that waits, for a person or for its client, and close its card. One that runs goes on."""
-    asks = Q(state=CallState.DONE, message__isnull=False)
-    waiting = GatewayCall.objects.filter(Q(state=CallState.WAITING) | asks, pk=call.pk)
-    if waiting.update(state=CallState.CANCELLED, ended_at=now, message=None) and call.request_id:
+    """Cancel a task that waits: for a person, whose card is closed, or for its client. One that runs goes on."""
+    cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
+    task = GatewayCall.objects.filter(pk=call.pk)
+    if not task.filter(state=CallState.WAITING).update(**cancelled):
+        task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
+    elif call.request_id:
         try:
             approvals.withdraw(call.request_id, by=by, reason="The client cancelled the task.", now=now)
         except (Conflict, NotFound):
@@ -524,15 +543,7 @@ def go_on(attempt: Attempt, round_: int, *, now: datetime) -> Ruling | None:
             return ruling
         if ruling.decision == ASK and (changed := _changed(binding, ruling, server)):
             return replace(ruling, reason=changed)
-        asking = GatewayCall.objects.filter(
-            pk=attempt.call_id,
-            rounds=round_,
-            key_id=binding.key_id,
-            agent_id=binding.agent_id,
-            server_id=binding.server_id,
-            tool_name=binding.tool,
-            arguments_digest=binding.arguments_digest,
-        )
+        asking = _same(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)
         if not asking.update(
             state=CallState.RUNNING,
             rounds=round_ + 1,

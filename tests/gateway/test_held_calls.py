@@ -15,6 +15,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from coordinator.edge.gateway.calls import ANOTHER
 from coordinator.policy import budgets
 from tests.gateway.agents import LONG_AGO, Wire, rule, text_of
 from tests.gateway.example_server import Example
@@ -23,6 +24,7 @@ from tests.served import Served
 
 pytestmark = pytest.mark.served
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+DENIALS = "SELECT count(*) FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
 
 
 @pytest.fixture
@@ -231,7 +233,12 @@ def test_a_state_with_other_arguments_does_not_end_its_call_in_the_timeline(
     (request_id,) = pending(asking)
     decide(asking, request_id)
     assert text_of(tried_again(wire, first, "/right")) == "wrote /right"
-    assert outputs(asking, 1) == ["wrote /right"]
+    calls = "SELECT c.tool_use_id, e.event_type, e.tool_output FROM events e JOIN event_context c ON c.event_id = e.id"
+    outputs(asking, 2)
+    told: dict[str, list[str]] = {}
+    for call_id, _, output in asking.sql(f"{calls} WHERE e.tool_name IS NOT NULL ORDER BY e.id"):
+        told.setdefault(call_id, []).append(text_of(json.loads(output)) if output else "begins")
+    assert sorted(told.values()) == [["begins", ANOTHER], ["begins", "wrote /right"]]
 
 
 def test_a_call_made_again_with_the_state_of_one_that_ran_runs_once_for_its_own_approval(
@@ -266,15 +273,14 @@ def test_nobody_is_asked_anew_about_a_call_that_is_allowed_by_now(asking: Served
 def test_a_call_that_a_person_approved_and_policy_denies_by_then_is_audited(
     asking: Served, example: Example
 ) -> None:
-    denials = "SELECT count(*) FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
-    ((before,),) = asking.sql(denials)
+    ((before,),) = asking.sql(DENIALS)
     wire = session(asking)
     waiting = InBackground(lambda: wire.call("write", path="/late"))
     (request_id,) = pending(asking)
     asking.sql("UPDATE tool_rules SET verdict = 'deny'")
     decide(asking, request_id)
     assert "Denied" in text_of(waiting.result())
-    assert asking.sql(denials) == [(before + 1,)]
+    assert asking.sql(DENIALS) == [(before + 1,)]
     assert not example.calls
 
 
@@ -362,11 +368,13 @@ def test_a_budget_that_is_used_up_meanwhile_denies_a_task(asking: Served, exampl
         " cache_write_tokens) VALUES (?, 'ses_other', '', 1, 0, 0, 0, 0)",
         (budgets.today(timezone.now()),),
     )
+    ((before,),) = asking.sql(DENIALS)
     try:
         found = ended(wire, task)
     finally:
         asking.emptied("budgets", "usage_days")
     assert "is used up" in text_of(found["result"])
+    assert asking.sql(DENIALS) == [(before + 1,)]
     assert not example.calls
 
 

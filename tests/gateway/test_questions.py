@@ -155,3 +155,16 @@ def test_an_approved_call_is_not_lost_whose_client_hears_the_end_elsewhere(
         decide(box, request_id)
         assert not any("may have run" in line for line in lines)
     assert box.sql("SELECT state FROM mcp_gateway_calls") == [("done",)]
+
+
+def test_a_task_that_asks_can_be_cancelled(box: Served, rude: RudeServer) -> None:
+    wire = Wire(box, server="rude", stateless=True, capabilities=TASKS)
+    task = {"taskId": wire.call("ask")["taskId"]}
+    (request_id,) = pending(box)
+    decide(box, request_id)
+    asked = asking(wire, task)["inputRequests"]
+    assert wire.ask("tasks/cancel", task) == {"resultType": "complete"}
+    told = {name: {"action": "accept", "content": ""} for name in asked}
+    wire.ask("tasks/update", task | {"inputResponses": told})
+    assert wire.ask("tasks/get", task)["status"] == "cancelled"
+    assert rude.calls["ask"] == 1

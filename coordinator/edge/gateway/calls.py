@@ -101,10 +101,7 @@ class Calls:
         session_id = await self._records.session_of(x)  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide(x, tool, arguments, session_id)
         state = opened(x.message.params.get("requestState"))
-        if state is not None and await self._threads.run(gateway_calls.stands, state):
-            record = self._records.taken_up(x, state.call_id, session_id, tool)
-        else:
-            record = self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
+        record = await self._record(x, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         try:
             await self._follow(x, record, ruling, verdict, state)
@@ -112,6 +109,17 @@ class Calls:
             if not record.is_over:
                 self._records.end(record, "failed", None, detail_of(problem))
             raise
+
+    async def _record(
+        self, x: Exchange, tool: str, session_id: str, ruling: Ruling, state: WaitState | GoOnState | None
+    ) -> CallRecord:
+        """Return the record of a call: that of its earlier try, where the client's state is of this very call."""
+        arguments = x.message.params.get("arguments")
+        if state is not None:
+            binding = _binding(x, tool, arguments, ruling)
+            if await self._threads.run(gateway_calls.stands, binding, state):
+                return self._records.taken_up(x, state.call_id, session_id, tool)
+        return self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
 
     async def _follow(
         self,
@@ -185,7 +193,7 @@ class Calls:
         binding = binding_of(x, record, ruling)
         place = Place(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
         if state is not None and state.key != binding.key and ruling.decision == ASK:
-            await self._turn_away(x, record)
+            await self._say(x, record, "held", ANOTHER)
             return
         if not record.goes_on:
             place = replace(place, event_id=await self._records.write_begin(record))
@@ -205,7 +213,7 @@ class Calls:
             gateway_calls.settle, attempt, state.request_id, state.key, now=timezone.now()
         )
         if settled is Settled.ANOTHER:
-            await self._turn_away(x, record)
+            await self._say(x, record, "held", ANOTHER)
             return
         if settled is Settled.DENIED:
             context = context_of(request)
@@ -217,12 +225,6 @@ class Calls:
             self._records.begin_anew(record, gateway_calls.new_id())
         x.message = messages.read(without_state(x.message, None))
         await self._pass(x, record, verdict)
-
-    async def _turn_away(self, x: Exchange, record: CallRecord) -> None:
-        """Refuse what came with the state of another call."""
-        response = answers.tool_error(x.message, ANOTHER)
-        self._records.turn_away(record, response)
-        await x.line.answer(response)
 
     async def _say(self, x: Exchange, record: CallRecord, outcome: str, words: str) -> None:
         response = answers.tool_error(x.message, words)
@@ -332,14 +334,18 @@ def _status_of(x: Exchange, status: int) -> int:
 
 def binding_of(x: Exchange, record: CallRecord, ruling: Ruling) -> Binding:
     """Return what an approval of the call is bound to."""
-    known = x.server.tools.get(record.tool)
+    return _binding(x, record.tool, record.arguments, ruling)
+
+
+def _binding(x: Exchange, tool: str, arguments: Any, ruling: Ruling) -> Binding:
+    known = x.server.tools.get(tool)
     return Binding(
         x.key.actor,
         x.key.id,
         x.agent_id,
         x.server.name,
-        record.tool,
-        record.arguments if isinstance(record.arguments, dict) else None,
+        tool,
+        arguments if isinstance(arguments, dict) else None,
         digest_of(x.message.raw_arguments),
         known.definition if known else "",
         policy_version(ruling),
