@@ -35,7 +35,8 @@ LEAST_ROOM = 10 * LEAST  # ids below the limit of tables that are being converte
 SESSIONS_LOOKED_AT = 500
 MOST_MADE = 12  # parts in one go
 MOST_MOVED = 100_000  # events out of the default in one go of housekeeping: writers wait for a second
-TRIES = 20
+LEFT_BEHIND = "What others made does not follow the events table into parts:"
+TRIES = 40  # who indexes events holds their locks for longer than one moment
 PAUSE = 0.25  # seconds in which those who queued behind us have their turn
 
 
@@ -140,12 +141,15 @@ def make_room(upto: int, size: int = LEAST) -> None:
         partitions.make(Part(newest.number + 1, newest.before, newest.before + in_grains(size)))
 
 
-def convert(now: datetime, say: Callable[[str], object]) -> None:
+def convert(now: datetime, say: Callable[[str], object], *, anyway: bool = False) -> None:
     """Put a whole, filled events table into parts, beside servers at work; interrupted, it may be begun again.
 
     No row is moved: the table becomes the first part. Everybody waits twice for the moment that it takes to change the
-    tables' definitions. In between all rows are looked at once, while others read and write.
+    tables' definitions. In between all rows are looked at once, while others read and write. Raises Conflict, before
+    anything changes, where others hang on the tables what would not follow, unless `anyway`.
     """
+    if not anyway and (left := partition_changes.attached_by_others()):
+        raise Conflict(f"{LEFT_BEHIND} {'; '.join(left)}.")
     size = max(LEAST, in_grains(EventContext.objects.filter(received_at__gte=now - MONTH).count()))
     if partition_changes.limit() is None:
         # A month away, and taken back by housekeeping where nobody goes on for a day, or where it comes near.

@@ -23,8 +23,8 @@ from coordinator.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Sig
 from coordinator.identity.actors import person, system
 from coordinator.identity.openid.errors import CodeRefused
 from coordinator.identity.openid.identities import Identity
-from coordinator.identity.roles import ADMIN
-from coordinator.models import ProviderIdentity
+from coordinator.identity.roles import ADMIN, ROLES, role_of
+from coordinator.models import AuditLog, ProviderIdentity
 
 log = logging.getLogger(__name__)
 PROVIDER = system("single-sign-on")
@@ -114,13 +114,14 @@ def connect(user: User, identity: Identity, address: str, now: datetime) -> None
         raise _no_role(identity)
     try:
         with transaction.atomic():
+            before = role_of(user)
             if _known(identity):
                 raise Conflict(f"You at {settings.OIDC_NAME} have an account here already. Sign in with it.")
             changes = _no_superuser_unless_admin(identity.role)
             users.update(user.pk, changes, role=identity.role, by=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             _tie(user, identity, now)
-            _note("SIGN_IN_CONNECTED", user, identity, address, now)
+            _note("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
     except IntegrityError:
         raise Conflict(f"Your account is connected with somebody at {settings.OIDC_NAME} already.") from None
 
@@ -131,18 +132,23 @@ def has_another_way(user: User) -> bool:
 
 
 def disconnect(user: User, address: str, now: datetime) -> None:
-    """Have `user` sign in with their password alone from now on; they keep the role that they have.
+    """Have `user` sign in with their password alone from now on, with `role_after_disconnecting`.
 
-    Raises Conflict where they would not get in any more, and NotFound where their account is not connected.
+    Raises Conflict where they would not get in any more, or where no administrator would be left, and NotFound where
+    their account is not connected.
     """
     if not has_another_way(user):
         raise Conflict(
             f"You can sign in with {settings.OIDC_NAME} alone, so your account stays connected with it."
         )
     with transaction.atomic():
+        user = users.locked(user.pk)  # first, as a sign-in does
         known = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
         if known is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")
+        role, had = role_after_disconnecting(user), role_of(user)
+        if role != had:
+            users.update(user.pk, _no_superuser_unless_admin(role), role=role, by=PROVIDER, now=now)
         known.delete()
         audit.record(
             "SIGN_IN_DISCONNECTED",
@@ -150,9 +156,27 @@ def disconnect(user: User, address: str, now: datetime) -> None:
             target=user.username,
             result="success",
             reason=f"from {address}",
-            metadata={"issuer": known.issuer, "subject": known.subject},
+            metadata={
+                "issuer": known.issuer,
+                "subject": known.subject,
+                "role": role,
+                "role_of_the_groups": had,
+            },
             now=now,
         )
+
+
+def role_after_disconnecting(user: User) -> str:
+    """Return the role that stays without the provider: the one from before connecting, or a lower one that they have.
+
+    It is none ("") where that is not known: the account came from the provider, or was connected before the audit log
+    reaches back (90 days).
+    """
+    connected = AuditLog.objects.filter(event_type="SIGN_IN_CONNECTED", target_id=user.username)
+    newest = connected.order_by("-id").first()
+    before = newest.metadata.get("role_before") if newest and isinstance(newest.metadata, dict) else None
+    had = role_of(user)
+    return min(before, had, key=ROLES.index) if before in ROLES and had else ""
 
 
 def check_tries(address: str, now: datetime) -> None:
@@ -276,13 +300,15 @@ def _no_role(identity: Identity) -> NoRole:
     )
 
 
-def _note(event_type: str, user: User, identity: Identity, address: str, now: datetime) -> None:
+def _note(
+    event_type: str, user: User, identity: Identity, address: str, now: datetime, **more: str | None
+) -> None:
     audit.record(
         event_type,
         actor=person(user),
         target=user.username,
         result="success",
         reason=f"from {address}",
-        metadata={"issuer": identity.issuer, "subject": identity.subject, "role": identity.role},
+        metadata={"issuer": identity.issuer, "subject": identity.subject, "role": identity.role, **more},
         now=now,
     )

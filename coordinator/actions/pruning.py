@@ -257,6 +257,7 @@ def _drop_old_parts(before: datetime, now: datetime) -> Prunable:
             if not locks.may_come_free(problem):
                 raise
             log.info("Part %d of the events table is in use and stays for now.", part.number)
+            break  # whoever uses it uses the next as well: each try has everybody else wait
     return dropped
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -39,16 +40,30 @@ def make_link(now: datetime) -> str:
     return raw
 
 
-def is_valid(token: str) -> bool:
-    """Say whether `token` could be redeemed now, so that nobody fills in a form for nothing."""
-    return is_open() and SetupToken.objects.filter(token_hash=hash_of(token), used_at__isnull=True).exists()
+def problem_of(token: str) -> str:
+    """Return why `token` could not be redeemed now, so that nobody fills in a form for nothing; "" where it could."""
+    if not is_open():
+        return ALREADY
+    if not settings.PASSWORD_SIGN_IN:
+        return without_passwords()
+    is_good = SetupToken.objects.filter(token_hash=hash_of(token), used_at__isnull=True).exists()
+    return "" if is_good else SPENT
+
+
+def without_passwords() -> str:
+    """Return how the first administrator comes in while passwords are off: an account with one would be of no use."""
+    return f"Passwords are off. Sign in with {settings.OIDC_NAME} as somebody of a group that is admin here."
 
 
 def redeem(token: str, username: str, password: str, now: datetime) -> User:
-    """Make the first administrator and return them. Raises Conflict for the second of two, or a bad link.
+    """Make the first administrator and return them.
+
+    Raises Conflict for the second of two, a bad link, or while passwords are off.
 
     Raises Invalid for a name or a password that the settings' rules do not take; the link stays good then.
     """
+    if not settings.PASSWORD_SIGN_IN:
+        raise Conflict(without_passwords())
     user = _checked_user(username, password)
     with transaction.atomic():
         _spend(token, now)

@@ -89,8 +89,7 @@ def update(
     """
     try:
         with transaction.atomic():
-            deciders.changed()
-            user = _locked(user_id, seen)
+            user = locked(user_id, seen)
             difference = changed_columns.assign(user, changes, EDITABLE) or {"before": {}, "after": {}}
             had = group_of(user)
             if role is not None and role != had:
@@ -117,8 +116,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
     Raises NotFound, and Conflict for oneself or the last administrator.
     """
     with transaction.atomic():
-        deciders.changed()
-        user = _locked(user_id)
+        user = locked(user_id)
         if person(user) == by:
             raise Conflict(SELF_REFUSED)
         before = {**changed_columns.values_of(user, EDITABLE), "role": group_of(user)}
@@ -135,7 +133,12 @@ def _forget(name: str, by: Actor, now: datetime | None) -> None:
     names.forget(name)
 
 
-def _locked(user_id: int, seen: str | None = None) -> User:
+def locked(user_id: int, seen: str | None = None) -> User:
+    """Return the person as they stand, whom nobody else changes until the transaction ends, nor who may decide what.
+
+    Raises NotFound, and Conflict where they have changed since `seen`.
+    """
+    deciders.changed()
     # Locked in one order, so that of two administrators who remove each other the second waits and is refused.
     list(people_with(ADMIN).order_by("pk").select_for_update())
     user = User.objects.select_for_update().filter(pk=user_id).first()

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from coordinator.engine import is_sqlite
+from coordinator.engine import attached, is_sqlite
 from coordinator.engine.locks import bound_lock_waits
 
 # Each with the column that holds the event's id. Parents come first.
@@ -38,8 +38,6 @@ TABLES = {
 GRAIN = 100_000  # ids: parts begin and end at multiples of it
 FIRST, LAST = -(2**63), 2**63 - 1  # ids that a part without a bound begins and ends with
 PATIENCE = 0.3  # seconds to wait for a lock behind which others' statements queue; less than until a deadlock is seen
-# … behind which searches queue, and who indexes, in longer transactions than who writes.
-PATIENCE_WITH_SEARCH = 3.0
 NO_TABLE = "42P01"  # PostgreSQL's word for it
 
 
@@ -97,10 +95,15 @@ def counter() -> int:
     if is_sqlite():
         return 0
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_get_serial_sequence('events', 'id')")
-        (sequence,) = cursor.fetchone()
+        sequence = sequence_of_ids(cursor)
         cursor.execute(f"SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {sequence}")
         return int(cursor.fetchone()[0])
+
+
+def sequence_of_ids(cursor: CursorWrapper) -> str:
+    """Return the name of what gives events their ids."""
+    cursor.execute("SELECT pg_get_serial_sequence('events', 'id')")
+    return str(cursor.fetchone()[0])
 
 
 @contextmanager
@@ -119,9 +122,7 @@ def lock(cursor: CursorWrapper, mode: str, keys: str = "SHARE ROW EXCLUSIVE") ->
 
     Who indexes events reads them and their sessions; who writes events holds sessions first, then draws ids.
     """
-    bound_lock_waits(PATIENCE_WITH_SEARCH)
     cursor.execute(f"LOCK TABLE ONLY sbx_search, ONLY sbx_file_touches IN {mode} MODE")
-    bound_lock_waits(PATIENCE)
     cursor.execute(f"LOCK TABLE sbx_files, sessions IN {keys} MODE")
     for table in ("events", "event_context"):
         cursor.execute(f"LOCK TABLE ONLY {table} IN {mode} MODE")
@@ -136,9 +137,15 @@ def make(part: Part) -> None:
 
 def make_in(cursor: CursorWrapper, part: Part) -> None:
     for table in TABLES:
-        cursor.execute(f"CREATE TABLE {part.of(table)} (LIKE {table} INCLUDING DEFAULTS)")
+        make_like(cursor, table, part.of(table))
     attach(cursor, part)
     _bind(cursor, part.of)
+
+
+def make_like(cursor: CursorWrapper, table: str, new: str, how: str = "") -> None:
+    """Make an empty table of the same columns, with the same rights of others; its keys come with its place."""
+    cursor.execute(f"CREATE TABLE {new} (LIKE {table} INCLUDING DEFAULTS) {how}")
+    attached.give(cursor, new, attached.rights_on(cursor, table))
 
 
 def attach(cursor: CursorWrapper, part: Part) -> None:
@@ -161,6 +168,7 @@ def _bind(cursor: CursorWrapper, name_of: Any) -> None:
 def make_defaults(cursor: CursorWrapper) -> None:
     for table in TABLES:
         cursor.execute(f"CREATE TABLE {default_of(table)} PARTITION OF {table} DEFAULT")
+        attached.give(cursor, default_of(table), attached.rights_on(cursor, table))
     _bind(cursor, default_of)
 
 
@@ -253,7 +261,7 @@ def make_with_rows(part: Part) -> int:
         moved = 0
         for table, key in TABLES.items():
             default, new = default_of(table), part.of(table)
-            cursor.execute(f"CREATE TABLE {new} (LIKE {table} INCLUDING DEFAULTS)")
+            make_like(cursor, table, new)
             cursor.execute(
                 f"INSERT INTO {new} SELECT * FROM {default} WHERE {key} >= %s AND {key} < %s",
                 [part.first, part.before],

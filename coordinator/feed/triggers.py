@@ -1,7 +1,8 @@
 """The feed's triggers: every insert, update and delete of a told table becomes a row of `changes` (design §4).
 
-They are defined here alone, one line of `FEED_TABLES` a table, and put up after every migrate (post_migrate.py),
-because Django's table remakes on SQLite drop them. `restore` looks first and only touches what differs.
+They are defined here alone, one line of `FEED_TABLES` a table, and put up after every migrate and at each start
+(operations.standing), because Django's table remakes on SQLite drop them. `restore` looks first and only touches what
+differs.
 
 An update is told if a column changed that people or machines look at; `quiet` names those that are not worth
 telling. Foreign keys fire triggers too: a deleted session tells of its runs and of its freed children, but not

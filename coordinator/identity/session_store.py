@@ -1,6 +1,7 @@
 """Django's sessions in the database, but under a hash of their keys: who reads the table gets no cookie from it.
 
-SESSION_ENGINE names this module; Django looks for `SessionStore` in it.
+SESSION_ENGINE names this module; Django looks for `SessionStore` in it. While passwords are off, a session that one
+vouches for counts as ended: for pages, streams and all else that reads it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
 from django.db import OperationalError, transaction
 from django.utils import timezone
+
+# In a session that the provider of single sign-on vouches for: the ID token, by which it knows at sign-out whose
+# sign-in ends; "" where that is too long
+BY_PROVIDER = "signed_in_at_provider"
 
 
 def stored_under(session_key: str) -> str:
@@ -73,6 +80,14 @@ class SessionStore(db.SessionStore):
     def _get_session_from_db(self) -> Session | None:
         rows = Session.objects.filter(expire_date__gt=timezone.now())
         row = rows.filter(session_key=stored_under(self.session_key or "")).first()
-        if row is None:
+        if row is None or self._is_without_password(row):
             self._session_key = None
+            return None
         return row
+
+    def _is_without_password(self, row: Session) -> bool:
+        """Say whether a password vouches for somebody in this session, while passwords are off."""
+        if settings.PASSWORD_SIGN_IN:
+            return False
+        data = self.decode(row.session_data)
+        return SESSION_KEY in data and BY_PROVIDER not in data

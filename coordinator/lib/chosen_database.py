@@ -47,4 +47,6 @@ def write(folder: Path, url: str) -> None:
 
 
 def forget(folder: Path) -> None:
+    """Have the data folder name no database, for good."""
     (folder / NAME).unlink(missing_ok=True)
+    folders.sync(folder)

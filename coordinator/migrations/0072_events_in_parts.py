@@ -1,6 +1,7 @@
-"""On PostgreSQL the events table is in parts from here on (coordinator.engine.partitions), if it is empty.
+"""On PostgreSQL the events table is in parts from here on (coordinator.engine.partitions), if it is empty and others
+hang nothing on it.
 
-One with events in it stays whole until `manage.py partition_events`, which works beside a running server.
+Any other stays whole until `manage.py partition_events`, which works beside a running server.
 
 `sbx_session_spans` says in which range of ids a session's events lie, `sbx_event_marks` how far the ids had come when.
 """
@@ -24,7 +25,7 @@ def begin(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Dj
         return
     with schema_editor.connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(f"(SELECT 1 FROM {table} LIMIT 1)" for table in partitions.TABLES))
-        if cursor.fetchone() is None:
+        if cursor.fetchone() is None and not partition_changes.attached_by_others():
             partition_changes.begin(PART)
 
 

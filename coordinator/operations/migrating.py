@@ -20,6 +20,7 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from coordinator.engine import health
+from coordinator.engine.partitions import TABLES
 from coordinator.migrations._sql import SAFE_BESIDE_OLDER, EngineSql, in_words_of
 
 CONTRACTS = "_contract"
@@ -47,10 +48,15 @@ HARMFUL = {
     "AddConstraint": "the older version may write what is refused from now on",
     "AddConstraintNotValid": "the older version may write what is refused from now on",
 }
+CONCURRENT = {"AddIndexConcurrently", "RemoveIndexConcurrently"}
+IN_PARTS = (
+    "{table} may be in parts, for which PostgreSQL does nothing concurrently: make the index ON ONLY {table}, then "
+    "concurrently on each part, and attach those (where it is whole, concurrently as ever)"
+)
 NEW = "the older version does not know the table"
 CREATE_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?\"?(\w+)", re.IGNORECASE)
 CREATE_INDEX = re.compile(
-    r"CREATE (?:UNIQUE )?INDEX (CONCURRENTLY )?(?:IF NOT EXISTS )?\S+ ON (?:ONLY )?\"?(\w+)", re.IGNORECASE
+    r"CREATE (?:UNIQUE )?INDEX (CONCURRENTLY )?(?:IF NOT EXISTS )?\S+ ON (ONLY )?\"?(\w+)", re.IGNORECASE
 )
 ADD_COLUMN = re.compile(r"ALTER TABLE \"?\w+\"? ADD (?:COLUMN )?(.+)", re.IGNORECASE | re.DOTALL)
 ON_TABLE = re.compile(
@@ -61,6 +67,10 @@ ON_TABLE = re.compile(
 SAFE_STATEMENTS = (
     (re.compile(r"CREATE FUNCTION\b", re.IGNORECASE), "the older version does not call the function"),
     (re.compile(r"DROP INDEX\b", re.IGNORECASE), HARMLESS["RemoveIndex"]),
+    (
+        re.compile(r"ALTER INDEX \S+ ATTACH PARTITION\b", re.IGNORECASE),
+        "the index of a part is there already",
+    ),
 )
 SQL_UNREAD = "what this SQL does to what the older version uses is not known"
 
@@ -121,10 +131,10 @@ class Judge:
         name, table = type(operation).__name__, _table(operation, app, after)
         if table in self.new_tables:
             return True, NEW
+        if name == "AddIndex" or (name in CONCURRENT and table in TABLES):
+            return self._index(str(table))
         if name in HARMLESS or name in HARMFUL:
             return name in HARMLESS, HARMLESS.get(name) or HARMFUL[name]
-        if isinstance(operation, migrations.AddIndex):
-            return self._index(str(table))
         if isinstance(operation, migrations.AddField):
             return self._added(operation.field, str(table))
         if isinstance(operation, migrations.AlterField):
@@ -132,9 +142,18 @@ class Judge:
         return False, "what it does is not known here"
 
     def _index(self, table: str) -> tuple[bool, str]:
+        if table in TABLES:
+            return False, IN_PARTS.format(table=table)
         if self.is_large(table):
             return False, f"writers of {table} wait while the index is built (AddIndexConcurrently does not)"
         return True, f"{table} is small"
+
+    def _made_index(self, concurrently: str | None, only: str | None, table: str) -> tuple[bool, str]:
+        if only and not concurrently:
+            return True, "nothing is built but the index that the parts' are attached to"
+        if concurrently and table not in TABLES:
+            return True, HARMLESS["AddIndexConcurrently"]
+        return self._index(table)
 
     def _added(self, column: models.Field[Any, Any], table: str) -> tuple[bool, str]:
         if isinstance(column, models.ManyToManyField):
@@ -153,7 +172,7 @@ class Judge:
         if (about := ON_TABLE.match(sql)) and about[1] in self.new_tables:
             return True, NEW
         if index := CREATE_INDEX.match(sql):
-            return (True, HARMLESS["AddIndexConcurrently"]) if index[1] else self._index(index[2])
+            return self._made_index(*index.groups())
         if added := ADD_COLUMN.match(sql):
             return _column(added[1])
         return next(((True, why) for pattern, why in SAFE_STATEMENTS if pattern.match(sql)), None)

@@ -25,10 +25,11 @@ from django.db import DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
+from coordinator.actions import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite, moved, pooling
 from coordinator.engine.locks import migration_lock
 from coordinator.lib.addresses import LET_GO_WITHIN
-from coordinator.operations import migrating, static_files
+from coordinator.operations import migrating, standing, static_files
 
 Say = Callable[[str], object]
 MigrationName = tuple[str, str]
@@ -59,6 +60,8 @@ def prepare_database(
             )
         pending = known - applied
         if not pending:
+            if migrate and not newer:
+                _mend_interrupted_upgrade(say)
             return
         if not migrate:
             raise CommandError(
@@ -70,6 +73,21 @@ def prepare_database(
             refuse_to_break_others()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
+
+
+def _mend_interrupted_upgrade(say: Say) -> None:
+    """Put up what is to stand beside the tables, which whoever was killed after the last migration left out."""
+    try:
+        parts_of_events.patiently(lambda: _restore(say))
+    except DatabaseError as problem:
+        raise CommandError(
+            f"The feed's triggers cannot be put up again: {_first_line(problem)} Try again in a moment."
+        ) from None
+
+
+def _restore(say: Say) -> None:
+    if touched := standing.restore(connection.alias):
+        say(f"Put up {len(touched)} of the feed's triggers that an interrupted upgrade left out.")
 
 
 def require_migrated_database() -> None:

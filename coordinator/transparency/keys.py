@@ -31,7 +31,7 @@ def signer() -> Signer:
         if not file.exists():
             if known():
                 raise NoteError("it is not there, and this log has been signed before. " + REMEDY)
-            _write(file, Signer.make(origin()))
+            _make(file, Signer.make(origin()))
         private_files.file(file)
         found = Signer.parse(file.read_text())
     except (OSError, private_files.NotPrivate, NoteError) as problem:
@@ -46,9 +46,7 @@ def signer() -> Signer:
 def rotate() -> Signer:
     """Put a new key in the place of the old one, which stays beside it with the ending `.old`, and return it."""
     file, new = path(), Signer.make(origin())
-    made = file.with_name(file.name + ".new")
-    made.unlink(missing_ok=True)
-    _write(made, new)
+    made = _written(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")
         old.unlink(missing_ok=True)
@@ -74,9 +72,22 @@ def origin() -> str:
     return keys[0].name if keys else f"signalbox/{secrets.token_hex(8)}"
 
 
-def _write(file: Path, key: Signer) -> None:
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as opened:
+def _make(file: Path, key: Signer) -> None:
+    """Make the file, whole at once; where another server that shares it was faster, its file stays."""
+    made = _written(file, key)
+    try:
+        os.link(made, file)
+    except FileExistsError:
+        pass
+    finally:
+        made.unlink()
+
+
+def _written(file: Path, key: Signer) -> Path:
+    """Write a key beside `file`, and have it on the disk when this returns."""
+    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         opened.write(key.text + "\n")
         opened.flush()
         os.fsync(opened.fileno())
+    return made

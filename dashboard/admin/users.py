@@ -47,7 +47,8 @@ class PersonForm(StoredForm):
         model = User
         fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
         help_texts = {
-            "is_active": "Deactivate people who left instead of deleting them.",
+            "is_active": "Deactivate people who left instead of deleting them. API keys that they made go on: revoke "
+            "those on the page API keys.",
             "is_superuser": "An admin, whatever the role says.",
         }
 

@@ -9,27 +9,28 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from coordinator.errors import SignalboxError
+from coordinator.identity.session_store import BY_PROVIDER
 
-# In the session: the ID token, by which the provider knows at sign-out whose sign-in ends; "" where it is too long
-HELD = "signed_in_at_provider"
 LONGEST = 4096  # characters, for it goes into an address
 
 
 def hold(request: HttpRequest, id_token: str, *, until: datetime) -> None:
     """Note that the provider vouches for this session, which ends at `until`: what changed there is then heard of."""
-    request.session[HELD] = id_token if len(id_token) <= LONGEST else ""
+    request.session[BY_PROVIDER] = id_token if len(id_token) <= LONGEST else ""
     request.session.set_expiry(until)
 
 
 def release(request: HttpRequest) -> None:
     """Note that from now on a password vouches for this session, which ends when it would have."""
-    request.session.pop(HELD, None)
+    request.session.pop(BY_PROVIDER, None)
 
 
 def provider_of(request: HttpRequest) -> str:
     """Return the name of the provider that vouches for this session; empty where a password does."""
     session = getattr(request, "session", None)
-    return settings.OIDC_NAME if session is not None and HELD in session and settings.OIDC_ISSUER else ""
+    return (
+        settings.OIDC_NAME if session is not None and BY_PROVIDER in session and settings.OIDC_ISSUER else ""
+    )
 
 
 def sign_out_address(request: HttpRequest) -> str:
@@ -47,7 +48,7 @@ def sign_out_address(request: HttpRequest) -> str:
     asked = {
         "client_id": settings.OIDC_CLIENT_ID,
         "post_logout_redirect_uri": f"{settings.PUBLIC_URL}/ui/sign-in/",
-        "id_token_hint": request.session[HELD],
+        "id_token_hint": request.session[BY_PROVIDER],
     }
     query = urlencode({name: value for name, value in asked.items() if value})
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"

@@ -63,7 +63,12 @@ def sign_in(request: HtmxHttpRequest) -> HttpResponse:
             form = SignInForm(request)
     if settings.OIDC_ISSUER:  # most sign in there: the page does not begin in the form for the others
         form.fields["username"].widget.attrs.pop("autofocus", None)
-    context = {"form": form, "next": goal, "problem": problem, "is_new": setup.is_open()}
+    context = {
+        "form": form,
+        "next": goal,
+        "problem": problem,
+        "is_new": setup.is_open() and settings.PASSWORD_SIGN_IN,
+    }
     context |= {
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "with_password": settings.PASSWORD_SIGN_IN,
@@ -137,6 +142,10 @@ def account(request: HtmxHttpRequest) -> HttpResponse:
         "connected": provider_sign_ins.is_connected(request.user),
         "may_disconnect": provider_sign_ins.has_another_way(request.user),
     }
+    if context["connected"] and context["may_disconnect"]:
+        role = provider_sign_ins.role_after_disconnecting(request.user)
+        context["role_then"] = f"the role {role}" if role else "no role until an administrator gives you one"
+        context["knows_role_then"] = bool(role)
     if has_role(request.user, APPROVER):
         book = deciders.load(timezone.now())
         context["delegations"] = shown(request.user, book.now, of=request.user)
@@ -182,7 +191,7 @@ def set_up(request: HtmxHttpRequest) -> HttpResponse:
     """Make the first administrator, for whoever holds the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""
     form = SetUpForm(request.POST or None)
-    problem = "" if setup.is_valid(token) else (setup.SPENT if setup.is_open() else setup.ALREADY)
+    problem = setup.problem_of(token)
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Barrier
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -45,6 +46,14 @@ def test_the_page_shows_its_form_only_for_a_good_token() -> None:
     assert "password1" not in bad.content.decode()
 
 
+def test_where_passwords_are_off_no_link_makes_an_account_with_one(settings: Any) -> None:
+    token = setup.make_link(NOW)
+    settings.PASSWORD_SIGN_IN, settings.OIDC_NAME = False, "Acme"
+    assert "Sign in with Acme" in Client().get("/ui/setup/", {"token": token}).content.decode()
+    with pytest.raises(Conflict, match="Passwords are off"):
+        setup.redeem(token, "ada", GOOD, NOW)
+
+
 def test_a_link_works_once() -> None:
     token = setup.make_link(NOW)
     setup.redeem(token, "ada", GOOD, NOW)
@@ -63,7 +72,7 @@ def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
 
 def test_a_newer_link_replaces_the_older_one() -> None:
     old, new = setup.make_link(NOW), setup.make_link(NOW)
-    assert not setup.is_valid(old)
+    assert setup.problem_of(old) == setup.SPENT
     with pytest.raises(Conflict):
         setup.redeem(old, "eve", GOOD, NOW)
     assert setup.redeem(new, "ada", GOOD, NOW).pk
@@ -89,14 +98,14 @@ def test_a_bad_name_or_password_is_explained_and_the_link_stays_good(changes: di
     answer = Client().post("/ui/setup/", form(token, **changes))
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
-    assert setup.is_valid(token)
+    assert not setup.problem_of(token)
 
 
 def test_the_action_holds_the_password_rules_itself() -> None:
     token = setup.make_link(NOW)
     with pytest.raises(Invalid, match="too short"):
         setup.redeem(token, "ada", "x7!", NOW)
-    assert setup.is_valid(token)
+    assert not setup.problem_of(token)
 
 
 def test_the_set_up_is_audited_without_secrets() -> None:
@@ -111,7 +120,7 @@ def test_the_set_up_is_audited_without_secrets() -> None:
 def test_a_form_from_elsewhere_is_refused() -> None:
     token = setup.make_link(NOW)
     assert Client(enforce_csrf_checks=True).post("/ui/setup/", form(token)).status_code == 403
-    assert setup.is_valid(token)
+    assert not setup.problem_of(token)
 
 
 @pytest.mark.django_db(transaction=True)

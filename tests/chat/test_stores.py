@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -15,6 +17,7 @@ from django.utils import timezone
 from coordinator.actions import attachments, chat, moving_attachments
 from coordinator.chat import attachments as reading
 from coordinator.chat import checked
+from coordinator.chat.stores import rests
 from coordinator.errors import Busy, NotFound, Spoilt
 from coordinator.mcp import credentials
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, StoredFile
@@ -153,7 +156,7 @@ def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s
     assert [check.level for check in stored_files.examine(NOW)] == [Level.FAIL, Level.FAIL]
 
 
-def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3) -> None:
+def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3, monkeypatch) -> None:
     data = os.urandom(MIB)
     row = send(data)
     s3.fault = "cut"
@@ -161,6 +164,11 @@ def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3) -> None:
         reading.opened_at(row, 0)
     assert len(s3.reading()) == 2
     s3.fault = ""
+    with pytest.raises(Busy, match="does not answer"):
+        reading.opened_at(row, 0)
+    assert len(s3.reading()) == 2, "after two in a row it is left alone for a while"
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + rests.REST)
+    monkeypatch.setattr(rests, "time", later)
     with reading.opened(row) as file:
         assert file.read() == data
 

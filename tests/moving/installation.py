@@ -91,21 +91,25 @@ class Installation:
 
         As its second half, which is what the first turns into; `whole` runs both, for the time that takes.
         """
-        command = [sys.executable, "manage.py", "move_to", self.url, *words]
-        env = self.env
-        if not whole:
-            command += ["--from", str(self.file)]
-            env |= {"DATABASE_URL": self.url, "SIGNALBOX_MOVING": "on"}
         said = []
-        with subprocess.Popen(
-            command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as process:
+        with self.moving(*words, whole=whole) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
                 if kill_at and kill_at in line:
                     process.kill()
         return process.returncode, "".join(said)
+
+    def moving(self, *words: str, whole: bool = False) -> subprocess.Popen[str]:
+        """Begin `move_to`, as its second half or `whole`; return the process."""
+        command = [sys.executable, "manage.py", "move_to", self.url, *words]
+        env = self.env
+        if not whole:
+            command += ["--from", str(self.file)]
+            env |= {"DATABASE_URL": self.url, "SIGNALBOX_MOVING": "on"}
+        return subprocess.Popen(
+            command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
 
     def sql(
         self, statement: str, parameters: tuple[Any, ...] = (), *, careful: bool = True

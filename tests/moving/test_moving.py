@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import uuid
 from collections.abc import Iterator
@@ -109,6 +110,7 @@ def test_back_while_nothing_was_written_there(installation: Installation) -> Non
     assert status == 1
     assert "PostgreSQL was written to since the switch (revoked_keys)" in said
     installation.there("DELETE FROM revoked_keys")
+    kill_before_sqlite_takes_writes(installation)
     status, said = installation.move_to("--undo")
     assert status == 0, said
     assert not (installation.folder / "database.url").exists()
@@ -116,3 +118,15 @@ def test_back_while_nothing_was_written_there(installation: Installation) -> Non
     newest = "SELECT event_type FROM audit_logs ORDER BY id DESC LIMIT 1"
     assert installation.sql(newest) == [("DATABASE_MOVE_UNDONE",)]
     assert installation.sql("SELECT name FROM sqlite_master WHERE name LIKE 'sbx_move%'") == []
+
+
+def kill_before_sqlite_takes_writes(installation: Installation) -> None:
+    """Kill `--undo` where it waits for SQLite's one writer, having forgotten PostgreSQL's address."""
+    with contextlib.closing(sqlite3.connect(installation.file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with installation.moving("--undo") as process:
+            while (installation.folder / "database.url").exists() and process.poll() is None:
+                pass
+            process.kill()
+    assert process.returncode == -9
+    assert not (installation.folder / "database.url").exists()

@@ -15,11 +15,13 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from coordinator.actions import provider_sign_ins, users
+from coordinator.edge.auth import _person
+from coordinator.errors import Unauthorized
 from coordinator.identity.actors import system
 from coordinator.identity.openid.identities import Identity
 from coordinator.identity.roles import role_of
 from coordinator.models import AuditLog, ProviderIdentity
-from tests.openid.conftest import AGAIN, CONNECT, START, Visitor
+from tests.openid.conftest import AGAIN, CONNECT, ROLES, START, Visitor
 from tests.openid.provider import ANNA, Provider
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +92,18 @@ def test_groups_may_be_told_at_the_userinfo_door_alone(visitor: Visitor, provide
     visitor.client.logout()
     told = {"sub": "u-2", "groups": ["bosses"]}
     assert visitor.sign_in().status_code == 403
+    assert role_of(anna()) == "approver"
+
+
+@pytest.mark.parametrize(
+    "told", [{"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {}}}, {"hasgroups": True}]
+)
+def test_groups_that_are_too_many_to_tell_take_nobodys_role(visitor: Visitor, told: dict[str, Any]) -> None:
+    visitor.sign_in()
+    visitor.client.logout()
+    visitor.provider.person = {name: value for name, value in ANNA.items() if name != "groups"} | told
+    answer = visitor.sign_in()
+    assert (answer.status_code, "your role here stays as it was" in words(answer)) == (403, True)
     assert role_of(anna()) == "approver"
 
 
@@ -172,6 +186,20 @@ def test_the_sign_in_page_names_the_provider_and_may_be_without_passwords(
     User.objects.create_user("bob", password="pw")
     visitor.client.post("/ui/sign-in/", {"username": "bob", "password": "pw"})
     assert "_auth_user_id" not in visitor.client.session
+
+
+def test_turning_passwords_off_ends_what_one_began(visitor: Visitor, bob: User, settings: Any) -> None:
+    there = Visitor(visitor.provider)
+    there.sign_in()
+    assert visitor.client.get("/ui/approvals/").status_code == 200
+    settings.PASSWORD_SIGN_IN = False
+    assert visitor.client.get("/ui/approvals/").headers["Location"].startswith("/ui/sign-in/")
+    with pytest.raises(Unauthorized):
+        _person(visitor.client.cookies["signalbox_session"].value)
+    form = {"confirm_password": "pw", "new_proof": visitor.secret}
+    assert visitor.client.post("/ui/sign-in/again/", form).headers["Location"].startswith("/ui/sign-in/")
+    assert there.client.get("/ui/approvals/").status_code == 200
+    assert _person(there.client.cookies["signalbox_session"].value).username == "anna"
 
 
 def test_who_gives_it_up_and_enters_a_password_is_signed_in_for_as_long_as_ever(
@@ -338,6 +366,43 @@ def test_the_owner_of_an_account_disconnects_it(visitor: Visitor, bob: User) -> 
     assert "Connect with Acme" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
     visitor.client.defaults["HTTP_X_SIGNALBOX_PROOF"] = "00" * 32
     assert decide(visitor).headers["Signalbox-Confirm"] == "password"
+
+
+def disconnected(visitor: Visitor, had: str, groups: list[str]) -> str | None:
+    """Connect bob, who has the role `had`, while in `groups`; disconnect him, and return which role he keeps."""
+    bob = User.objects.create_user("bob", password="pw")
+    bob.groups.add(Group.objects.get(name=had))
+    visitor.client.force_login(bob)
+    visitor.provider.person["groups"] = groups
+    visitor.sign_in(CONNECT)
+    visitor.client.logout()
+    visitor.sign_in()
+    visitor.client.post(LEAVE)
+    return role_of(User.objects.get(username="bob"))
+
+
+@pytest.mark.parametrize(
+    ("had", "group", "keeps"),
+    [("viewer", "bosses", "viewer"), ("approver", "ops", "approver"), ("admin", "everyone", "viewer")],
+)
+def test_who_disconnects_keeps_no_role_that_the_groups_gave(
+    visitor: Visitor, had: str, group: str, keeps: str
+) -> None:
+    assert disconnected(visitor, had, [group]) == keeps
+    row = AuditLog.objects.get(event_type="SIGN_IN_DISCONNECTED")
+    assert (row.metadata["role"], row.metadata["role_of_the_groups"]) == (keeps, ROLES[group])
+
+
+def test_who_disconnects_has_no_role_where_none_is_known_from_before(visitor: Visitor) -> None:
+    visitor.sign_in()
+    user = anna()
+    user.set_password("pw")
+    user.save()
+    visitor.client.logout()
+    visitor.sign_in()
+    assert "you have no role until an administrator" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
+    visitor.client.post(LEAVE)
+    assert (role_of(anna()), ProviderIdentity.objects.count()) == (None, 0)
 
 
 def test_who_has_no_password_stays_connected(visitor: Visitor) -> None:

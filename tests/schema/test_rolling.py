@@ -6,13 +6,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import migrations, models
+from django.db import connection, migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 
-from coordinator.engine import health
+from coordinator.engine import health, partitions
 from coordinator.migrations._sql import safe_beside_older, step
 from coordinator.operations import migrating, startup
 
@@ -48,7 +49,19 @@ SAFE: list[Operation] = [
     ),
     step(["ALTER TABLE sessions ADD COLUMN mood TEXT"], []),
     step(["ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'"], []),
-    step([{"sqlite": "", "postgresql": "CREATE INDEX CONCURRENTLY a ON events (id)"}], []),
+    step([{"sqlite": "", "postgresql": "CREATE INDEX CONCURRENTLY a ON sessions (title)"}], []),
+    AddIndexConcurrently("session", models.Index(fields=["title"], name="a")),
+    step(
+        [
+            {"sqlite": "", "postgresql": statement}
+            for statement in (
+                "CREATE INDEX a ON ONLY events (reason)",
+                "CREATE INDEX CONCURRENTLY a_p0 ON events_p0 (reason)",
+                "ALTER INDEX a ATTACH PARTITION a_p0",
+            )
+        ],
+        [],
+    ),
     step(["UPDATE sessions SET mood = 'calm'"], [], beside_older="nobody reads it yet"),
 ]
 UNSAFE: list[Operation] = [
@@ -69,7 +82,13 @@ UNSAFE: list[Operation] = [
     step(["ALTER TABLE sessions ADD COLUMN mood TEXT NOT NULL"], []),
     step(["ALTER TABLE sessions ADD CONSTRAINT calm CHECK (mood = 'calm')"], []),
     step(["ALTER TABLE sessions DROP COLUMN title"], []),
+    step(["CREATE INDEX a ON sessions (title)"], []),
     step(["CREATE INDEX a ON events (id)"], []),
+    # Events may be in parts, and PostgreSQL refuses these there.
+    step([{"sqlite": "", "postgresql": "CREATE INDEX CONCURRENTLY a ON events (id)"}], []),
+    step([{"sqlite": "", "postgresql": "CREATE INDEX CONCURRENTLY a ON ONLY event_context (source)"}], []),
+    AddIndexConcurrently("event", models.Index(fields=["reason"], name="a")),
+    RemoveIndexConcurrently("event", "idx_events_session"),
     step(["UPDATE sessions SET status = 'idle'"], []),
 ]
 
@@ -93,6 +112,26 @@ def verdicts(loader: MigrationLoader, operations: list[Operation]) -> list[bool]
 def test_what_the_version_before_can_go_on_with(loader: MigrationLoader) -> None:
     assert verdicts(loader, SAFE) == [True] * len(SAFE)
     assert verdicts(loader, UNSAFE) == [False] * len(UNSAFE)
+
+
+def test_who_may_not_index_all_parts_at_once_is_told_how(loader: MigrationLoader) -> None:
+    state = loader.project_state()
+    step_ = migrations.Migration("9999_next", "coordinator")
+    step_.operations = [migrations.AddIndex("event", models.Index(fields=["reason"], name="a"))]
+    (found,) = migrating.findings([step_], state, migrating.Judge(is_large=lambda _: False))
+    assert "make the index ON ONLY events, then concurrently on each part, and attach those" in found.why
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no parts")
+def test_postgresql_takes_what_is_advised() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE INDEX a ON ONLY events (reason)")
+        for part in [*(part.of("events") for part in partitions.parts()), partitions.default_of("events")]:
+            cursor.execute(f"CREATE INDEX a_{part} ON {part} (reason)")  # a test cannot leave its transaction
+            cursor.execute(f"ALTER INDEX a ATTACH PARTITION a_{part}")
+        cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'a'::regclass")
+        assert cursor.fetchone() == (True,)
 
 
 def test_what_belongs_to_a_new_table_is_nobody_elses(loader: MigrationLoader) -> None:

@@ -16,17 +16,22 @@ from typing import Any
 
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, ReadTimeoutError
 from django.core.exceptions import SuspiciousOperation
 from storages.backends.s3 import S3Storage
 from urllib3.exceptions import HTTPError
 
 from coordinator.chat.stores import FOLDER, Listed, Reading, Unavailable
+from coordinator.chat.stores.rests import Rests
 
-# Of a bucket that does not answer: what waits for it are the few threads that pages need too.
-CONNECT_WITHIN, ANSWER_WITHIN = 3, 8  # seconds
-REST = 5.0  # seconds for which nothing is tried after that
+# Seconds. With the second try, which boto3 makes by itself after a second at most, nobody waits for longer than eleven.
+CONNECT_WITHIN, ANSWER_WITHIN = 3, 5
+READ_WITHIN = (
+    8.0  # seconds for a piece of a file; who sends one more slowly than that might as well not answer
+)
+AT_ONCE = 16 * 1024  # bytes after which the clock is looked at
 
+SILENT = (ReadTimeoutError, TimeoutError)
 GONE = {"404", "NoSuchKey", "NotFound"}
 BEYOND = {"416", "InvalidRange"}  # the object is shorter
 
@@ -66,7 +71,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
         )
         self._making = threading.Lock()
         self._made: Any = None
-        self._rests_until = 0.0
+        self.rests = Rests()
 
     @property
     def connection(self) -> Any:
@@ -104,7 +109,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
 
     def reading(self, name: str, start: int, length: int) -> Reading:
         wanted = f"bytes={start}-{start + length - 1}"
-        with self.in_words():
+        with self.in_words(answers=False):
             client = self.connection.meta.client
             try:
                 answer = client.get_object(
@@ -135,13 +140,20 @@ class Bucket(S3Storage):  # type: ignore[misc]
         return f"s3://{self.bucket_name}/{super()._normalize_name(name)}"
 
     @contextmanager
-    def in_words(self, *, asks: bool = True) -> Iterator[None]:
-        """Say what went wrong as places do; after a bucket that did not answer, ask it nothing for a while."""
-        if asks and time.monotonic() < self._rests_until:
+    def in_words(self, *, answers: bool = True) -> Iterator[None]:
+        """Say what went wrong as places do; ask a bucket that fell silent only as `Rests` says.
+
+        Without `answers`, what comes of it is still to be read (`_Body`), and nothing is known before.
+        """
+        turn = self.rests.begin()
+        if turn is None:
             raise Unavailable(self._silent())
         try:
             yield
+            if answers:
+                self.rests.answered()
         except ClientError as problem:
+            self.rests.answered()
             code = _code(problem)
             if code in GONE:
                 raise FileNotFoundError(code) from None
@@ -151,9 +163,14 @@ class Bucket(S3Storage):  # type: ignore[misc]
         except (BotoCoreError, HTTPError, OSError) as problem:
             if isinstance(problem, Unavailable | FileNotFoundError):
                 raise
-            if asks:
-                self._rests_until = time.monotonic() + REST
-            raise Unavailable(f"{self._silent()} ({type(problem).__name__})") from None
+            self.rests.fell_silent()
+            raise self.silent(problem) from None
+        finally:
+            self.rests.leave(turn)
+
+    def silent(self, problem: Exception) -> Unavailable:
+        """Return the words for a bucket from which nothing came."""
+        return Unavailable(f"{self._silent()} ({type(problem).__name__})")
 
     def _silent(self) -> str:
         return f"the S3 bucket {self.bucket_name} does not answer"
@@ -170,8 +187,21 @@ class _Body:
         self._bucket, self._body = bucket, body
 
     def read(self, size: int, /) -> bytes:
-        with self._bucket.in_words(asks=False):
-            return bytes(self._body.read(size))
+        rests, until = self._bucket.rests, time.monotonic() + READ_WITHIN
+        came = bytearray()
+        try:
+            while len(came) < size and (part := self._body.read(min(size - len(came), AT_ONCE))):
+                came += part
+                if time.monotonic() > until:
+                    raise TimeoutError
+        except SILENT as problem:
+            rests.fell_silent()
+            raise self._bucket.silent(problem) from None
+        except (BotoCoreError, HTTPError, OSError) as problem:
+            rests.broke_off()
+            raise self._bucket.silent(problem) from None
+        rests.answered()
+        return bytes(came)
 
     def close(self) -> None:
         self._body.close()

@@ -85,7 +85,9 @@ def verify(answer: dict[str, Any], *, nonce: str, asked_at: datetime, now: datet
         raise Refused(f"the id_token: {type(problem).__name__}: {problem}") from None
     if claims["iat"] < asked_at.timestamp() - SKEW:
         raise Refused("the id_token was issued before it was asked for")
-    return _identity(_completed(claims, answer.get("access_token")))
+    complete = _completed(claims, answer.get("access_token"))
+    _require_told_groups(complete)
+    return _identity(complete)
 
 
 def _completed(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
@@ -101,6 +103,23 @@ def _completed(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
     if told.get("sub") != claims["sub"]:
         raise Refused("its userinfo speaks of somebody else")
     return told | claims
+
+
+def _require_told_groups(claims: dict[str, Any]) -> None:
+    """Raise Refused where there are groups that the provider does not tell, as Entra ID does of more than 200.
+
+    No group at all would cost the person their role.
+    """
+    name = settings.OIDC_GROUPS_CLAIM
+    elsewhere = claims.get("_claim_names")
+    if _at(claims, name) is None and (
+        (isinstance(elsewhere, dict) and name in elsewhere) or claims.get("hasgroups") is True
+    ):
+        raise Refused(
+            f"it tells of {name} elsewhere, for they are too many for a token",
+            f"{settings.OIDC_NAME} knows more groups of yours than it tells, so your role here stays as it was, and "
+            "you were not signed in. Ask an administrator to have it tell only groups that have a role here.",
+        )
 
 
 def _signed(raw: str) -> jwt.Token:

@@ -11,7 +11,13 @@ from django.utils import timezone
 
 from coordinator.actions import partitions as parts_of_events
 from coordinator.engine import is_sqlite, partitions
+from coordinator.errors import Conflict
 from coordinator.lib import instants, sizes
+
+REMEDY = (
+    "Drop these, run this again, and make them anew afterwards. With --anyway they stay with the first part alone, to "
+    "which no new events will come, and triggers go. Nothing was changed."
+)
 
 
 class Command(BaseCommand):
@@ -22,6 +28,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--show", action="store_true", help="show the parts, and change nothing")
 
+        parser.add_argument(
+            "--anyway", action="store_true", help="go on where others hang on the tables what does not follow"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         if is_sqlite():
             raise CommandError("SQLite keeps its events in one table. Parts are for PostgreSQL.")
@@ -29,11 +39,13 @@ class Command(BaseCommand):
         if not options["show"]:
             try:
                 if not partitions.stand():
-                    parts_of_events.convert(now, self.stdout.write)
+                    parts_of_events.convert(now, self.stdout.write, anyway=options["anyway"])
                 last = partitions.counter()
                 parts_of_events.make_ahead(last, parts_of_events.month(last, now), most_moved=partitions.LAST)
                 parts_of_events.note_spans(self.stdout.write)
                 partitions.analyze()
+            except Conflict as refusal:
+                raise CommandError(f"{refusal.detail} {REMEDY}") from None
             except DatabaseError as problem:
                 raise CommandError(
                     f"Not finished: {str(problem).strip()} Nothing is lost; run this again to go on."

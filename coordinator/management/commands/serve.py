@@ -87,7 +87,7 @@ class Command(BaseCommand):
             beside_any=options["migrate_anyway"],
         )
         startup.prepare_static_files(say=self.stdout.write)
-        link = setup_link()
+        welcome = first_sign_in()
         settings.THREADS = options["threads"]
         figures.forget_earlier_workers()
         workers = options["workers"] or workers_for_this_machine()
@@ -96,19 +96,22 @@ class Command(BaseCommand):
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
         if shared := sharing.problem(os.geteuid()):
             self.stdout.write(self.style.WARNING(f"{shared} {sharing.REMEDY}"))
-        if link:
-            self.stdout.write(f"Nobody can sign in yet. Create the first administrator here:\n  {link}")
+        if welcome:
+            self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()
         starting.start_keeper()
         Server(workers, [f"fd://{file}" for file in inherited]).run()
         held.close()
 
 
-def setup_link() -> str | None:
-    """Return a fresh one-time link to the set-up page, or None where somebody can sign in already."""
+def first_sign_in() -> str:
+    """Say how the first administrator comes in, by a fresh one-time link as a rule; "" where somebody has."""
     if not setup.is_open():
-        return None
-    return f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.make_link(timezone.now())}"
+        return ""
+    if not settings.PASSWORD_SIGN_IN:
+        return setup.without_passwords()
+    link = f"{settings.PUBLIC_URL}{reverse('accounts:setup')}?token={setup.make_link(timezone.now())}"
+    return f"Create the first administrator here:\n  {link}"
 
 
 def workers_for_this_machine() -> int:

@@ -40,9 +40,8 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
 
 def _people() -> Check:
     if setup.is_open():
-        return warn(
-            "people", "Nobody can sign in yet.", "Start `python manage.py serve` and open the link it prints."
-        )
+        remedy = "Start `python manage.py serve`, which says how the first administrator comes in."
+        return warn("people", "Nobody can sign in yet.", remedy)
     return ok("people", "somebody can sign in")
 
 

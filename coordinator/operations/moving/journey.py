@@ -95,8 +95,9 @@ class Journey:
         if known.moved_at:
             self._require_unchanged(known.audit_id)
             target.noted(moved_at=None)
-        self.source.open_again()
+        # In this order: until SQLite takes writes again it knows of the move, so that this can be done once more.
         chosen_database.forget(settings.DATA_DIR)
+        self.source.open_again()
         self._record_undone(now, startup.describe_database())
         self.say(
             f"{clock()}  {self.source.path} takes writes again, and is the database. The other one is no longer "
