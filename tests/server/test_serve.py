@@ -82,6 +82,11 @@ def test_stops_within_five_seconds_with_open_connections(served: Served, how: si
         assert served.stop(how) < 5
 
 
+def test_its_threads_share_one_heap(served: Served) -> None:
+    environment = Path(f"/proc/{served.all_worker_pids()[0]}/environ").read_bytes().split(b"\0")
+    assert b"MALLOC_ARENA_MAX=1" in environment
+
+
 def test_answers_again_after_a_restart(served: Served) -> None:
     served.stop()
     served.start()
