@@ -34,7 +34,7 @@ from coordinator.lib import addresses, handover
 LOCKED, MIGRATES, READY, GO = b"L", b"M", b"R", b"G"
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG (prctl(2))
-# glibc gives each thread a heap of its own, and what one of them has free serves no other: a fifth of what a busy worker
+# glibc gives each thread a heap of its own, and what is free in one serves no other: a fifth of what a busy worker
 # grows by. Threads of one interpreter take turns anyway. What the user sets goes before.
 ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
 
