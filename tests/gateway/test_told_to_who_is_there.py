@@ -78,6 +78,7 @@ class Client:
         self.line = Line()
         self.gone = Disconnect(cast(Any, _stays))
         self.x: Any = SimpleNamespace(
+            client=None,
             key=SimpleNamespace(name="one"),
             message=read(BODY),
             line=self.line,
