@@ -236,7 +236,7 @@ class GatewayDoor:
         method = x.message.method
         if not x.message.is_request:
             await self._relaying.send_on(x)
-        elif method == "initialize" and x.client is None and not x.message.is_stateless:
+        elif method == "initialize" and not x.message.is_stateless:
             await self._relaying.initialize(x)
         elif method == "tools/call":
             await self.calls.call(x)
@@ -341,12 +341,15 @@ class GatewayDoor:
         admission: Admission,
         agent_id: str,
     ) -> KnownClient | None:
-        """Return the client's session; None for a stateless message, and for one that begins a session."""
-        if message.is_stateless:
+        """Return the client's session; None for a stateless message, and for one that begins a session.
+
+        Clients that begin anew may still name the session that is over.
+        """
+        if message.is_stateless or message.method == "initialize":
             return None
         told = headers.get(b"mcp-session-id")
         if told is None:
-            if message.method == "initialize" or (message.method == "server/discover" and message.is_request):
+            if message.method == "server/discover" and message.is_request:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.get(told.decode("latin-1"), server.name, admission.caller.id, agent_id)
