@@ -44,6 +44,12 @@ class Door(BaseHTTPRequestHandler):
         else:
             self._call(session, number, message["params"])
 
+    def do_GET(self) -> None:
+        """Refuse a stream of news, which it does not have."""
+        self._answer(
+            *(405, None) if self.headers["mcp-session-id"] in self.server.sessions else self.server.forgets
+        )
+
     def do_DELETE(self) -> None:
         self.server.sessions.discard(self.headers["mcp-session-id"])
         self._answer(200, None)

@@ -107,6 +107,17 @@ def test_at_its_own_door_a_client_is_told_to_begin_again(
     assert text_of(wire.call("echo", a=2)) == 'echo {"a": 2}'
 
 
+def test_whoever_listens_at_the_door_of_a_server_that_forgot_is_told_to_begin_again(
+    box: Served, older: OlderServer
+) -> None:
+    wire = begun(box, "older")
+    session = {"Mcp-Session-Id": wire.session or ""}
+    assert wire.http.get(wire.path, headers=session).status_code == 405
+    older.sessions.clear()
+    older.forgets = SDK_400
+    assert wire.http.get(wire.path, headers=session).status_code == 404
+
+
 def test_an_approval_stands_where_a_server_forgot_the_session_at_its_own_door(
     box: Served, older: OlderServer
 ) -> None:

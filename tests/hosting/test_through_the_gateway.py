@@ -114,9 +114,12 @@ def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Serve
     pid = int(text_of(wire.call("echo")).rsplit(" ", 1)[1])
     starts.unlink()
     os.kill(pid, signal.SIGKILL)
-    waiting = InBackground(lambda: wire.call("echo"))
     begun = "SELECT pid FROM mcp_processes WHERE state = 'running' AND pid <> ?"
     deadline = time.monotonic() + PATIENCE
+    while served.sql(begun, (0,)):
+        assert time.monotonic() < deadline, "its end was not noticed"
+        time.sleep(0.02)
+    waiting = InBackground(lambda: wire.call("echo"))
     while not served.sql(begun, (pid,)):
         assert time.monotonic() < deadline, "it was not started again"
         time.sleep(0.02)
