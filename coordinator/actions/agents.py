@@ -12,7 +12,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit, chat, columns, grants, keys
+from coordinator.actions import audit, changed_columns, chat, grants, keys
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
@@ -56,11 +56,11 @@ def create(
     **others: Any,
 ) -> Agent:
     """Make an agent; `others` are further columns of EDITABLE. Raises Invalid, or Conflict for a taken id."""
-    columns.require_id(agent_id, "An agent's id")
+    changed_columns.require_id(agent_id, "An agent's id")
     row = Agent(id=agent_id)
     changes = {"name": name, "default_engine_id": default_engine_id, **others}
     _require_sound(changes)
-    columns.assign(row, changes, EDITABLE)
+    changed_columns.assign(row, changes, EDITABLE)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -69,7 +69,7 @@ def create(
                 actor=by,
                 target=agent_id,
                 result="success",
-                metadata={"after": columns.values_of(row, EDITABLE)},
+                metadata={"after": changed_columns.values_of(row, EDITABLE)},
                 now=now,
             )
     except IntegrityError:
@@ -92,7 +92,7 @@ def update(
     _require_sound(changes)
     with transaction.atomic():
         row = _locked(agent_id, seen)
-        difference = columns.assign(row, changes, EDITABLE)
+        difference = changed_columns.assign(row, changes, EDITABLE)
         if difference is None:
             return row
         if "enabled" in difference["after"] and row.power_password_hash:
@@ -132,7 +132,7 @@ def assign_plugin(
     now: datetime | None = None,
 ) -> AgentPlugin:
     """Give an agent a plugin. Raises NotFound for no such agent, Conflict where it has the plugin already."""
-    columns.require_id(plugin_id, "A plugin")
+    changed_columns.require_id(plugin_id, "A plugin")
     try:
         with transaction.atomic():
             agent = _locked(agent_id)
@@ -158,7 +158,7 @@ def move_plugin(
     """Put a plugin's card elsewhere on the agent's board. Raises NotFound, Conflict."""
     with transaction.atomic():
         row = _locked_assignment(agent_id, plugin_id, seen)
-        difference = columns.assign(row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y"))
+        difference = changed_columns.assign(row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y"))
         if difference is not None:
             row.save(update_fields=list(difference["after"]))
             metadata = {"plugin_id": plugin_id, **difference}
@@ -222,7 +222,7 @@ def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime
         ReadMark.objects.filter(agent_id=agent_id).delete()
         grants.end_all(by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id)
         AgentPlugin.objects.filter(agent=agent_id).delete()
-        before = columns.values_of(row, EDITABLE)
+        before = changed_columns.values_of(row, EDITABLE)
         Agent.objects.filter(pk=agent_id).delete()
         audit.record(
             "AGENT_DELETED",

@@ -12,6 +12,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any
 
 from django.conf import settings
@@ -19,13 +20,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from coordinator.actions import approvals, audit
-from coordinator.actions.approvals import NewRequest
+from coordinator.actions.approvals import NewRequest, rows
 from coordinator.actions.approvals.holding import held_for
 from coordinator.errors import Conflict, NotFound
 from coordinator.gateway import deciding, servers, workers
 from coordinator.gateway.binding import Binding, policy_version
 from coordinator.gateway.deciding import Caller
 from coordinator.gateway.servers import Server
+from coordinator.gateway.states import GoOnState, WaitState
 from coordinator.identity.actors import Actor, system
 from coordinator.lib import instants
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
@@ -42,6 +44,8 @@ SEALED_AS = "mcp-gateway-call"
 KEPT_FOR = timedelta(minutes=10)
 BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
+STARTS_WITHIN = timedelta(seconds=75)  # for reaching its server, which may have to be started
+ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +248,13 @@ class Attempt:
 def begin(attempt: Attempt, request_id: str, *, now: datetime) -> Ruling | None:
     """Take the approval for this call and note that it runs; None once it may be sent, and must be, by this process.
 
-    Else the ruling that stands against it: policy denies by now, or it is not what was approved any more, or the
-    approval was used or has ended (ASK: it must be put before people again).
+    Else the ruling that stands against it: policy denies by now, which is audited, or it is not what was approved any
+    more, or the approval was used or has ended (ASK: it must be put before people again). Of a call that was begun
+    already nothing is taken: another approval of the same is for another call.
     """
-    binding = attempt.binding
-    caller = replace(attempt.caller, session_id=attempt.place.session_id)  # budgets are asked, too
     with transaction.atomic():
-        server = servers.load(binding.server_id)
-        if server is None or server.is_off or (server.target is None and not attempt.is_beside):
-            return Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
-        ruling, _ = deciding.now(server, binding.tool, caller, binding.arguments, now)
-        if ruling.decision == DENY:
+        server, ruling = _judged(attempt, now)
+        if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (stale := _stale(attempt, ruling, server, request_id, now)):
             return replace(ruling, reason=stale)
@@ -262,19 +262,41 @@ def begin(attempt: Attempt, request_id: str, *, now: datetime) -> Ruling | None:
             # It was asked about before: its approval must not be left for another call.
             _take(attempt, request_id, now)
         if not _note_running(attempt, request_id, server, now):
+            transaction.set_rollback(True)
             return replace(ruling, decision=ASK, reason="The call was begun already.")
     return None
 
 
+def _judged(attempt: Attempt, now: datetime) -> tuple[Server | None, Ruling]:
+    """Return the call's server and what policy says of the call at this instant; a denial is audited."""
+    binding = attempt.binding
+    caller = replace(attempt.caller, session_id=attempt.place.session_id)  # budgets are asked, too
+    server = servers.load(binding.server_id)
+    if server is None or server.is_off or (server.target is None and not attempt.is_beside):
+        ruling = Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
+        server = None
+    else:
+        ruling, _ = deciding.now(server, binding.tool, caller, binding.arguments, now)
+    if ruling.decision == DENY:
+        note_denial(binding, ruling, attempt.place, now=now)
+    return server, ruling
+
+
 def _stale(attempt: Attempt, ruling: Ruling, server: Server, request_id: str, now: datetime) -> str:
     """Take the approval; return why it does not count for this call, or nothing."""
-    binding = attempt.binding
+    if changed := _changed(attempt.binding, ruling, server):
+        return changed
+    if not rules.standing(rules.find(request_id), now).allowed or not _take(attempt, request_id, now):
+        return "The approval was used, or has ended."
+    return ""
+
+
+def _changed(binding: Binding, ruling: Ruling, server: Server) -> str:
+    """Return what of a call is not as it was when a person was asked about it, or nothing."""
     if server.tools[binding.tool].definition != binding.definition_digest:
         return "The tool's definition changed since this was asked."
     if policy_version(ruling) != binding.policy_version:
         return "The policy changed since this was asked."
-    if not rules.standing(rules.find(request_id), now).allowed or not _take(attempt, request_id, now):
-        return "The approval was used, or has ended."
     return ""
 
 
@@ -294,13 +316,85 @@ def take_denial(attempt: Attempt, request_id: str, *, now: datetime) -> None:
     _take(attempt, request_id, now)
 
 
+class Settled(Enum):
+    """What became of the question about a call that nobody need be asked about by now."""
+
+    CLOSED = "closed"  # just now, by this call, which goes on in its place
+    OVER = "over"  # before: this is another call of the same
+    DENIED = "denied"  # by a person, whose no this call is told
+    ANOTHER = "another"  # it was about another call
+
+
+def settle(
+    attempt: Attempt, request_id: str, key: str, *, now: datetime
+) -> tuple[Settled, PermissionRequest]:
+    """Close the question of a call that policy allows by now; `key` is the binding's with which it was asked.
+
+    A person who is no more needed is not left with a card, nor an approval with nobody to use it. Raises NotFound.
+    """
+    with transaction.atomic():
+        request = rows.locked(request_id)
+        asked = replace(attempt, binding=_as_asked(attempt.binding, request))
+        if asked.binding.key != key:
+            return Settled.ANOTHER, request
+        if rules.standing(request, now).waiting:
+            why = "The policy allows the call by now."
+            approvals.withdraw(request_id, by=attempt.binding.by, reason=why, now=now)
+            return Settled.CLOSED, request
+        context = rules.context_of(request)
+        is_denied = request.status == PermissionRequest.Status.DENIED
+        is_untold = is_denied and context is not None and context.used_at is None
+        if not is_untold and rules.usable_until(request, now) is None:
+            return Settled.OVER, request
+        if not _take(asked, request_id, now):
+            return Settled.OVER, request
+    return Settled.DENIED if is_denied else Settled.CLOSED, request
+
+
+def _as_asked(binding: Binding, request: PermissionRequest) -> Binding:
+    """Return the call with the definition and the policy with which a person was asked about it."""
+    told = request.metadata if isinstance(request.metadata, dict) else {}
+    definition, policy = told.get("definition_sha256"), told.get("policy_version")
+    return replace(binding, definition_digest=str(definition), policy_version=str(policy))
+
+
+def stands(binding: Binding, state: WaitState | GoOnState) -> bool:
+    """Say whether a state is this very call's, and it is where that says: not ended and told, or at this question.
+
+    The definition and the policy may have changed since.
+    """
+    call = GatewayCall.objects.filter(pk=state.call_id)
+    if isinstance(state, GoOnState):
+        return _same(call, binding).filter(rounds=state.round).exists()
+    if call.filter(Q(delivered_at__isnull=False) | Q(is_task=True)).exists():
+        return False
+    request = PermissionRequest.objects.filter(request_id=state.request_id).first()
+    return request is not None and _as_asked(binding, request).key == state.key
+
+
+def _same(calls: QuerySet[GatewayCall], binding: Binding) -> QuerySet[GatewayCall]:
+    """Return those of the calls that say the same, whatever policy says of them."""
+    return calls.filter(
+        key_id=binding.key_id,
+        agent_id=binding.agent_id,
+        server_id=binding.server_id,
+        tool_name=binding.tool,
+        arguments_digest=binding.arguments_digest,
+    )
+
+
+def is_begun(call_id: str) -> bool:
+    """Say whether a call of this id was begun, or is a client's task: then it is no other's to begin."""
+    return GatewayCall.objects.filter(pk=call_id).exists()
+
+
 def _note_running(attempt: Attempt, request_id: str, server: Server, now: datetime) -> bool:
     running = {
         "state": CallState.RUNNING,
         "request_id": request_id,
         "worker": None if attempt.is_beside else workers.own(),
         "started_at": now,
-        "run_until": now + (BESIDE_FOR if attempt.is_beside else timedelta(seconds=server.call_seconds + 60)),
+        "run_until": now + (BESIDE_FOR if attempt.is_beside else _longest(server)),
         # What runs beside its agent has no result here that anybody could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }
@@ -310,6 +404,11 @@ def _note_running(attempt: Attempt, request_id: str, server: Server, now: dateti
         return not attempt.is_beside and bool(own.filter(state=CallState.WAITING).update(**running))
     _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
     return True
+
+
+def _longest(server: Server) -> timedelta:
+    """Return for how long a call may be under way, as whoever runs it makes sure."""
+    return timedelta(seconds=server.call_seconds) + STARTS_WITHIN + ENDS_WITHIN
 
 
 def _row(call_id: str, binding: Binding, place: Place, now: datetime, **more: object) -> GatewayCall:
@@ -354,6 +453,12 @@ def is_begun_beside(attempt: Attempt) -> bool:
     ).exists()
 
 
+def undo_beside(attempt: Attempt, *, now: datetime) -> None:
+    """Give the approval back of a call that was allowed already, and whoever asked did not hear it: it is not sent."""
+    if is_begun_beside(attempt):
+        undo(attempt.call_id, now=now)
+
+
 def end_beside(call_id: str, *, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
     """Note that a call has ended that its agent's own machine sent; return it. Raises NotFound, Conflict."""
     call = GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id, worker=None).first()
@@ -375,7 +480,7 @@ def create_task(attempt: Attempt, request_id: str, message: bytes, *, now: datet
         state=CallState.WAITING,
         is_task=True,
         request_id=request_id,
-        message=seal(SEALED_AS, message).decode(),
+        message=_sealed(message),
     )
     call.save(force_insert=True)
     return call
@@ -406,18 +511,34 @@ def _opened(sealed: str | None) -> bytes:
         raise NotFound("It was not kept.") from None
 
 
-def answer_task(call_id: str, response: bytes, state: CallState, *, now: datetime) -> None:
-    """End a task that does not run: denied, expired, or overtaken by another policy."""
-    GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING).update(
-        state=state, result=seal(SEALED_AS, response).decode(), ended_at=now, message=None
-    )
+def refuse_task(call: GatewayCall, response: bytes, *, now: datetime) -> bool:
+    """End a task that does not run, or go on: denied, expired, or overtaken by another policy.
+
+    False where it does not stand any more as `call` says: another line of its client was faster.
+    """
+    same = GatewayCall.objects.filter(pk=call.pk, state=call.state, rounds=call.rounds)
+    refused = {"state": CallState.DENIED, "result": _sealed(response), "ended_at": now, "message": None}
+    return bool(same.update(**refused))
+
+
+def _sealed(told: bytes) -> str:
+    return seal(SEALED_AS, told).decode()
+
+
+def note_said(call: GatewayCall, message: bytes) -> bool:
+    """Keep a task's request with what its client said to its server's question; False where that changed meanwhile."""
+    same = GatewayCall.objects.filter(pk=call.pk, state=CallState.DONE, message=call.message)
+    return bool(same.update(message=_sealed(message)))
 
 
 def cancel_task(call: GatewayCall, by: Actor, *, now: datetime) -> None:
-    """Cancel a task that still waits, and close its card. One that runs goes on."""
-    waiting = GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING)
-    if waiting.update(state=CallState.CANCELLED, ended_at=now, message=None):
+    """Cancel a task that waits: for a person, whose card is closed, or for its client. One that runs goes on."""
+    cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
+    task = GatewayCall.objects.filter(pk=call.pk)
+    if task.filter(state=CallState.WAITING).update(**cancelled):
         _close_card(call, by, "The client cancelled the task.", now)
+    else:
+        task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
 
 
 def _close_card(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
@@ -425,26 +546,43 @@ def _close_card(call: GatewayCall, by: Actor, reason: str, now: datetime) -> Non
         approvals.withdraw(call.request_id or "", by=by, reason=reason, now=now)
 
 
-def end(call_id: str, response: bytes | None, *, delivered: bool, now: datetime) -> None:
-    """Note how a running call ended: with the server's response, or (None) without one, and then nobody knows."""
+def end(call_id: str, response: bytes | None, *, asks: bool = False, now: datetime) -> None:
+    """Note how a running call ended: with the server's response, or (None) without one, and then nobody knows.
+
+    Where the response `asks` for more, the request is kept: it is sent once more, with what the client says.
+    """
     kept = response if response is not None and len(response) <= LONGEST_RESULT else None
+    ended: dict[str, object] = {
+        "state": CallState.DONE if response is not None else CallState.LOST,
+        "result": None if kept is None else _sealed(kept),
+        "ended_at": now,
+        "delivered_at": None,
+    }
     GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
-        state=CallState.DONE if response is not None else CallState.LOST,
-        result=None if kept is None else seal(SEALED_AS, kept).decode(),
-        message=None,
-        ended_at=now,
-        delivered_at=now if delivered else None,
+        **ended if asks else ended | {"message": None}
     )
 
 
-def undo(call_id: str, *, now: datetime) -> None:
-    """Give an approval back whose call was begun and not sent: nothing has run."""
+def leave_to_client(call_id: str, *, now: datetime) -> None:
+    """Note that a running call's client hears its end from the server itself."""
+    GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
+        state=CallState.DONE, ended_at=now, delivered_at=now, message=None
+    )
+
+
+def undo(call_id: str, told: bytes | None = None, *, now: datetime) -> None:
+    """Give an approval back whose call was begun and not sent: nothing has run. A task's client is `told` so."""
     with transaction.atomic():
         call = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).first()
         if call is None:
             return
+        is_told = call.is_task and told is not None
         GatewayCall.objects.filter(pk=call_id).update(
-            state=CallState.CANCELLED, ended_at=now, delivered_at=now, message=None
+            state=CallState.DENIED if is_told else CallState.CANCELLED,
+            result=_sealed(told) if is_told and told is not None else None,
+            ended_at=now,
+            delivered_at=now,
+            message=None,
         )
         user = f"{call.session_id or ''} {call_id}".strip()
         PermissionContext.objects.filter(request__request_id=call.request_id, used_by=user).update(
@@ -467,9 +605,37 @@ def unclaim(call_id: str) -> None:
     GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
 
 
-def go_on(call_id: str, round_: int) -> bool:
-    """Let a call that its server asked something about go on, once for each of its questions."""
-    return bool(GatewayCall.objects.filter(pk=call_id, rounds=round_).update(rounds=round_ + 1))
+def go_on(attempt: Attempt, round_: int, *, now: datetime) -> Ruling | None:
+    """Note that a call runs on whose server asked for more, once for each of its questions; None once it may be sent.
+
+    Else the ruling that stands against it, as in `begin`.
+    """
+    binding = attempt.binding
+    with transaction.atomic():
+        server, ruling = _judged(attempt, now)
+        if server is None or ruling.decision == DENY:
+            return ruling
+        if ruling.decision == ASK and (changed := _changed(binding, ruling, server)):
+            return replace(ruling, reason=changed)
+        asking = _same(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)
+        if not asking.update(
+            state=CallState.RUNNING,
+            rounds=round_ + 1,
+            worker=workers.own(),
+            run_until=now + _longest(server),
+            ended_at=None,
+            delivered_at=None,
+            result=None,
+        ):
+            return replace(ruling, decision=ASK, reason="This question of its server was answered before.")
+    return None
+
+
+def go_back(call_id: str, round_: int, *, now: datetime) -> None:
+    """Let a question of a call's server be answered once more: the answer could not be sent."""
+    GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING, rounds=round_ + 1).update(
+        state=CallState.DONE, rounds=round_, ended_at=now, delivered_at=now
+    )
 
 
 def note_denial(binding: Binding, ruling: Ruling, place: Place, *, now: datetime) -> None:

@@ -23,6 +23,7 @@ from coordinator.mcp import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
 from coordinator.policy.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT
 from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of
+from coordinator.policy.grant_lengths import default_end
 
 LONGEST_TEXT = 2000
 MOST_EDITS = 20_000
@@ -399,7 +400,9 @@ def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: dat
                 f"{agent_id} is denied {_listed(clash)}, or must ask for each call. Remove that grant first."
             )
         edits = [
-            Edit(agent_id, name, None, ALLOW) for name in dict.fromkeys(server_ids) if name not in allowed
+            Edit(agent_id, name, None, ALLOW, default_end(now))
+            for name in dict.fromkeys(server_ids)
+            if name not in allowed
         ]
         edits += [Edit(agent_id, name, None, INHERIT) for name in sorted(allowed - set(server_ids))]
         return apply(edits, by=by, now=now)

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit, columns, grants, mcp_upstreams
+from coordinator.actions import audit, changed_columns, grants, mcp_upstreams
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
@@ -28,13 +28,13 @@ def version_of(row: McpServer) -> str:
 
 def create(name: str, *, command: str, by: Actor, now: datetime | None = None, **others: Any) -> McpServer:
     """Make a server known; `others` are further columns of EDITABLE. Raises Invalid, Conflict."""
-    columns.require_id(name, "A server")
+    changed_columns.require_id(name, "A server")
     names.require_own(name)
     moment = now or timezone.now()
     changes = {"command": command, **others}
     _require_sound(changes)
     row = McpServer(name=name, created_at=moment)
-    columns.assign(row, changes, EDITABLE)
+    changed_columns.assign(row, changes, EDITABLE)
     try:
         with transaction.atomic():
             row.save(force_insert=True)
@@ -43,7 +43,7 @@ def create(name: str, *, command: str, by: Actor, now: datetime | None = None, *
                 actor=by,
                 target=name,
                 result="success",
-                metadata={"after": _masked_columns(columns.values_of(row, EDITABLE))},
+                metadata={"after": _masked_columns(changed_columns.values_of(row, EDITABLE))},
                 now=moment,
             )
     except IntegrityError:
@@ -64,7 +64,7 @@ def update(
     with transaction.atomic():
         row = _locked(name, seen)
         with mcp_upstreams.still_accepted(McpServer.objects.get(pk=name), by):
-            difference = columns.assign(row, changes, EDITABLE)
+            difference = changed_columns.assign(row, changes, EDITABLE)
             if difference is None:
                 return row
             row.save(update_fields=list(difference["after"]))
@@ -151,7 +151,7 @@ def delete(
         grants.end_all(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
         for model in (McpTool, McpUpstream, McpProcess):
             model._default_manager.filter(server_id=name).delete()
-        before = _masked_columns(columns.values_of(row, EDITABLE))
+        before = _masked_columns(changed_columns.values_of(row, EDITABLE))
         McpServer.objects.filter(pk=name).delete()
         audit.record(
             "MCP_SERVER_DELETED",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -46,12 +46,33 @@ def store_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datet
             _store(tool or _new(server_id, definition, by, now), definition, now)
         if listing.complete:
             _mark_gone(known, {definition.name for definition in listing.tools}, taken, now)
-        if not taken.is_nothing:
-            metadata = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
-            audit.record(
-                "MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now
-            )
+        _record(server_id, taken, by, now)
     return taken
+
+
+def note_gone(
+    server_id: str, listed: Collection[str], *, listed_by: datetime, by: Actor, now: datetime
+) -> list[str]:
+    """Mark as gone what a server lists no more, `listed` being all that it lists; return the names.
+
+    What was listed first, changed or back after `listed_by` stays: some servers list more to one client than to
+    another, and are not to be taken to change with each that asks.
+    """
+    taken = ToolChanges(new=[], changed=[], gone=[], back=[])
+    with transaction.atomic():
+        lacking = McpTool.objects.select_for_update().filter(
+            server_id=server_id, gone_at=None, listed_at__lte=listed_by
+        )
+        _mark_gone({tool.name: tool for tool in lacking}, set(listed), taken, now)
+        _record(server_id, taken, by, now)
+    return taken.gone
+
+
+def _record(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
+    if taken.is_nothing:
+        return
+    metadata = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
+    audit.record("MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now)
 
 
 def _note(taken: ToolChanges, definition: Definition, tool: McpTool | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from coordinator.actions import audit, columns
+from coordinator.actions import audit, changed_columns
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
@@ -40,7 +40,7 @@ class ValueTable(Generic[Row]):
         self, plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
     ) -> Row:
         """Add a value. Raises Invalid for an empty key or the mask of no secret, Conflict for one that is there."""
-        columns.require_id(key, "A value")
+        changed_columns.require_id(key, "A value")
         if value == MASK and looks_secret(key):
             raise Invalid(
                 f"{MASK} stands for a stored secret, and none is stored for {key!r} yet. Enter the secret itself."

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
-from coordinator.actions import audit, columns
+from coordinator.actions import audit, changed_columns
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
@@ -34,7 +34,7 @@ def register(
     now: datetime | None = None,
 ) -> PluginSetting:
     """Make a plugin known. Raises Invalid for an empty id or an unknown permission, Conflict for a known id."""
-    columns.require_id(plugin_id, "A plugin")
+    changed_columns.require_id(plugin_id, "A plugin")
     wanted = known_permissions(permissions)
     try:
         with transaction.atomic():
@@ -45,7 +45,7 @@ def register(
                 actor=by,
                 target=plugin_id,
                 result="success",
-                metadata={"after": columns.values_of(row, VERSIONED)},
+                metadata={"after": changed_columns.values_of(row, VERSIONED)},
                 now=now,
             )
     except IntegrityError:
@@ -119,7 +119,7 @@ def mend_permissions(
             raise Conflict(
                 f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
             )
-        before = columns.values_of(row, ["allowed_permissions"])
+        before = changed_columns.values_of(row, ["allowed_permissions"])
         row.allowed_permissions = wanted
         row.save(update_fields=["allowed_permissions"])
         audit.record(
@@ -151,7 +151,7 @@ def delete(plugin_id: str, *, by: Actor, reason: str | None = None, now: datetim
         taken = consequences([plugin_id])
         for model in (PluginConfig, PluginData, AgentPlugin):
             model._default_manager.filter(plugin_id=plugin_id).delete()
-        before = columns.values_of(row, VERSIONED)
+        before = changed_columns.values_of(row, VERSIONED)
         row.delete()
         audit.record(
             "PLUGIN_DELETED",

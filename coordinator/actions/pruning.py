@@ -1,7 +1,12 @@
 """Retention: what is kept for how long, and taking away the rest in steps so small that writers hardly wait.
 
-What people and agents made is kept for ever unless a setting says otherwise. Not here: the feed's `changes` (a day,
-feed/reader.py) and the audit log (90 days, a trigger of its own table).
+What people and agents made is kept for ever unless a setting says otherwise. Kept elsewhere, for times of their own:
+
+- the feed's `changes` (feed/reader.py) and the audit log (models/audit.py: a trigger of its own table);
+- the gateway's calls, sessions and figures (gateway_upkeep.py);
+- what a budget counts, and its marks (budgets.py);
+- callbacks that were delivered (housekeeping.py);
+- connect codes (connecting.py), what events were made of (origins.py), and how fast events come (partitions.py).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from coordinator.actions.driving.offers import keep_offers
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
+from coordinator.identity.scopes import WRITE_ALL
 from coordinator.lib.identifiers import runner_id_of
 from coordinator.models import DrivenCommand, LivingExecutor, Run, Runner, Session, StopCommand
 from coordinator.runs.liveness import is_alive
@@ -158,7 +159,7 @@ def _name_of(key: KeyIdentity | None) -> str | None:
 
 
 def _require_own(runner: Runner, key: KeyIdentity | None) -> None:
-    if key is None or "operator" in key.scopes or runner.registered_by in {None, key.name}:
+    if key is None or key.scopes & WRITE_ALL or runner.registered_by in {None, key.name}:
         return
     raise Forbidden("This runner registered with another key, and only that key speaks for it.")
 

@@ -14,7 +14,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from coordinator.actions import audit, columns, deciders, notifications
+from coordinator.actions import audit, changed_columns, deciders, notifications
 from coordinator.actions.approvals import names
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, person
@@ -51,7 +51,7 @@ def create(
     Raises Invalid for a bad name, password or role, Conflict for a name in use.
     """
     user = User(username=User.normalize_username(username))
-    columns.assign(user, others, EDITABLE)
+    changed_columns.assign(user, others, EDITABLE)
     _require_sound(user)
     try:
         if password is not None:
@@ -65,7 +65,7 @@ def create(
             user.save(force_insert=True)
             _forget(user.username, by, now)  # left by another of this name, whom somebody deleted elsewhere
             _set_role(user, role)
-            after = {**columns.values_of(user, EDITABLE), "role": role}
+            after = {**changed_columns.values_of(user, EDITABLE), "role": role}
             _audit("USER_CREATED", user, {"after": after}, by, now)
     except IntegrityError:
         raise Conflict(f"The name {username!r} is in use.") from None
@@ -91,7 +91,7 @@ def update(
         with transaction.atomic():
             deciders.changed()
             user = _locked(user_id, seen)
-            difference = columns.assign(user, changes, EDITABLE) or {"before": {}, "after": {}}
+            difference = changed_columns.assign(user, changes, EDITABLE) or {"before": {}, "after": {}}
             had = group_of(user)
             if role is not None and role != had:
                 _set_role(user, role)
@@ -121,7 +121,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
         user = _locked(user_id)
         if person(user) == by:
             raise Conflict(SELF_REFUSED)
-        before = {**columns.values_of(user, EDITABLE), "role": group_of(user)}
+        before = {**changed_columns.values_of(user, EDITABLE), "role": group_of(user)}
         ProviderIdentity.objects.filter(user_id=user.pk).delete()
         user.delete()
         _forget(user.username, by, now)

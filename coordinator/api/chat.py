@@ -14,11 +14,11 @@ from coordinator.actions import chat as actions
 from coordinator.api.auth import requires
 from coordinator.api.downloads import attachment_response
 from coordinator.api.router import Router
-from coordinator.api.vocabulary import Text, caller, problems
+from coordinator.api.schemas import Text, caller, problems
 from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
-from coordinator.identity.scopes import CHAT_READERS, CHAT_SPEAKERS
+from coordinator.identity.scopes import CHAT_READERS, CHAT_SPEAKERS, SPEAK_AS_AGENTS
 from coordinator.lib import instants, json_bounds
 from coordinator.models.chat import ChatSource
 
@@ -125,7 +125,7 @@ def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQu
     else:
         before = None if listing.before is None else chat.place_from(listing.before)
         page = chat.older_than(agent_id, before, listing.limit, listing.user_id)
-    whole = "agent" in caller(request).scopes
+    whole = bool(caller(request).scopes & SPEAK_AS_AGENTS)
     return {
         "messages": [chat.as_answer(row, whole=whole) for row in page.messages],
         "has_more": page.has_more,

@@ -16,11 +16,11 @@ from pydantic import AwareDatetime, ConfigDict, StringConstraints
 from coordinator.actions import approvals
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.vocabulary import problems
+from coordinator.api.schemas import problems
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS
+from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.policy import approvals as rules
 from coordinator.policy import coverage
@@ -238,7 +238,7 @@ def withdraw(
 ) -> dict[str, Any]:
     """Take back a request that waits; 409 with who decided what, if somebody was faster."""
     now, caller = timezone.now(), identity(request)
-    may_all = "operator" in caller.scopes
+    may_all = bool(caller.scopes & WRITE_ALL)
     try:
         row = approvals.withdraw(request_id, by=caller.actor, may_all=may_all, reason=reason, now=now)
     except Forbidden:

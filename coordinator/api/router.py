@@ -11,7 +11,7 @@ from typing import Any
 
 import ninja
 
-from coordinator.api.vocabulary import Problem
+from coordinator.api.schemas import Problem
 
 
 class Refusal(ninja.Schema):

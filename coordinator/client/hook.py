@@ -20,7 +20,7 @@ import sys
 import time
 
 from coordinator.client import held, settings
-from coordinator.client.agents import AGENTS
+from coordinator.client.denials import AGENTS
 from coordinator.client.line import Address, Away, Broken, Line
 from coordinator.client.settings import NotConnected, Settings
 from coordinator.client.spool import Kept, Spool
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from coordinator.client.agents import Agent
+    from coordinator.client.denials import Agent
     from coordinator.client.line import Answer
 
 USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(AGENTS)}\n"

@@ -17,7 +17,7 @@ from coordinator.edge.http import headers_of, send_json
 from coordinator.edge.polls import seconds
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import CHAT_READERS
+from coordinator.identity.scopes import CHAT_READERS, SPEAK_AS_AGENTS
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 
@@ -59,6 +59,6 @@ class ChatDoor:
 
 def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePlace:
     place = begin(agent_id, after)
-    if caller.agent_id == agent_id and "agent" in caller.scopes:
+    if caller.agent_id == agent_id and caller.scopes & SPEAK_AS_AGENTS:
         agent_power.noticed(agent_id, timezone.now())
     return place

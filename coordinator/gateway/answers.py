@@ -93,6 +93,24 @@ def not_reached(server_id: str, tool: str, why: str, *, approved: bool = False) 
     return f"{tool} did not run: the server {server_id} {why}.{stands}"
 
 
+def not_gone_on(server_id: str, tool: str, why: str, *, stands: bool) -> str:
+    """Return the words for a call that had run up to a question of its server's, whose answer could not be sent.
+
+    `stands`: the question can be answered once more.
+    """
+    again = (
+        "Its question still stands: send the call with the same requestState and your answers again later."
+        if stands
+        else "Look what it has done so far before you call it again; then a person is asked anew."
+    )
+    return f"{tool} did not go on: the server {server_id} {why}. {again}"
+
+
+def stopped_short(tool: str, why: str) -> str:
+    """Return the words for a call that had run up to a question of its server's and may not go on."""
+    return f"{tool} does not go on. {why.rstrip('.')}. Call it again to ask anew."
+
+
 def broke_off(server_id: str, tool: str, why: str) -> str:
     """Return the words for a call that was sent and got no answer."""
     return (

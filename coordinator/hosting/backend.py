@@ -73,9 +73,17 @@ class Standing:
 class Backend:
     """One process, all its callers, and its history. Runs on the event loop."""
 
-    def __init__(self, configuration: Configuration, tell: Callable[[Standing], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        tell: Callable[[Standing], Awaitable[None]],
+        require_room: Callable[[], None],
+    ) -> None:
+        """`require_room` raises NotOffered where no further process may be started."""
         self.configuration = configuration
         self._tell = tell
+        self._require_room = require_room
+        self._is_starting = False
         self._process: ServerProcess | None = None
         self._starting = asyncio.Lock()
         self._greeting: bytes | None = None  # what the server answered to `initialize`
@@ -93,6 +101,11 @@ class Backend:
     @property
     def is_running(self) -> bool:
         return self._process is not None
+
+    @property
+    def has_process(self) -> bool:
+        """Say whether it takes the place of a process: it runs, or is being started."""
+        return self.is_running or self._is_starting
 
     @property
     def is_idle(self) -> bool:
@@ -338,7 +351,7 @@ class Backend:
             raise NotOffered(words) from None
         found = envelopes.read(answer).fields.get("result")
         if found is None:
-            raise NotOffered(f"The server refused: {answer.decode(errors='replace')[:500]}")
+            raise NotOffered(f"The server refused: {running.without_secrets(answer)[:500]}")
         await running.send(envelopes.notification(INITIALIZED))
         self._greeting, self._greeted_with = bytes(found), params
         return self._greeting
@@ -356,6 +369,14 @@ class Backend:
             return await self._start()
 
     async def _start(self) -> ServerProcess:
+        self._require_room()
+        self._is_starting = True
+        try:
+            return await self._started()
+        finally:
+            self._is_starting = False
+
+    async def _started(self) -> ServerProcess:
         configuration = self.configuration
         number = self._starts = self._starts + 1
         try:

@@ -49,9 +49,8 @@ class Pool:
         whose = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
         backend = self._backends.get((server_id, whose))
         if backend is None:
-            self._require_room()
             tell = functools.partial(self._report, server_id, whose)
-            backend = self._backends[server_id, whose] = Backend(configuration, tell)
+            backend = self._backends[server_id, whose] = Backend(configuration, tell, self._require_room)
         elif backend.configuration.version != configuration.version:
             backend.configuration = configuration
             await backend.stop("The server's settings were changed.")
@@ -80,7 +79,7 @@ class Pool:
             await backend.stop("The server is not offered any more.")
 
     def _require_room(self) -> None:
-        if sum(one.is_running for one in self._backends.values()) >= MOST_PROCESSES:
+        if sum(one.has_process for one in self._backends.values()) >= MOST_PROCESSES:
             raise NotOffered(
                 f"{MOST_PROCESSES} server processes run already. Try again in a while.", retry_after=30
             )

@@ -13,6 +13,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from coordinator.hosting.redacting import redacted
+
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 KEPT_WORDS = 4_000  # bytes of what it says on stderr
 LETS_GO_WITHIN = 2.0  # seconds after each stronger word
@@ -28,9 +30,14 @@ class ServerProcess:
     """
 
     def __init__(
-        self, process: Process, heard: Callable[[bytes], None], ended: Callable[[int, str], None]
+        self,
+        process: Process,
+        heard: Callable[[bytes], None],
+        ended: Callable[[int, str], None],
+        environment: Mapping[str, str],
     ) -> None:
         self._process = process
+        self._environment = environment
         self._heard = heard
         self._ended = ended
         self._words = b""
@@ -45,8 +52,12 @@ class ServerProcess:
 
     @property
     def words(self) -> str:
-        """The end of what it said on stderr."""
-        return self._words.decode(errors="replace").strip()
+        """The end of what it said on stderr, without secrets."""
+        return self.without_secrets(self._words)
+
+    def without_secrets(self, said: bytes) -> str:
+        """Return what it said without the values of its variables, and without what else looks like a secret."""
+        return redacted(said.decode(errors="replace").strip(), self._environment)
 
     async def send(self, line: bytes) -> None:
         """Give it a message. Raises OSError where it has ended."""
@@ -97,7 +108,7 @@ class ServerProcess:
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(65_536):
-            self._words = (self._words + chunk)[-KEPT_WORDS:]
+            self._words = _end_of(self._words + chunk)
 
     async def _wait(self) -> int:
         status = await self._process.wait()
@@ -128,7 +139,15 @@ async def start(
         preexec_fn=_confine,
         limit=LONGEST_LINE,
     )
-    return ServerProcess(process, heard, ended)
+    return ServerProcess(process, heard, ended, environment)
+
+
+def _end_of(words: bytes) -> bytes:
+    """Return the last of what was said, from a new word on: half a secret would not be known as one."""
+    if len(words) <= KEPT_WORDS:
+        return words
+    last = words[-KEPT_WORDS:]
+    return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 
 def surroundings(folder: Path) -> dict[str, str]:

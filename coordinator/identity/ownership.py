@@ -18,13 +18,14 @@ from django.db.models import Q, QuerySet
 
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity.keys import KeyIdentity
-from coordinator.identity.scopes import READ_ALL
+from coordinator.identity.scopes import READ_ALL, SPEAK_AS_AGENTS, TAKE_RUNS, WRITE_ALL
 from coordinator.models import Session, SessionWriter
 
 
 def writes_everywhere(caller: KeyIdentity) -> bool:
     """Say whether no session is closed to this key."""
-    return "operator" in caller.scopes or (caller.agent_id is None and "agent" in caller.scopes)
+    writes = WRITE_ALL if caller.agent_id is not None else WRITE_ALL | SPEAK_AS_AGENTS
+    return bool(caller.scopes & writes)
 
 
 def reads_everything(caller: KeyIdentity) -> bool:
@@ -60,7 +61,7 @@ def refusals(caller: KeyIdentity, session_ids: Iterable[str]) -> dict[str, Signa
     if not wanted or writes_everywhere(caller):
         return {}
     closed = wanted - set(Session.objects.filter(_own(caller), pk__in=wanted).values_list("pk", flat=True))
-    if "runner" in caller.scopes:
+    if caller.scopes & TAKE_RUNS:
         taken = SessionWriter.objects.filter(session_id__in=closed, is_runner=True)
         closed &= set(taken.values_list("session_id", flat=True))
         return {session_id: Forbidden(OF_ANOTHER_RUNNER) for session_id in closed}

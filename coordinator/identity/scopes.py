@@ -1,7 +1,8 @@
 """Scopes: what an API key is for, in people's words, and which scopes each group of doors takes.
 
-A key may do what any one of its scopes allows. Doors name a set from here where several share it, or their own where
-they stand; for the document of the API (api/edge_doors.py) those of the async room (edge) stand here too.
+A key may do what any one of its scopes allows. Rules name a set from here, and so do doors where several share it; a
+door with one of its own names it where it stands. For the document of the API (api/edge_doors.py) those of the async
+room (edge) stand here too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ GATEWAY = "gateway"  # the scope of a driven agent's key, good at the MCP gatewa
 # Who sees what belongs to others.
 READ_ALL = frozenset({"read", "operator", "runner"})  # every session, though the key is bound to an agent
 OVERSEERS = frozenset({"read", "operator"})  # every permission request, and the server's metrics
+READ_BLUEPRINTS_WHOLE = frozenset({"operator", "runner"})  # their texts unmasked: who runs or edits them
+
+# Who acts beyond its own.
+WRITE_ALL = frozenset({"operator"})  # every session and runner; withdraws any permission request
+SPEAK_AS_AGENTS = frozenset(
+    {"agent"}
+)  # as the one it is bound to, else as any; reads unmasked what was said to it
+TAKE_RUNS = frozenset({"runner"})  # writes into the sessions whose runs it took; is given their blueprints
 
 # Who comes in at the doors.
 READERS = ("agent", "operator", "read", "runner")  # sessions, agents, grants and answers, at least its own

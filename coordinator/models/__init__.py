@@ -10,9 +10,9 @@ from coordinator.models.budgets import Budget, BudgetMark, SessionOwner, UsageDa
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark, StoredFile
 from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
+from coordinator.models.event_origins import EventOrigin, MessagePart
 from coordinator.models.feed import Change
 from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
-from coordinator.models.hooks import EventOrigin, MessagePart
 from coordinator.models.housekeeping import IdempotencyKey, Lease
 from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SessionKey, SetupToken
 from coordinator.models.marks import DangerMark

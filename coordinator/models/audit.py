@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import models
 
 from coordinator.models.fields import IsoTextField, JsonTextField
 
+AUDIT_KEPT = timedelta(days=90)  # as the table's own trigger has it (migration 0009)
+
 
 class AuditLog(models.Model):
-    """Who did, or was refused, what to which thing. A trigger of the table itself deletes after 90 days.
+    """Who did, or was refused, what to which thing. A trigger of the table itself deletes after AUDIT_KEPT.
 
     Unmanaged: table, indexes and trigger are SQL of our migrations, and Django must never remake them.
     """

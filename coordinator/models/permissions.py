@@ -104,7 +104,7 @@ class PermissionContext(models.Model):
     same call made again, waits until `waits_until`; at `held_at` the agent was first told to wait. Its verdict answers
     one call, `used_by` ("session call"), at `used_at`.
 
-    What a card shows must be part of what people judge: a new column that it shows belongs into `_shown` of
+    What a card shows must be part of what people judge: a new column that it shows belongs into SHOWN_OF_CONTEXT of
     policy/approvals.py, and one with text into secrets/columns.py.
     """
 

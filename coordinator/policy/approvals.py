@@ -79,6 +79,10 @@ def narrower(one: Scope, other: Scope) -> Scope:
 
 MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
 
+# The columns of a request's context that its card shows beside the call, and so everything that tells of the request.
+# The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
+SHOWN_OF_CONTEXT = ("folder", "host")
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -188,10 +192,9 @@ def told_in_audit(request: PermissionRequest) -> dict[str, Any]:
     context, subject = context_of(request), subject_of(request)
     judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
         "justification": request.justification,
-        "folder": context.folder if context else None,
-        "host": context.host if context else None,
         "agent_id": context.agent_id if context else None,
         "session_id": context.session_id if context else None,
+        **_shown_of_context(request),
     }
     packed = canonical(judged)
     shown = (
@@ -206,9 +209,14 @@ def group_key(request: PermissionRequest) -> str:
 
 
 def _shown(request: PermissionRequest) -> tuple[Any, ...]:
+    shown = _shown_of_context(request)
+    return (call_of(request), *_fields(subject_of(request)), *shown.values())
+
+
+def _shown_of_context(request: PermissionRequest) -> dict[str, Any]:
+    """Return SHOWN_OF_CONTEXT by name, in its order; a row of another program has none of it."""
     context = context_of(request)
-    place = (context.folder, context.host) if context else (None, None)
-    return (call_of(request), *_fields(subject_of(request)), *place)
+    return {name: getattr(context, name, None) for name in SHOWN_OF_CONTEXT}
 
 
 def edited_input(request: PermissionRequest) -> Any:
@@ -358,8 +366,7 @@ def answer(request: PermissionRequest, now: datetime) -> dict[str, Any]:
         "metadata": request.metadata,
         "session_id": context.session_id if context else None,
         "agent_id": context.agent_id if context else None,
-        "folder": context.folder if context else None,
-        "host": context.host if context else None,
+        **_shown_of_context(request),
         "tool_name": context.tool_name if context else None,
         "tool_input": context.tool_input if context else None,
     }

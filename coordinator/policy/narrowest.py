@@ -18,6 +18,7 @@ from coordinator.policy import approvals, deciders, managed, tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.edits import Edit
+from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall
 from coordinator.policy.shapes import LONGEST_PATTERN, escaped, loosely, pattern_of, shape_of
 from coordinator.policy.suggestions import placed
@@ -67,7 +68,7 @@ def answers(row: PermissionRequest, call: RecordedCall, now: datetime) -> list[A
     if deciders.load(now).needed(row) > 1:
         raise Conflict(OF_TWO)
     wanted = wanted_access_of(row)
-    if wanted is not None:  # the approval itself makes the grant
+    if wanted is not None:  # the approval itself makes the grant, and ends it
         return [Answer(edits=(Edit(wanted.agent_id, wanted.server_id, wanted.tool_name, GRANTED),))]
     saved = tool_rules.saved()
     narrow = _narrow(call, saved, _grant(row, call, now), now)
@@ -161,7 +162,7 @@ def _grant(row: PermissionRequest, call: RecordedCall, now: datetime) -> Edit | 
     names = [name for name in known if name_in_calls(name) == called]
     told = row.metadata.get("tool") if isinstance(row.metadata, dict) else None
     name = told if told in names else names[0] if len(names) == 1 else None
-    return Edit(call.agent, server, name, GRANTED) if name is not None else None
+    return Edit(call.agent, server, name, GRANTED, default_end(now)) if name is not None else None
 
 
 def _wide(call: RecordedCall, saved: Sequence[Rule], now: datetime) -> Answer | None:

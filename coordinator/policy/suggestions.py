@@ -23,6 +23,7 @@ from coordinator.policy import tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access import DEFAULT_POLICY
 from coordinator.policy.edits import Edit
+from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import BIGGEST_ID, Answer, Budget, Reader, RecordedCall, steps
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.shapes import (
@@ -143,11 +144,11 @@ class Suggestion:
         agents = None if self.agents is None else tuple(self.agents)
         return Rule(number, self.tool, ALLOW, self.pattern, agents, reason, program=self.program)
 
-    def edit(self, reason: str | None = None, seen: str | None = None) -> Edit:
+    def edit(self, now: datetime, reason: str | None = None, seen: str | None = None) -> Edit:
         """Return the edit that makes the grant. Only for one."""
         assert self.slot is not None
         agent, server, tool = self.slot
-        return Edit(agent, server, tool, GRANTED, None, reason, seen)
+        return Edit(agent, server, tool, GRANTED, default_end(now), reason, seen)
 
     def fits(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, whoever makes it with whichever program."""
@@ -337,7 +338,7 @@ class Search:
         together = placed(saved, [one.rule(0) for one in suggested])
         by_rule = {f"rule {place}": one for place, one in enumerate(suggested, behind_denials(saved) + 1)}
         by_slot = {tuple(one.slot): one for one in self.tried if one.slot is not None}
-        then = Judge(together, now, [one.edit() for one in self.tried if one.is_grant])
+        then = Judge(together, now, [one.edit(now) for one in self.tried if one.is_grant])
         refused = set(self.refused)
         for step in steps(reader, self.before, budget):
             judge.learn(step.calls)

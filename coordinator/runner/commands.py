@@ -11,7 +11,7 @@ from acp.exceptions import RequestError
 from coordinator.runner import worktrees
 from coordinator.runner.conversation import Conversation, in_words
 from coordinator.runner.errors import AgentFailed, Refused
-from coordinator.runner.known import Known
+from coordinator.runner.known_session import KnownSession
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -21,7 +21,7 @@ class Commands:
 
     def __init__(
         self,
-        known: Known,
+        known: KnownSession,
         folder: str,
         tell: Tell,
         *,

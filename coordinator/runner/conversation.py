@@ -8,12 +8,12 @@ from acp.exceptions import RequestError
 from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 
 from coordinator.runner import modes
-from coordinator.runner.agents import Agent
 from coordinator.runner.client import CAPABILITIES
 from coordinator.runner.errors import AgentFailed, Refused
 from coordinator.runner.gateway import Gateway
 from coordinator.runner.orders import Order, mcp_servers
 from coordinator.runner.process import AgentProcess
+from coordinator.runner.startable import Agent
 
 OPENING, LOADING, SETTING = 90.0, 300.0, 30.0  # seconds that an agent has for each
 HISTORY = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.runner.agents import Agent
+from coordinator.runner.startable import Agent
 
 ALWAYS = (
     "HOME",

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from coordinator.runner import agents, options
+from coordinator.runner import options, startable
 from coordinator.runner.errors import Refused
 from coordinator.runner.options import Options
 
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("signalbox.runner").setLevel(logging.INFO)
     try:
         given, only_list = options.from_arguments(arguments, os.environ)
-        found, missing = agents.find(given.agents)
+        found, missing = startable.find(given.agents)
         _say(given, found, missing)
         if only_list:
             return 0
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
 
 
-def _say(given: Options, found: Sequence[agents.Agent], missing: Sequence[dict[str, str]]) -> None:
+def _say(given: Options, found: Sequence[startable.Agent], missing: Sequence[dict[str, str]]) -> None:
     for agent in found:
         sys.stdout.write(f"has      {agent.title} {agent.version}\n")
     for one in missing:
@@ -46,7 +46,7 @@ def _say(given: Options, found: Sequence[agents.Agent], missing: Sequence[dict[s
     sys.stdout.flush()
 
 
-def _work(given: Options, found: list[agents.Agent], missing: list[dict[str, str]]) -> int:
+def _work(given: Options, found: list[startable.Agent], missing: list[dict[str, str]]) -> int:
     try:
         # Only who works needs them.
         from coordinator.runner import guarding  # noqa: PLC0415

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from coordinator.runner.agents import Agent
 from coordinator.runner.errors import Refused
+from coordinator.runner.startable import Agent
 
 # Modes of agents that we do not know, by the words for "nobody is asked".
 UNASKED = re.compile(r"auto|yolo|bypass|full|dont.?ask|never|unrestricted|danger|^agent$", re.IGNORECASE)

@@ -11,11 +11,11 @@ from typing import Any
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
-from coordinator.runner.agents import Agent
 from coordinator.runner.environment import MARK
 from coordinator.runner.errors import AgentFailed
 from coordinator.runner.guarding import Child, Guard
 from coordinator.runner.lines import READ, AgentLines, Tail
+from coordinator.runner.startable import Agent
 
 Handler = Callable[[str, Any, bool], Awaitable[Any]]
 GRACE = 3.0  # seconds that an agent has to end when it is told to

@@ -17,7 +17,7 @@ from coordinator.runner.commands import Commands
 from coordinator.runner.conversation import Conversation, in_words
 from coordinator.runner.early import Early
 from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
-from coordinator.runner.known import Known
+from coordinator.runner.known_session import KnownSession
 from coordinator.runner.orders import Order
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.process import AgentProcess
@@ -44,7 +44,7 @@ class DrivenSession:
         self.is_over = asyncio.Event()
         self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
-        self._known = Known(around, self.id, self._heard_unknown)
+        self._known = KnownSession(around, self.id, self._heard_unknown)
         self._commands = Commands(
             self._known,
             around.memory.folder,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.runner import environment
-from coordinator.runner.agents import Agent
 from coordinator.runner.client import Answer, Client
 from coordinator.runner.conversation import Conversation
 from coordinator.runner.process import AgentProcess
+from coordinator.runner.startable import Agent
 from coordinator.runner.surroundings import Surroundings
 from coordinator.runner.terminals import Tell, Terminals
 

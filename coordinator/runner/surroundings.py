@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.runner.agents import Agent
 from coordinator.runner.errors import Refused
 from coordinator.runner.guarding import Guard
 from coordinator.runner.memory import Memory
@@ -13,6 +12,7 @@ from coordinator.runner.options import Options
 from coordinator.runner.outbox import Room
 from coordinator.runner.places import Places
 from coordinator.runner.server import Server
+from coordinator.runner.startable import Agent
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from coordinator.errors import Invalid
 from coordinator.identity.keys import KeyIdentity
+from coordinator.identity.scopes import READ_BLUEPRINTS_WHOLE, TAKE_RUNS
 from coordinator.models import Blueprint, Capability, Run, Runner
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.models.sessions import RunStatus
@@ -85,13 +86,13 @@ def visible_to_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str, Any]:
 
     Nobody is told the values of its MCP servers' variables and headers.
     """
-    told: dict[str, Any] = shape if key.scopes & {"operator", "runner"} else without_secrets(shape)
+    told: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else without_secrets(shape)
     return {**told, "mcp_servers": masked_servers(shape["mcp_servers"])} if "mcp_servers" in shape else told
 
 
 def runs_it(key: KeyIdentity, name: str) -> bool:
     """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
-    if "runner" not in key.scopes:
+    if not key.scopes & TAKE_RUNS:
         return False
     own = Runner.objects.filter(registered_by=key.name, deregistered_at=None)
     in_hand = (RunStatus.CLAIMED, RunStatus.RUNNING)

@@ -3,13 +3,13 @@
 A new one is a line here and:
 
 - `coordinator/dialects/NAME.py`: how its hooks are read, which events they make, how a decision looks in its JSON.
-- `coordinator/client/connecting/agents.py`: how `signalbox connect` finds it and what its settings must hold.
-- `coordinator/client/agents.py`: how it is denied a call where the server is away, if its hooks are commands.
+- `coordinator/client/connecting/programs.py`: how `signalbox connect` finds it and what its settings must hold.
+- `coordinator/client/denials.py`: how it is denied a call where the server is away, if its hooks are commands.
 - `dashboard/connections/depth.py`: what works with it, and the test that shows each; the README's table is made of it.
 - `coordinator/operations/doctor/sharing.py`: by what it is known that it runs as this user.
 
 Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,
-and `coordinator/runner/agents.py` starts it. The rest goes by AGENTS and by the module's `DIALECT`: the door and the
+and `coordinator/runner/startable.py` starts it. The rest goes by AGENTS and by the module's `DIALECT`: the door and the
 guard, the gateway, the forms and the words of pages. Tests compare these places with each other.
 """
 

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog
+from coordinator.models.audit import AUDIT_KEPT
 from coordinator.transparency import entries
 from coordinator.transparency.merkle import EMPTY_ROOT, leaf_hash, node_hash
 from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier
 
 STEP = 2_000  # leaves read at a time
-KEPT = timedelta(days=90)  # by the audit log's own trigger
 SLACK = timedelta(days=1)  # entries are not written in the exact order of their times
 MOST_LISTED = 100  # problems
 
@@ -48,7 +48,7 @@ class Report:
             return []
         return [
             f"Entries of other programs whose rows are gone: {len(gone):,}, the first is entry {gone[0]}. Imported "
-            "rows bring their own times and are deleted 90 days after those."
+            f"rows bring their own times and are deleted {AUDIT_KEPT.days} days after those."
         ]
 
     def add(self, text: str, entry: int | None = None) -> None:
@@ -204,7 +204,7 @@ def _check_row(
 
 
 def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Known], now: datetime) -> None:
-    """Tell of a row that is not there, unless its 90 days may be over.
+    """Tell of a row that is not there, unless its time may be over.
 
     They are not where a checkpoint sealed it since, or where an entry before it is still kept.
     """
@@ -212,14 +212,16 @@ def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Kn
         return
     sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
     before = report.newest_kept
-    if sealed is not None and sealed > now - KEPT:
+    if sealed is not None and sealed > now - AUDIT_KEPT:
         when = f"it was sealed at {sealed:%Y-%m-%d %H:%M} UTC"
-    elif before is not None and before > now - KEPT + SLACK:
+    elif before is not None and before > now - AUDIT_KEPT + SLACK:
         when = f"it was written after an entry of {before:%Y-%m-%d %H:%M} UTC that is still there"
     else:
         return
     if leaf.by_signalbox:
-        report.add(f"{name} was deleted: {when}, and rows are kept for 90 days.", leaf.leaf_index)
+        report.add(
+            f"{name} was deleted: {when}, and rows are kept for {AUDIT_KEPT.days} days.", leaf.leaf_index
+        )
     else:
         report.foreign_gone.append(leaf.leaf_index or 0)
 

@@ -10,7 +10,6 @@ from dashboard.admin import (
     agents,
     audit,
     chat,
-    claude_code,
     feed,
     gateway,
     keys,
@@ -19,6 +18,7 @@ from dashboard.admin import (
     others,
     permissions,
     plugins,
+    rules_and_prices,
     sessions,
     users,
 )
@@ -30,7 +30,6 @@ __all__ = [
     "agents",
     "audit",
     "chat",
-    "claude_code",
     "feed",
     "gateway",
     "keys",
@@ -39,6 +38,7 @@ __all__ = [
     "others",
     "permissions",
     "plugins",
+    "rules_and_prices",
     "sessions",
     "users",
 ]

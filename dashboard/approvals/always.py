@@ -15,6 +15,7 @@ from coordinator.models import PermissionRequest
 from coordinator.policy import approvals, narrowest, tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.edits import Edit
+from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall, field_of, in_words
 from coordinator.policy.narrowest import Answer
 from coordinator.policy.tool_calls import GATEWAY
@@ -114,13 +115,14 @@ class Accepted:
     number: int
 
 
-def accepted(row: PermissionRequest, whose: int, text: str) -> Accepted:
+def accepted(row: PermissionRequest, whose: int, text: str, now: datetime) -> Accepted:
     """Return what the form brings back. Raises Invalid for what is not from here, Conflict for other rules."""
     try:
         name, judged, version, place, values, slots = carried.unpacked_for(whose, PURPOSE, text)
         rule = None if values is None else _rule_of(values)
         edits = tuple(
-            Edit(agent, server, tool, GRANTED, seen=seen or None) for agent, server, tool, seen in slots
+            Edit(agent, server, tool, GRANTED, default_end(now), seen=seen or None)
+            for agent, server, tool, seen in slots
         )
     except (ValueError, TypeError):
         raise Invalid("This page is of another version of Signalbox. Reload it.") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from coordinator.client.connecting.agents import AGENTS
+from coordinator.client.connecting.programs import AGENTS
 
 COLUMNS: dict[str, str] = {
     "reports": "Its sessions and calls appear while it works.",

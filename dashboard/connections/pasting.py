@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting import toml_block, yaml_block
-from coordinator.client.connecting.agents import AGENTS, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.merging import Wanted
+from coordinator.client.connecting.programs import AGENTS, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 from coordinator.mcp.names import GATEWAY

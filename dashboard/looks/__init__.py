@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.sessions.timeline import StoredValue
-from dashboard.looks import agents, files, mcp, shell, web
+from dashboard.looks import files, mcp, shell, subagents, web
 from dashboard.looks.parts import Look, Part, error_part, output_parts, value_parts
 
 __all__ = ["Look", "Part", "look_of", "output_parts"]
 
-FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **agents.TOOLS}
+FAMILIES = {**shell.TOOLS, **files.TOOLS, **web.TOOLS, **subagents.TOOLS}
 
 
 def look_of(

@@ -18,10 +18,9 @@ from coordinator.errors import Invalid
 from coordinator.lib import instants
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
-from coordinator.policy import access
+from coordinator.policy import access, grant_lengths
 from coordinator.policy.access import ALLOW, ASK, DENY, GrantRow, Verdict
 from coordinator.policy.edits import INHERIT, Edit, Slot
-from dashboard.mcp.grant_lengths import DEFAULT, until_of
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
@@ -190,7 +189,8 @@ def edits_of(form: QueryDict, now: datetime) -> list[Edit]:
     A slot is posted as JSON (`slot`: agent, server, tool, its choice when loaded, version) with its new choice
     `choice-N` and, to renew it, `renew-N`.
     """
-    until, why = until_of(form.get("until", DEFAULT), now), form.get("why", "")
+    until = grant_lengths.until_of(form.get("until", grant_lengths.DEFAULT), now)
+    why = form.get("why", "")
     edits = []
     for place, text in enumerate(form.getlist("slot")):
         agent_id, server_id, tool_name, current, seen = _slot_of(text)

@@ -8,7 +8,7 @@ import django_tables2 as tables
 class SessionTable(tables.Table):  # type: ignore[misc] # the library has no types
     """One row a session, drawn by sessions/_list_row.html, which the live stream uses too.
 
-    What a cell needs is read in coordinator/sessions/list_facts.py; its look is `.sessions` in static/css/timeline.css.
+    What a cell needs is read in coordinator/sessions/list_facts.py; its look is `.listing` in static/css/lists.css.
     """
 
     status = tables.Column(verbose_name="Status")

@@ -10,7 +10,7 @@ from django.urls import include, path
 
 from dashboard.urls import converters  # noqa: F401 - registers <text:…> before the modules below use it
 from dashboard.views.overview import overview
-from dashboard.views.rail import badge
+from dashboard.views.rail_badge import badge
 from dashboard.views.style import style
 
 urlpatterns = [
@@ -24,7 +24,7 @@ urlpatterns = [
     path("brake/", include("dashboard.urls.brakes")),
     path("budgets/", include("dashboard.urls.budgets")),
     path("deciders/", include("dashboard.urls.deciders")),
-    path("claude-code/", include("dashboard.urls.former")),
+    path("claude-code/", include("dashboard.urls.redirects")),
     path("connections/", include("dashboard.urls.connections")),
     path("costs/", include("dashboard.urls.costs")),
     path("mcp/", include("dashboard.urls.mcp")),

@@ -57,7 +57,7 @@ def _accept(request: HtmxHttpRequest, row: PermissionRequest) -> HttpResponse:
     whose = request.user.pk
     assert whose is not None
     try:
-        said = accepted(row, whose, request.POST.get("offer", ""))
+        said = accepted(row, whose, request.POST.get("offer", ""), timezone.now())
         approvals.always_allow(row.request_id, said.answer, by=request.user, judged=said.judged)
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)

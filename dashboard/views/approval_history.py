@@ -23,33 +23,6 @@ from dashboard.lists.exports import csv_response
 from dashboard.lists.keyset import keyset_page
 
 PERIODS = (7, 30, 90)
-COLUMNS = (
-    "request_id",
-    "status",
-    "created_at",
-    "plugin_id",
-    "permission_type",
-    "target_resource",
-    "justification",
-    "approved_by",
-    "approved_at",
-    "waited_seconds",
-    "validity",
-    "scope",
-    "expires_at",
-    "reason",
-    "revoked_at",
-    "deadline",
-    "session_id",
-    "agent_id",
-    "folder",
-    "host",
-    "tool_name",
-    "tool_input",
-    "edited",
-    "edited_input",
-    "metadata",
-)
 
 
 @require_GET
@@ -74,8 +47,9 @@ def history(request: HtmxHttpRequest) -> HttpResponse:
 @viewer
 def export(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with the CSV of what the same filters show, all pages of it."""
-    rows = _narrowed(request).qs.order_by("-id")
-    return csv_response("approvals", COLUMNS, _export_rows(rows, timezone.now()))
+    rows, now = _narrowed(request).qs.order_by("-id"), timezone.now()
+    columns = (*approvals.answer(PermissionRequest(), now), "waited_seconds")
+    return csv_response("approvals", columns, _export_rows(rows, now))
 
 
 @require_GET

@@ -65,7 +65,7 @@ def log(request: HtmxHttpRequest) -> HttpResponse:
         "export": request.GET.urlencode(),
         "state": state.now_at(timezone.now()),
     }
-    template = "audit/_log.html" if wants_fragment(request) else "audit/log.html"
+    template = "audit/_log.html" if wants_fragment(request) else "audit/list.html"
     return render(request, template, context)
 
 

@@ -81,7 +81,7 @@ def _page(
         "delegations": shown(user, book.now, may_all=has_role(user, ADMIN)),
         "offered": _offered(),
     }
-    return render(request, "deciders/page.html", context, status=status)
+    return render(request, "deciders/home.html", context, status=status)
 
 
 def _offered() -> dict[str, list[str]]:

@@ -10,17 +10,17 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from coordinator.actions import notifications
-from dashboard.approvals import telling
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.notifications.escalation import steps, to_choose
 
 
 @require_GET
 @admin
 def page(request: HtmxHttpRequest) -> HttpResponse:
-    context = {"steps": telling.steps(), "choices": telling.to_choose()}
-    return render(request, "approvals/escalation.html", context)
+    context = {"steps": steps(), "choices": to_choose()}
+    return render(request, "notifications/escalation.html", context)
 
 
 @require_POST

@@ -22,12 +22,12 @@ from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from coordinator.policy import access, access_preview, deciders
+from coordinator.policy import access, access_preview, deciders, grant_lengths
 from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.edits import Edit
 from dashboard.frame.guards import approver, policy_editor, refuse, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.mcp import access_sheet, grant_lengths
+from dashboard.mcp import access_sheet
 from dashboard.mcp.access_sheet import CHOICES
 from dashboard.templatetags.signalbox import count_of
 
@@ -62,7 +62,7 @@ def sheet(request: HtmxHttpRequest) -> HttpResponse:
         "agents": access_sheet.agent_ids(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
-        "validities": grant_lengths.CHOICES,
+        "validities": grant_lengths.choices(grant_lengths.DEFAULT),
         "here": request.get_full_path(),
     }
     return render(request, "mcp/sheet.html", context)
@@ -277,7 +277,7 @@ def grant_detail(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
         "live": access_sheet.as_row(row).is_live(now),
         "faults": access.faults_of(row),
         "ended": ended if isinstance(ended, dict) else None,
-        "validities": grant_lengths.CHOICES,
+        "validities": grant_lengths.choices(grant_lengths.RENEWAL),
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }
@@ -313,7 +313,7 @@ def extend(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     try:
         done = grants.extend(
             grant_id,
-            until=grant_lengths.until_of(request.POST.get("until", grant_lengths.DEFAULT), now),
+            until=grant_lengths.until_of(request.POST.get("until", grant_lengths.RENEWAL), now),
             by=person(request.user),
             now=now,
             reason=_word(request, "why") or None,
@@ -322,7 +322,7 @@ def extend(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     except SignalboxError as refusal:
         messages.error(request, _said(refusal))
         return redirect("mcp:grant", grant_id)
-    messages.success(request, "Given anew." if done else "The grant already has this end.")
+    messages.success(request, "The grant has its new end." if done else "The grant already has this end.")
     after = done[0].after if done else None
     return redirect("mcp:grant", after["grant_id"] if after else grant_id)
 

@@ -8,9 +8,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from coordinator.models import McpServer
+from coordinator.policy import grant_lengths
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.mcp import grant_lengths, matrix
+from dashboard.mcp import matrix
 from dashboard.mcp.access_sheet import CHOICES
 
 
@@ -42,7 +43,7 @@ def page(request: HtmxHttpRequest) -> HttpResponse:
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
         "pages": _pages(window),
         "choices": CHOICES,
-        "validities": grant_lengths.CHOICES,
+        "validities": grant_lengths.choices(grant_lengths.DEFAULT),
     }
     return render(
         request, "mcp/_window.html" if query.get("part") == "window" else "mcp/matrix.html", context

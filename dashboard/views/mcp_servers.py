@@ -110,7 +110,7 @@ def server_list(request: HtmxHttpRequest) -> HttpResponse:
         servers = servers.filter(
             Q(name__icontains=word) | Q(description__icontains=word) | Q(command__icontains=word)
         )
-    template = "mcp/_servers.html" if wants_fragment(request) else "mcp/servers.html"
+    template = "mcp/_servers.html" if wants_fragment(request) else "mcp/list.html"
     return render(request, template, {"rows": _rows(list(servers)), "q": words})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpResponse
@@ -15,12 +14,15 @@ from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.models import NotificationTarget
 from coordinator.notifications import apprise_services
-from dashboard.approvals import telling
-from dashboard.approvals.devices import devices_of, how_to_reach
 from dashboard.frame import refusals
 from dashboard.frame.guards import approver
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.keyset import keyset_page
+from dashboard.notifications import log
+from dashboard.notifications.addresses import addresses, offered
+from dashboard.notifications.devices import devices_of, how_to_reach
+from dashboard.notifications.escalation import steps
+from dashboard.notifications.quiet_hours import quiet_of, zones
 
 
 @require_GET
@@ -33,25 +35,25 @@ def page(request: HtmxHttpRequest) -> HttpResponse:
 def _page(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
     name = request.user.get_username()
     place = reverse("approvals:notifications")
-    log = keyset_page(telling.sent_to(name), request.GET, telling.LOG)
+    page_of_log = keyset_page(log.sent_to(name), request.GET, log.PAGE)
     context = {
-        "addresses": telling.addresses(name),
-        "sent": [telling.sent(row) for row in log.rows],
-        "newer": f"{place}{log.newer}#log" if log.newer else "",
-        "older": f"{place}{log.older}#log" if log.older else "",
-        "count_label": log.count_label,
-        "test_is_due": any(telling.is_test_on_its_way(row) for row in log.rows),
-        "has_mail_server": bool(settings.EMAIL_HOST),
+        "addresses": addresses(name),
+        "sent": [log.sent(row) for row in page_of_log.rows],
+        "newer": f"{place}{page_of_log.newer}#log" if page_of_log.newer else "",
+        "older": f"{place}{page_of_log.older}#log" if page_of_log.older else "",
+        "count_label": page_of_log.count_label,
+        "test_is_due": any(log.is_test_on_its_way(row) for row in page_of_log.rows),
+        "kinds": offered(),
         "made": made,
         "services": apprise_services.COMMON,
         "abouts": NotificationTarget.About.choices,
-        "quiet": telling.quiet_of(name, timezone.now()),
-        "zones": telling.zones(),
-        "steps": telling.steps(),
+        "quiet": quiet_of(name, timezone.now()),
+        "zones": zones(),
+        "steps": steps(),
         "devices": devices_of(name),
         "reach": how_to_reach(request),
     }
-    return render(request, "approvals/notifications.html", context)
+    return render(request, "notifications/home.html", context)
 
 
 @require_POST

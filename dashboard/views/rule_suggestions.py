@@ -156,7 +156,7 @@ def _slots(chosen: Sequence[Suggestion]) -> tuple[list[str], list[str]]:
 def _question(one: Suggestion, saved: Sequence[Rule]) -> Question:
     """Return the question what the suggestion alone would change: the calls behind its number."""
     if one.is_grant:
-        return question.of_edits([one.edit()])
+        return question.of_edits([one.edit(timezone.now())])
     return question.of_rules(suggestions.placed(saved, [one.rule(0)]))
 
 
@@ -213,7 +213,7 @@ def _make(one: Suggestion, slot: str | None, seen: str, by: Actor, now: datetime
     said = f"people approved {one.approved}" if one.approved else "nobody approved any"
     reason = f"Suggested from {one.calls} recorded calls; {said}, and nobody refused one."
     if one.is_grant:
-        return *_grant(one.edit(reason, slot), by, now), seen
+        return *_grant(one.edit(now, reason, slot), by, now), seen
     return _rule(one, reason, seen, by, now)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
@@ -12,13 +13,16 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.lib.storable import row_id
-from coordinator.search.events import Question, find
+from coordinator.search.events import Hit, Question, find
 from coordinator.search.progress import coming
 from coordinator.sessions import titles
+from coordinator.sessions.timeline import Timeline
+from coordinator.sessions.timeline.reading import KINDS as READ_KINDS
 from dashboard.filters.days import Days
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import changed
+from dashboard.looks.milestones import milestone_of
 from dashboard.views.session_list import choices
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
@@ -38,6 +42,7 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
     found = find(question, before=row_id(before))
     context: dict[str, Any] = {
         "question": question,
+        "milestones": _milestones(found.hits),
         "titles": titles.of([*(hit.event.session_id for hit in found.hits), question.session_id]),
         "asked": bool(question.terms),
         "coming": coming(),
@@ -50,6 +55,20 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, "search/_hits.html", context)
     context |= {"agents": choices("agent_name"), "kinds": KINDS, "days": Days.of(request.GET)}
     return render(request, "search/search.html", context)
+
+
+def _milestones(hits: Sequence[Hit]) -> dict[int, tuple[str, str, str]]:
+    """Return the looks of those hits that are no call and no message, as the timeline has them, by the event's id."""
+    rows = {*READ_KINDS["messages"], *READ_KINDS["calls"]}
+    points: dict[str, list[int]] = {}
+    for hit in hits:
+        if hit.event.event_type not in rows:
+            points.setdefault(hit.event.session_id, []).append(hit.event.pk)
+    return {
+        event.id: milestone_of(event)
+        for session_id, ids in points.items()
+        for event in Timeline(session_id).events(ids)
+    }
 
 
 def question_of(data: QueryDict) -> Question:

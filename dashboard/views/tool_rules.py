@@ -212,4 +212,4 @@ def _page(
     if question_ is not None:
         wanted = QueryDict("changed=1" if question_.is_open else "")
         context |= first_context(question_, wanted)
-    return render(request, "rules/rules.html", context, status=status)
+    return render(request, "rules/list.html", context, status=status)

@@ -19,9 +19,8 @@ document.body.addEventListener("live:sessions", ({ detail }) => {
 });
 document.body.addEventListener("live:reset", () => location.reload());
 
-// Numbers follow the events, at most every two seconds; they alone are replaced, so that no row moves.
+// Cells with `data-follows` follow the events, at most every two seconds; they alone are replaced, so that no row moves.
 const FOLLOW_PAUSE = 2000;
-const numbers = ["td[data-state]", ...["Took", "Events", "Errors"].map((label) => `td[data-label="${label}"]`)];
 const busy = new Set(); // sessions whose rows are to be fetched
 let following = 0;
 
@@ -43,9 +42,9 @@ async function follow() {
   holder.innerHTML = await answer.text();
   for (const fresh of holder.content.querySelectorAll("tr[data-session-row]")) {
     const row = rowOf(fresh.dataset.sessionRow);
-    for (const cell of numbers) row?.querySelector(cell)?.replaceChildren(...fresh.querySelector(cell).childNodes);
-    const state = fresh.querySelector("td[data-state]").dataset.state;
-    row?.querySelector("td[data-state]")?.setAttribute("data-state", state);
+    for (const cell of fresh.querySelectorAll("td[data-follows]")) {
+      row?.querySelector(`td[data-follows="${cell.dataset.follows}"]`)?.replaceWith(cell);
+    }
   }
 }
 

@@ -13,7 +13,7 @@ from coordinator.actions.grants import StaleEdit
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, key
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
-from coordinator.policy import access
+from coordinator.policy import access, grant_lengths
 from coordinator.policy.edits import INHERIT, Edit
 from tests.access.cases import CASES, add_agents, add_grants, add_server, add_tool, grant
 
@@ -267,6 +267,12 @@ def test_pa_13_denials_survive_and_the_person_is_told() -> None:
     assert live("closed") == [("server_grant", "agent.a", None, "deny")]
     with pytest.raises(Conflict, match="closed"):
         grants.set_servers("agent.a", ["closed"], by=ALICE, now=NOW)
+
+
+def test_an_agents_servers_are_given_for_the_default_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
+    grants.set_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    assert Grant.objects.get().expires_at == NOW + timedelta(days=30)
 
 
 @pytest.mark.parametrize("case_id", ["sc-03", "sc-04"])

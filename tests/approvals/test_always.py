@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from coordinator.actions.approvals import NewRequest
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key
 from coordinator.models import AuditLog, Grant, PermissionRequest, ToolRule
-from coordinator.policy import narrowest
+from coordinator.policy import grant_lengths, narrowest
 from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.approvals import Subject
 from coordinator.policy.edits import Edit
@@ -156,6 +157,16 @@ def test_a_grant_that_asks_is_answered_by_the_grant_of_that_one_tool(signed_in) 
     assert granted.permission == "allow"
     assert not ToolRule.objects.exists()
     assert fresh(row).status == "approved"
+
+
+def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
+    row, before = mcp(), timezone.now()
+    [edit] = narrowest.answers(row, offer_for(row, 1, before, wide=False)[0].call, before)[0].edits
+    assert edit.expires_at == before + timedelta(days=30)
+    accept(signed_in(), row)
+    end = Grant.objects.get(entry_type="tool_grant").expires_at
+    assert before < end - timedelta(days=30) < timezone.now()
 
 
 def test_a_request_for_access_becomes_a_grant_until_revoked(signed_in) -> None:

@@ -14,6 +14,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.utils import timezone
 
+from coordinator.api.permission_requests import PermissionAnswer
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from dashboard.filters.approvals import STANDINGS, RequestFilter
@@ -95,6 +96,15 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
         assert check["approved"] == state.in_force
         assert (f'value="{row.request_id}"' in inbox) == state.waiting
         assert (rules.verdict(row.request_id, now) is None) == state.waiting
+
+
+def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:
+    """A schema drops in silence what it does not list."""
+    told = rules.answer(rows[0], timezone.now())
+    exported = signed_in().get("/ui/approvals/history.csv").getvalue().decode()
+    [columns, *_] = csv.reader(io.StringIO(exported))
+    assert set(PermissionAnswer.model_fields) == set(told) == set(columns) - {"waited_seconds"}
+    assert set(rules.SHOWN_OF_CONTEXT) <= set(told)
 
 
 def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:

@@ -67,6 +67,41 @@ def test_a_request_that_is_not_what_was_shown_is_not_decided(change: dict[str, A
     assert fresh(row).status == "pending"
 
 
+def test_the_digests_of_a_card_stay_what_they_were_before_an_upgrade() -> None:
+    """Open pages hold them: where they change, everybody is told that a card is not what they saw."""
+    row = PermissionRequest(
+        request_id="req-1",
+        plugin_id="mind.x",
+        permission_type="ProcessExecution",
+        target_resource="bash",
+        justification="The release is due",
+        metadata={"urgent": True},
+    )
+    row.context = PermissionContext(
+        request=row,
+        requested_by="key:agent-key",
+        session_id="ses_1",
+        agent_id="builder",
+        tool_name="Bash",
+        tool_input={"command": "make deploy"},
+        folder="/srv/app",
+        host="build-1",
+        scope="call",
+        subject_key="the digest of the call",
+    )
+    assert rules.judged_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
+    assert rules.group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
+    assert (
+        rules.told_in_audit(row)["judged_sha256"]
+        == "aba1c699247e66667fa9c4320d17457d0cdfbc8c90e11e3f083822cc68621708"
+    )
+    bare = PermissionRequest(request_id="req-2", plugin_id="p", permission_type="t", justification="j")
+    assert (
+        rules.told_in_audit(bare)["judged_sha256"]
+        == "df5ca88da675804bab55e93b13b3fd6c9e97edd33bfe001cc10482412ead9b8e"
+    )
+
+
 def test_the_answer_to_a_stale_card_is_a_card_of_what_is_asked_now(signed_in) -> None:
     rows, browser = [asked(agent_id=name, now=timezone.now()) for name in ("one", "two")], signed_in()
     seen = form_for(*rows)

@@ -17,6 +17,7 @@ from time_machine import TimeMachineFixture
 from coordinator.actions import tool_rules
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Grant, McpServer, PermissionRequest
+from coordinator.policy import grant_lengths
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.history import Budget
 from coordinator.policy.suggestions import Search, Suggestion, placed
@@ -393,7 +394,8 @@ def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> 
     )  # again the newest three
 
 
-def test_one_suggestion_is_accepted_as_a_grant() -> None:
+def test_one_suggestion_is_accepted_as_a_grant_of_the_default_length(monkeypatch) -> None:
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
     McpServer.objects.create(name="shopdb", command="x", args=[], default_policy="opt-out", created_at=NOW)
     called("mcp__shopdb__read", {"q": 1}, {"q": 2})
     client = signed_in("approver")
@@ -402,6 +404,7 @@ def test_one_suggestion_is_accepted_as_a_grant() -> None:
     assert "Accepted" in answer.content.decode()
     grant = Grant.objects.get()
     assert (grant.agent_id, grant.tool_name, grant.permission) == (SHOP, "read", "allow")
+    assert grant.expires_at == grant.granted_at + timedelta(days=30)
     assert AuditLog.objects.filter(event_type="GRANT_CREATED").exists()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.connecting.agents import KILLED, Call
+from coordinator.client.connecting.programs import KILLED, Call
 from tests.claude_code.test_deciding import decide, rules
 from tests.client.programs import Home, Said, until
 from tests.served import Served, children_of

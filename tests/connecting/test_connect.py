@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, files, jsonc, merging, record
-from coordinator.client.connecting.agents import AGENTS, Call
+from coordinator.client.connecting.programs import AGENTS, Call
 from tests.connecting.homes import (
     ABSENT,
     CLAUDE,
@@ -120,7 +120,7 @@ def test_agents_are_found_by_their_folders_and_programs(
 def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connect.hooks, "AGENTS", {})
+    monkeypatch.setattr(connect.denials, "AGENTS", {})
     written(machine, CODEX, "{}")
     assert connected("codex") == 1
     assert "Known are: opencode." in capsys.readouterr().err

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client import agents as hooks
-from coordinator.client.connecting import agents
-from coordinator.client.connecting.agents import AGENTS, QUICK, WAITING
+from coordinator.client import denials
+from coordinator.client.connecting import programs
+from coordinator.client.connecting.programs import AGENTS, QUICK, WAITING
 from coordinator.dialects.loaded import DIALECTS
 
 EVENTS = {
-    "claude-code": agents.CLAUDE_CODE_EVENTS,
-    "codex": agents.CODEX_EVENTS,
-    "gemini": agents.GEMINI_EVENTS,
-    "copilot": agents.COPILOT_EVENTS,
-    "cursor": agents.CURSOR_EVENTS,
-    "goose": agents.GOOSE_EVENTS,
+    "claude-code": programs.CLAUDE_CODE_EVENTS,
+    "codex": programs.CODEX_EVENTS,
+    "gemini": programs.GEMINI_EVENTS,
+    "copilot": programs.COPILOT_EVENTS,
+    "cursor": programs.CURSOR_EVENTS,
+    "goose": programs.GOOSE_EVENTS,
 }
 
 
@@ -29,8 +29,8 @@ def test_what_holds_a_call_may_wait_and_nothing_else_does(name: str) -> None:
     assert AGENTS[name].trial is not None
 
 
-@pytest.mark.parametrize("name", hooks.AGENTS)
+@pytest.mark.parametrize("name", denials.AGENTS)
 def test_whatever_the_command_answers_for_can_be_connected(name: str) -> None:
     assert name in EVENTS
     waiting = {event for event, seconds in EVENTS[name].items() if seconds == WAITING}
-    assert waiting <= set(hooks.AGENTS[name].calls)
+    assert waiting <= set(denials.AGENTS[name].calls)

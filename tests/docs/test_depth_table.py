@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from coordinator.client.connecting.agents import AGENTS
+from coordinator.client.connecting.programs import AGENTS
 from coordinator.sessions import agent_programs
 from dashboard.connections import depth
 from tests.people import signed_in

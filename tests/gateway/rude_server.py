@@ -26,7 +26,13 @@ TOOLS = (
     "broken",
     "done_elsewhere",
     "nameless",
+    "ask",
+    "leave_open",
 )
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
+}
 
 
 class Rude(BaseHTTPRequestHandler):
@@ -84,6 +90,23 @@ class Rude(BaseHTTPRequestHandler):
 
     def _fine(self, number: Any) -> None:
         self._result(number, {"content": [{"type": "text", "text": "fine"}]})
+
+    def _ask(self, number: Any) -> None:
+        """Ask who and what before it answers (2026-07-28), in two rounds, by the same names in each."""
+        params = self.server.told[-1]["params"]  # type: ignore[attr-defined]
+        state, said = params.get("requestState"), params.get("inputResponses", {})
+        if state == "second":
+            text = f"{said['who']['content']} {said['what']['content']}"
+            self._result(number, {"resultType": "complete", "content": [{"type": "text", "text": text}]})
+            return
+        following = "first" if state is None else "second"
+        asked = {"who": QUESTION, "what": QUESTION}
+        self._result(
+            number, {"resultType": "input_required", "inputRequests": asked, "requestState": following}
+        )
+
+    def _leave_open(self, _: Any) -> None:
+        self._plain(200, b"id: 1\ndata:\n\n", "text/event-stream")
 
     def _die(self, _: Any) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")

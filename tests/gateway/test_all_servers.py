@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.gateway import example_server
-from tests.gateway.agents import AGENT, Wire, furnish, grant, rule, text_of
+from tests.gateway.agents import AGENT, LONG_AGO, Wire, furnish, grant, rule, text_of
 from tests.gateway.example_server import Example
 from tests.gateway.test_held_calls import TASKS, decide, pending
+from tests.patience import PATIENCE
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -169,6 +171,46 @@ def test_the_pages_of_a_server_are_one_list_in_order_with_each_tool_once(
         furnish(box, url, server="paged")
         found = [name for name in listed(begun(box)) if name.startswith("paged")]
         assert found == ["paged__a", "paged__b", "paged__c", "paged__z"]
+
+
+def test_a_tool_that_is_on_no_page_any_more_is_marked_as_gone(box: Served, example: Example) -> None:
+    pages: list[list[str] | None] = [["a", "b"], ["c"]]
+    with paging(pages) as url:
+        furnish(box, url, server="paged")
+        wire = begun(box)
+        listed(wire)
+        pages[0] = ["a"]
+        gone = "SELECT name FROM mcp_tools WHERE server_id = 'paged' AND gone_at IS NOT NULL"
+        listed(wire)
+        assert box.sql(gone) == [], "it was there just now, and may be another client's"
+        box.sql("UPDATE mcp_tools SET listed_at = ? WHERE name = 'b'", (LONG_AGO,))
+        pages[1] = None
+        listed(wire)
+        assert box.sql(gone) == [], "the list broke off"
+        pages[1] = ["c"]
+        listed(wire)
+        assert box.sql(gone) == [("b",)]
+        pages[0] = ["a", "b"]
+        listed(wire)
+        assert box.sql(gone) == []
+
+
+def test_a_tool_that_a_server_s_own_door_lists_no_more_is_marked_as_gone(
+    box: Served, example: Example
+) -> None:
+    wire = begun(box, "example")
+    listed(wire)
+    box.sql(
+        "INSERT INTO mcp_tools (server_id, name, definition_hash, accepted_hash, accepted, accepted_by, accepted_at,"
+        " first_listed_at, listed_at) VALUES ('example', 'old', '', '', '{}', '', ?, ?, ?)",
+        (LONG_AGO,) * 3,
+    )
+    listed(wire)
+    asked = "SELECT name FROM mcp_tools WHERE gone_at IS NOT NULL"
+    deadline = time.monotonic() + PATIENCE
+    while not (found := box.sql(asked)) and time.monotonic() < deadline:
+        listed(wire)  # until the gateway has heard of it
+    assert found == [("old",)]
 
 
 def test_a_list_that_breaks_off_is_said_not_shown_as_whole(box: Served, example: Example) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gateway.agents import KEY, OTHER_KEY, furnish, rule
+from tests.gateway.agents import KEY, LONG_AGO, OTHER_KEY, furnish, rule
 from tests.gateway.conftest import TABLES
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.served import Served
@@ -98,3 +98,22 @@ def test_no_agent_tells_the_tools_of_a_server_that_is_asked_from_here_or_closed_
     assert agent.post("/api/mcp/calls", json=CALL).status_code == 403
     assert served.sql("SELECT name FROM mcp_tools WHERE server_id = 'local'") == []
     assert served.sql(refused)[0][0] == before + 1
+
+
+def test_a_call_that_was_allowed_unheard_does_not_pass_a_brake(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    call = CALL | {"call_id": "sbx-unheard"}
+    waiting = InBackground(lambda: asked(agent, **call))
+    (request_id,) = pending(served)
+    decide(served, request_id)
+    assert waiting.result() == asked(agent, **call) == {"decision": "allow", "call_id": "sbx-unheard"}
+    put = "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('everything', '', '', ?, 'user:ann')"
+    served.sql(put, (LONG_AGO,))
+    try:
+        said = asked(agent, **call)
+        assert said["decision"] == "deny"
+        assert "put the brake on" in said["reason"]
+    finally:
+        served.sql("DELETE FROM brakes")
+    assert served.sql("SELECT state FROM mcp_gateway_calls") == [("cancelled",)]
+    assert asked(agent)["decision"] == "allow"  # by the approval that nobody used

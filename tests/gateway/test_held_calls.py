@@ -15,6 +15,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from coordinator.edge.gateway.calls import ANOTHER
 from coordinator.policy import budgets
 from tests.gateway.agents import LONG_AGO, Wire, rule, text_of
 from tests.gateway.example_server import Example
@@ -23,6 +24,7 @@ from tests.served import Served
 
 pytestmark = pytest.mark.served
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+DENIALS = "SELECT count(*) FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
 
 
 @pytest.fixture
@@ -203,6 +205,85 @@ def test_a_client_that_opens_addresses_is_given_the_card_s(asking: Served, examp
     assert example.calls == {"write /i": 1}
 
 
+OPENS = {"elicitation": {"url": {}}}
+
+
+def tried_again(wire: Wire, first: dict[str, Any], path: str) -> dict[str, Any]:
+    """Call once more with the state that the first try brought."""
+    retry = {"name": "write", "arguments": {"path": path}, "requestState": first["requestState"]}
+    return wire.ask("tools/call", retry)
+
+
+def outputs(box: Served, count: int) -> list[str]:
+    """Return the texts with which the calls of the timelines ended, once there are so many."""
+    asked = "SELECT tool_output FROM events WHERE event_type = 'post_tool' ORDER BY id"
+    deadline = time.monotonic() + PATIENCE
+    while len(rows := box.sql(asked)) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [text_of(json.loads(row[0])) for row in rows if row[0]]
+
+
+def test_a_state_with_other_arguments_does_not_end_its_call_in_the_timeline(
+    asking: Served, example: Example
+) -> None:
+    asking.emptied("events", "event_origins")
+    wire = Wire(asking, stateless=True, capabilities=OPENS)
+    first = wire.call("write", path="/right")
+    assert "not what was asked" in text_of(tried_again(wire, first, "/other"))
+    (request_id,) = pending(asking)
+    decide(asking, request_id)
+    assert text_of(tried_again(wire, first, "/right")) == "wrote /right"
+    calls = "SELECT c.tool_use_id, e.event_type, e.tool_output FROM events e JOIN event_context c ON c.event_id = e.id"
+    outputs(asking, 2)
+    told: dict[str, list[str]] = {}
+    for call_id, _, output in asking.sql(f"{calls} WHERE e.tool_name IS NOT NULL ORDER BY e.id"):
+        told.setdefault(call_id, []).append(text_of(json.loads(output)) if output else "begins")
+    assert sorted(told.values()) == [["begins", ANOTHER], ["begins", "wrote /right"]]
+
+
+def test_a_call_made_again_with_the_state_of_one_that_ran_runs_once_for_its_own_approval(
+    asking: Served, example: Example
+) -> None:
+    asking.emptied("events", "event_origins")
+    wire = Wire(asking, stateless=True, capabilities=OPENS)
+    first = wire.call("write", path="/twice")
+    for _ in range(2):
+        waiting = InBackground(lambda: tried_again(wire, first, "/twice"))
+        (request_id,) = pending(asking)
+        decide(asking, request_id)
+        assert text_of(waiting.result()) == "wrote /twice"
+    assert example.calls == {"write /twice": 2}
+    used = "SELECT count(*) FROM permission_context WHERE used_at IS NOT NULL"
+    assert asking.sql(used) == [(2,)]
+    assert outputs(asking, 2) == ["wrote /twice"] * 2
+
+
+def test_nobody_is_asked_anew_about_a_call_that_is_allowed_by_now(asking: Served, example: Example) -> None:
+    wire = Wire(asking, stateless=True, capabilities=OPENS)
+    first = wire.call("write", path="/eased")
+    pending(asking)
+    asking.sql("DELETE FROM tool_rules")
+    assert "not what was asked" in text_of(tried_again(wire, first, "/other"))
+    assert text_of(tried_again(wire, first, "/eased")) == "wrote /eased"
+    assert asking.sql("SELECT status FROM permission_requests") == [("withdrawn",)]
+    assert text_of(tried_again(wire, first, "/eased")) == "wrote /eased"
+    assert example.calls == {"write /eased": 2}
+
+
+def test_a_call_that_a_person_approved_and_policy_denies_by_then_is_audited(
+    asking: Served, example: Example
+) -> None:
+    ((before,),) = asking.sql(DENIALS)
+    wire = session(asking)
+    waiting = InBackground(lambda: wire.call("write", path="/late"))
+    (request_id,) = pending(asking)
+    asking.sql("UPDATE tool_rules SET verdict = 'deny'")
+    decide(asking, request_id)
+    assert "Denied" in text_of(waiting.result())
+    assert asking.sql(DENIALS) == [(before + 1,)]
+    assert not example.calls
+
+
 def test_a_result_that_nobody_heard_is_kept_for_the_same_call(asking: Served, example: Example) -> None:
     wire = session(asking)
     message = wire.message("tools/call", {"name": "slow", "arguments": {"path": "/s"}})
@@ -287,11 +368,13 @@ def test_a_budget_that_is_used_up_meanwhile_denies_a_task(asking: Served, exampl
         " cache_write_tokens) VALUES (?, 'ses_other', '', 1, 0, 0, 0, 0)",
         (budgets.today(timezone.now()),),
     )
+    ((before,),) = asking.sql(DENIALS)
     try:
         found = ended(wire, task)
     finally:
         asking.emptied("budgets", "usage_days")
     assert "is used up" in text_of(found["result"])
+    assert asking.sql(DENIALS) == [(before + 1,)]
     assert not example.calls
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import nullcontext
-from typing import Any
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from coordinator.actions import gateway_calls
 from coordinator.edge.gateway import upstreams
 from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.upstreams import digest_of_agent, events_of, own_response
 from coordinator.gateway import http_client
 from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed, target_of
@@ -109,3 +113,19 @@ def test_agents_whose_names_no_header_holds_are_told_apart() -> None:
     names = ("\u0430\u0431", "\u0432\u0433", "??", "\udcff")
     assert len({digest_of_agent(name) for name in names}) == len(names)
     assert all(digest_of_agent(name).isascii() for name in names)
+
+
+def test_a_call_has_an_end_before_it_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_calls, "STARTS_WITHIN", timedelta(seconds=0.05))
+    none: Any = None
+    runner = Runner(none, none, none, none, gate=none, notes=none)
+    server = Server("s", None, call_seconds=0)
+    monkeypatch.setattr(runner, "_sent", lambda *_: asyncio.Event().wait())
+
+    async def run() -> None:
+        with pytest.raises(UpstreamFailed) as failed:
+            await runner._sent_in_time(cast(Any, SimpleNamespace(server=server)), b"{}", None)
+        assert failed.value.may_have_run
+
+    asyncio.run(run())
+    assert gateway_calls._longest(server) > timedelta(seconds=0.05)

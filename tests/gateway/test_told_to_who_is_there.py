@@ -87,7 +87,9 @@ class Client:
             takes_events=False,
             caller=Caller("agent.one"),
         )
-        record: Any = SimpleNamespace(call_id=gateway_calls.new_id(), decided_by="", waited=0.0)
+        record: Any = SimpleNamespace(
+            call_id=gateway_calls.new_id(), decided_by="", waited=0.0, goes_on=False
+        )
         self.held = Held(self.x, BINDING, RULING, Place(None), record)
 
     def leaves(self) -> None:
@@ -101,7 +103,7 @@ def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
         told = []
         for prepare in clients:
             threads, client = Threads(), Client()
-            records: Any = SimpleNamespace(end=lambda *_: None)
+            records: Any = SimpleNamespace(end=lambda *_: None, turn_away=lambda *_: None)
             holding = Holding(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
             await sync_to_async(prepare)(client, threads)
             with client.gone, contextlib.suppress(Gone):
@@ -157,7 +159,7 @@ def test_that_a_call_may_have_run_is_told_again_where_the_client_had_left() -> N
 
 def test_a_result_is_told_again_where_the_client_had_left() -> None:
     call = begun(CallState.RUNNING)
-    gateway_calls.end(call.call_id, RESULT, delivered=False, now=timezone.now())
+    gateway_calls.end(call.call_id, RESULT, now=timezone.now())
     first, second = calling(leaves_while_it_is_told, stays)
     assert not first
     assert b"wrote /a" in second[0]
@@ -184,9 +186,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         def heard() -> None:
             gateway_calls.deliver(call.call_id, now=timezone.now())
 
-        threads.after["earlier"] = lambda: gateway_calls.end(
-            call.call_id, RESULT, delivered=False, now=timezone.now()
-        )
+        threads.after["earlier"] = lambda: gateway_calls.end(call.call_id, RESULT, now=timezone.now())
         threads.after["_if_ended"] = heard
 
     ((told,),) = calling(ends)

@@ -36,7 +36,7 @@ _PAGES: dict[tuple[str, str], str] = {
     ("viewer", GET): """
         approvals:inbox approvals:history approvals:export approvals:statistics approvals:detail audit:list
         audit:csv audit:ndjson audit:detail audit:verify audit:verifier audit:proof
-        former:connect former:rules former:calls former:suggestions former:costs
+        redirects:connect redirects:rules redirects:calls redirects:suggestions redirects:costs
         rules:list costs:show connections:home connections:agent deciders:home""",
     # Asking is not having: mcp:ask makes a request that an approver decides. The others count and list recorded calls.
     ("viewer", BOTH): "mcp:ask rules:calls rules:suggestions",

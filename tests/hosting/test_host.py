@@ -15,7 +15,7 @@ import httpx
 import pytest
 from django.db import OperationalError
 
-from coordinator.hosting import backend
+from coordinator.hosting import backend, process
 from coordinator.mcp.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
 from tests.patience import PATIENCE
@@ -364,3 +364,50 @@ def test_a_server_that_ends_while_a_call_comes_in_is_not_started_for_it_unasked(
 
     headers = {"mcp-session-id": one.session, WHEN_READY: "1"}
     assert one.http.post(one.path, content=in_two_pieces(), headers=headers).status_code == STARTED
+
+
+def test_no_credential_of_a_server_is_in_its_last_words(hosted: Hosted) -> None:
+    hosted.add("s", TOKEN="three plain words")
+    one = Client(hosted)
+    one.begin()
+    for _ in range(2):
+        (answer,) = one.call("die")
+    refused = one.post(message("tools/call", 1, name="echo"))
+    assert refused.status_code == 503
+    for told in (answer["error"]["message"], refused.json()["detail"], str(hosted.told)):
+        assert "I cannot go on" in told
+        assert "three plain words" not in told
+
+
+def test_what_looks_like_a_secret_is_masked_in_what_a_server_says_when_it_refuses(hosted: Hosted) -> None:
+    token = "ghp_" + "a1B2" * 9
+    error = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": f"{token} is no good"}})
+    hosted.add("no", "sh", "-c", f"read line; echo '{error}'; cat > /dev/null")
+    answer = Client(hosted, "no").begin()
+    assert answer.status_code == 503
+    assert "is no good" in answer.text
+    assert token not in answer.text
+
+
+def test_no_half_of_a_secret_is_kept() -> None:
+    said = b"password hunter22\n" * 1_000
+    assert process._end_of(said).startswith(b"password")
+    assert len(process._end_of(said)) <= process.KEPT_WORDS
+    assert process._end_of(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
+
+
+def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
+    client: Begun, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, number = client(), message("tools/call", 1, name="echo")
+    hosted.add("other")
+    assert hosted.pool is not None
+    (served,) = hosted.pool._backends.values()
+    hosted.run(served.stop())
+    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 1)
+    client("other")
+    refused = one.post(number)
+    assert refused.status_code == 503
+    assert "1 server processes run already" in refused.text
+    monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 2)
+    assert one.post(number).status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.db.models import TextChoices
 
+from coordinator.identity.scopes import SCOPES
 from coordinator.models.notifications import Notification
 from coordinator.models.permissions import RequestStatus
 from coordinator.models.sessions import RunStatus, SessionStatus
@@ -58,6 +60,21 @@ def listed_again(known: set[str], least: int, *besides: str) -> list[str]:
 @pytest.mark.parametrize("statuses", [SessionStatus, RunStatus, RequestStatus, Notification.State])
 def test_no_set_of_statuses_is_typed_twice(statuses: type[TextChoices]) -> None:
     assert listed_again(set(statuses.values), 2) == []
+
+
+def test_rules_name_sets_of_scopes_rather_than_scopes() -> None:
+    """So that a new scope is weighed against all of them in one place (identity/scopes.py)."""
+    inline = re.compile(
+        rf"""(["']({"|".join(SCOPES)})["'] (not )?in .*\bscopes\b|\bscopes [&|<>=]+ \{{["'])"""
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for folder in ("coordinator", "dashboard")
+        for path in sorted(Path(ROOT, folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if inline.search(line)
+    ]
+    assert found == []
 
 
 def test_the_columns_of_an_event_are_listed_once() -> None:

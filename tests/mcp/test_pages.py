@@ -15,7 +15,7 @@ from django.utils import timezone
 from coordinator.actions import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Event, Grant, McpServer, McpTool, PermissionRequest, Session
-from coordinator.policy import access
+from coordinator.policy import access, grant_lengths
 from coordinator.policy.edits import Edit
 from tests.access.cases import add_agents, add_server, add_tool, call, grant
 from tests.pages.markup import inline_parts
@@ -208,6 +208,22 @@ def test_a_grant_is_revoked_and_given_anew() -> None:
     assert not Grant.objects.standing(timezone.now()).exists()
     client.post(f"/ui/mcp/grants/{row.pk}/extend/", {"until": "1h"})
     assert Grant.objects.standing(timezone.now()).get().granted_by == "user:approver"
+
+
+def test_new_grants_and_renewed_ones_have_their_own_length_selected(monkeypatch) -> None:
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
+    monkeypatch.setattr(grant_lengths, "RENEWAL", "90d")
+    client, row = signed_in("approver"), Grant.objects.get()
+    for page, selected in {
+        "/ui/mcp/access/?agent=agent.a&server=s": "30d",
+        "/ui/mcp/matrix/": "30d",
+        f"/ui/mcp/grants/{row.pk}/": "90d",
+    }.items():
+        [form] = re.findall(r'<select[^>]*name="until".*?</select>', client.get(page).text, re.S)
+        assert re.findall(r'value="(\w*)"\s+selected', form) == [selected], page
+    client.post(f"/ui/mcp/grants/{row.pk}/extend/", {})
+    renewed = Grant.objects.standing(timezone.now()).get()
+    assert renewed.expires_at == renewed.granted_at + timedelta(days=90)
 
 
 def test_odd_rows_are_listed_and_flagged() -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.runner import guarding
-from coordinator.runner.agents import Agent
 from coordinator.runner.memory import Memory
 from coordinator.runner.options import Options
 from coordinator.runner.outbox import Room
 from coordinator.runner.places import Places
 from coordinator.runner.program import Runner
 from coordinator.runner.server import Server
+from coordinator.runner.startable import Agent
 from coordinator.runner.surroundings import Surroundings
 from tests.patience import PATIENCE
 from tests.served import ROOT

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.runner import agents, modes, options
-from coordinator.runner.agents import KNOWN, Agent
+from coordinator.runner import modes, options, startable
 from coordinator.runner.errors import Refused
 from coordinator.runner.options import AgentOptions
 from coordinator.runner.places import Places
+from coordinator.runner.startable import KNOWN, Agent
 
 pytestmark = pytest.mark.one_engine
 
@@ -69,7 +69,7 @@ def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_pat
         "other": AgentOptions(command=("no-such-program",)),
         "goose": AgentOptions(enabled=False),
     }
-    found, missing = agents.find(wanted, str(tmp_path))
+    found, missing = startable.find(wanted, str(tmp_path))
     assert [(one.name, one.version) for one in found] == [("gemini", "0.61.0"), ("mine", "")]
     assert found[0].command == (str(tmp_path / "gemini"), "--acp")
     lacking = {one["name"]: one["how"] for one in missing}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,6 +49,24 @@ def test_words_are_found_wherever_they_are(session):
     assert found("pipe") == [ended.pk]
     assert found("app.py") == [begun.pk]
     assert found("bring pipe") == []
+
+
+def test_points_of_a_session_are_told_as_its_timeline_tells_them(session):
+    add_events(
+        session,
+        [
+            {"event_type": "permission_request", "tool_name": "Bash", "tool_input": {"command": "needle"}},
+            {"event_type": "run_completed", "reason": "stopped", "error": "needle"},
+            {"event_type": "odd_type", "error": "needle"},
+        ],
+    )
+    index_new()
+    page = signed_in("viewer").get("/ui/search/?q=needle").content.decode()
+    assert re.findall(r'<span class="strong">\s*(.*?)\s*</span>', page) == [
+        "odd_type",
+        "Run ended · stopped",
+        "Asked for permission: Bash",
+    ]
 
 
 def test_side_by_side_and_beginnings(session):

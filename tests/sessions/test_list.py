@@ -235,6 +235,15 @@ def test_rows_are_told_as_they_are_now(viewer):
     assert "ses_b" not in body
 
 
+def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
+    """A new column says which: one that changes with events takes `data-follows`, another stands here."""
+    make_session("ses_a")
+    cells = re.findall(r"<td([^>]*)>", viewer.get("/ui/sessions/-/rows/?id=ses_a").content.decode())
+    staying = [cell for cell in cells if "data-follows=" not in cell]
+    assert [re.findall('data-label="(.*?)"', cell) for cell in staying] == [[], ["Agent"], ["Started"]]
+    assert re.findall('data-follows="(.*?)"', " ".join(cells)) == ["state", "took", "events", "errors"]
+
+
 @pytest.mark.parametrize("query", ["?", "?q=ses", "?dir=app"])
 def test_a_longer_list_than_is_counted_says_so(viewer, monkeypatch, query):
     monkeypatch.setattr(paginator, "COUNTED", 30)

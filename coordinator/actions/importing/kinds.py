@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -22,13 +22,13 @@ from coordinator.importing import seeds
 from coordinator.importing.foreign import Row, Table
 from coordinator.lib import instants
 from coordinator.mcp import credentials
+from coordinator.models.audit import AUDIT_KEPT
 from coordinator.models.fields import dump
 from coordinator.policy.approvals import APPROVED
 from coordinator.runs.statuses import OPEN
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.events import CONTEXT_COLUMNS
 
-AUDIT_KEPT = timedelta(days=90)  # what the audit log's own trigger would remove at once
 MOST_LENGTH = 4_096  # of a path
 IMPORT = "import"  # who set a credential that came with a database
 BY_OTHERS = "other"  # the source of events that no door took in
@@ -272,7 +272,8 @@ class AuditRows(TableImport):
         super()._tell()
         if self.too_old:
             self.outcome.notes.append(
-                f"{self.too_old} rows are older than the 90 days that the audit log is kept, and are kept aside."
+                f"{self.too_old} rows are older than the {AUDIT_KEPT.days} days that the audit log is kept,"
+                " and are kept aside."
             )
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from coordinator.actions import audit
-from coordinator.actions.notifications.telling import enqueue
+from coordinator.actions.notifications.announcing import enqueue
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import person as person_actor
 from coordinator.identity.actors import system

@@ -11,11 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from coordinator.models import NotificationTarget
+from coordinator.notifications.channels import lanes_of
 
-Kind = NotificationTarget.Kind
-
-LANES: dict[str, int] = {Kind.APPRISE: 4, Kind.EMAIL: 2, Kind.WEBHOOK: 4, Kind.PUSH: 4}
 SLOW = 3.0  # seconds for one message
 REMEMBERED = 600.0  # seconds
 
@@ -33,7 +30,7 @@ def enter(waiting: Iterable[tuple[int, str]]) -> list[int]:
         taken = Counter(busy.values())
         taken_by_slow = Counter(kind for target_id, kind in busy.items() if _is_slow(target_id))
         for target_id, kind in waiting:
-            lanes, slow = LANES.get(kind, 1), _is_slow(target_id)
+            lanes, slow = lanes_of(kind), _is_slow(target_id)
             is_full = taken[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.agents import AGENTS, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.plans import Place
+from coordinator.client.connecting.programs import AGENTS, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.record import Kept
 from coordinator.client.settings import NotConnected, Settings
 

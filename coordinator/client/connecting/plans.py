@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block, yaml_block
-from coordinator.client.connecting.agents import TAKEN, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.files import Found, Refused
 from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
+from coordinator.client.connecting.programs import TAKEN, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.record import Kept
 from coordinator.client.connecting.toml_block import BEGIN
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.client import held
 from coordinator.client.connecting import talk
-from coordinator.client.connecting.agents import QUICK, Agent, Call
+from coordinator.client.connecting.programs import QUICK, Agent, Call
 from coordinator.client.settings import Settings
 
 PATIENCE = 10.0  # seconds for a session to appear

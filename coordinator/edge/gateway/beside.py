@@ -52,6 +52,7 @@ LIMIT = LIMITS["question"][KEY]
 HELD_FOR = 25.0  # seconds for which one question is held
 MOST_HELD = 4_000
 MOST_TRIES = 4
+CHANGED = "The policy changed while the call waited. Call it again."
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
@@ -240,13 +241,14 @@ class BesideDoor:
         if ruling.decision == ASK:
             return await self._asked(x, record, ruling, attempt)
         if (brake := await x.braked(self._gate)) is not None:
-            return await self._held_back(x, record, brake)
+            return await self._held_back(x, record, attempt, brake)
         await self._threads.run(gateway_calls.begin_beside, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
     async def _asked(self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: Attempt) -> Answer:
-        begun = await self._threads.run(gateway_calls.is_begun_beside, attempt)
-        if begun:
+        if await self._threads.run(gateway_calls.is_begun_beside, attempt):
+            if (brake := await x.braked(self._gate)) is not None:
+                return await self._held_back(x, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
         with self._places.place(x.key.name):
             for _ in range(MOST_TRIES):
@@ -261,10 +263,11 @@ class BesideDoor:
                     return answer
                 fresh = await self._runner.bound_anew(x, attempt.binding)
                 if fresh is None:
+                    await self._calls.note_denial(x, record, Ruling(DENY, CHANGED, "gateway"))
                     break
                 ruling = fresh[1]
                 attempt = Attempt(attempt.call_id, fresh[0], attempt.caller, attempt.place, is_beside=True)
-        return self._no(record, "The policy changed while the call waited. Call it again.")
+        return self._no(record, CHANGED)
 
     async def _until_decided(self, x: Exchange, row: PermissionRequest) -> PermissionRequest | None:
         found = await self._waits.wait_until(
@@ -293,7 +296,9 @@ class BesideDoor:
             "reason": f"Waits for approval at {card}.",
         }
 
-    async def _held_back(self, x: Exchange, record: CallRecord, brake: Braked) -> Answer:
+    async def _held_back(self, x: Exchange, record: CallRecord, attempt: Attempt, brake: Braked) -> Answer:
+        """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
+        await self._threads.run(gateway_calls.undo_beside, attempt, now=timezone.now())
         await self._calls.note_denial(x, record, by_brake(brake))
         return self._no(record, brake.words)
 
@@ -305,12 +310,13 @@ class BesideDoor:
         standing = rules.standing(row, now)
         if standing.allowed:
             if (brake := await x.braked(self._gate)) is not None:
-                return await self._held_back(x, record, brake)
+                return await self._held_back(x, record, attempt, brake)
             refusal = await self._threads.run(gateway_calls.begin, attempt, row.request_id, now=now)
-            if refusal is None:
-                return {"decision": "allow", "call_id": attempt.call_id}
-            if refusal.decision == DENY:
+            if refusal is not None and refusal.decision == DENY:
                 return self._no(record, _denied(binding, refusal))
+            # Another line of the same call may have been faster.
+            if refusal is None or await self._threads.run(gateway_calls.is_begun_beside, attempt):
+                return {"decision": "allow", "call_id": attempt.call_id}
             return None
         if row.status == PermissionRequest.Status.DENIED:
             await self._threads.run(gateway_calls.take_denial, attempt, row.request_id, now=now)

@@ -13,13 +13,13 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Place
+from coordinator.actions.gateway_calls import Attempt, Place, Settled
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
-from coordinator.edge.gateway.running import outcome_of
+from coordinator.edge.gateway.running import HEARD_ELSEWHERE, outcome_of, without_state
 from coordinator.edge.gateway.sending import Sending
 from coordinator.edge.gateway.upstreams import LeftOpen, finish
 from coordinator.edge.http import Gone, no_database
@@ -27,17 +27,19 @@ from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings, by_brake
 from coordinator.errors import SignalboxError
-from coordinator.gateway import answers, deciding
+from coordinator.gateway import answers, deciding, messages
 from coordinator.gateway.binding import Binding, digest_of, policy_version
 from coordinator.gateway.http_client import LOOK_HOLDS, UpstreamFailed
 from coordinator.gateway.messages import INVALID_PARAMS
 from coordinator.gateway.states import PREFIX, GoOnState, WaitState, opened
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.access import Verdict
+from coordinator.policy.approvals import context_of
 from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter
 
 log = logging.getLogger(__name__)
 
+ANOTHER = "The call is not what was asked before, or the policy changed. Call it again."
 CHANGED = "The policy changed while the call was on its way. Call it again."
 REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
 
@@ -100,10 +102,7 @@ class Calls:
         session_id = await self._records.session_of(x)  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide(x, tool, arguments, session_id)
         state = opened(x.message.params.get("requestState"))
-        if state is not None:
-            record = self._records.taken_up(x, state.call_id, session_id, tool)
-        else:
-            record = self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
+        record = await self._record(x, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         try:
             await self._follow(x, record, ruling, verdict, state)
@@ -111,6 +110,17 @@ class Calls:
             if not record.is_over:
                 self._records.end(record, "failed", None, detail_of(problem))
             raise
+
+    async def _record(
+        self, x: Exchange, tool: str, session_id: str, ruling: Ruling, state: WaitState | GoOnState | None
+    ) -> CallRecord:
+        """Return the record of a call: that of its earlier try, where the client's state is of this very call."""
+        arguments = x.message.params.get("arguments")
+        if state is not None:
+            binding = _binding(x, tool, arguments, ruling)
+            if await self._threads.run(gateway_calls.stands, binding, state):
+                return self._records.taken_up(x, state.call_id, session_id, tool)
+        return self._records.begin(x, gateway_calls.new_id(), session_id, tool, arguments)
 
     async def _follow(
         self,
@@ -123,8 +133,10 @@ class Calls:
         """Do with a call what was ruled."""
         if ruling.decision == DENY:
             await self._deny(x, record, ruling, verdict)
-        elif ruling.decision == ASK or state is not None:
+        elif ruling.decision == ASK or isinstance(state, GoOnState):
             await self._ask(x, record, ruling, state)
+        elif state is not None:
+            await self._go_past(x, record, ruling, verdict, state)
         elif str(x.message.params.get("requestState", "")).startswith(PREFIX):
             await self._say(x, record, "held", "What this call waited for is over. Call it again.")
         else:
@@ -182,22 +194,38 @@ class Calls:
         binding = binding_of(x, record, ruling)
         place = Place(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
         if state is not None and state.key != binding.key and ruling.decision == ASK:
-            await self._say(
-                x,
-                record,
-                "held",
-                "The call is not what was asked before, or the policy changed. Call it again.",
-            )
+            await self._say(x, record, "held", ANOTHER)
             return
-        if state is None:
-            place = Place(
-                place.session_id, place.gateway_session, await self._records.write_begin(record), place.client
-            )
+        if not record.goes_on:
+            place = replace(place, event_id=await self._records.write_begin(record))
         held = Held(x, binding, ruling, place, record)
         if isinstance(state, GoOnState):
             await self._holding.go_on(held, state)
         else:
             await self._holding.hold(held, state)
+
+    async def _go_past(
+        self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
+    ) -> None:
+        """Pass a call on about which a person was asked and nobody need be asked by now; close that question."""
+        place = Place(record.session_id, x.client.session_id if x.client else None)
+        attempt = Attempt(record.call_id, binding_of(x, record, ruling), x.caller, place)
+        settled, request = await self._threads.run(
+            gateway_calls.settle, attempt, state.request_id, state.key, now=timezone.now()
+        )
+        if settled is Settled.ANOTHER:
+            await self._say(x, record, "held", ANOTHER)
+            return
+        if settled is Settled.DENIED:
+            context = context_of(request)
+            record.decided_by = f"denied by {request.approved_by or 'somebody'}"
+            words = answers.by_person(record.tool, context.reason if context else None)
+            await self._say(x, record, "denied", words)
+            return
+        if settled is Settled.OVER and record.goes_on:
+            self._records.begin_anew(record, gateway_calls.new_id())
+        x.message = messages.read(without_state(x.message, None))
+        await self._pass(x, record, verdict)
 
     async def _say(self, x: Exchange, record: CallRecord, outcome: str, words: str) -> None:
         response = answers.tool_error(x.message, words)
@@ -260,7 +288,7 @@ class Calls:
         except LeftOpen:
             record.upstream += time.perf_counter() - began
             await x.line.end()
-            self._records.end(record, "ok", None, "The client hears the end on another stream.")
+            self._records.end(record, "ok", None, HEARD_ELSEWHERE)
             return
         except UpstreamFailed as problem:
             record.upstream += time.perf_counter() - began
@@ -296,14 +324,18 @@ def _status_of(x: Exchange, status: int) -> int:
 
 def binding_of(x: Exchange, record: CallRecord, ruling: Ruling) -> Binding:
     """Return what an approval of the call is bound to."""
-    known = x.server.tools.get(record.tool)
+    return _binding(x, record.tool, record.arguments, ruling)
+
+
+def _binding(x: Exchange, tool: str, arguments: Any, ruling: Ruling) -> Binding:
+    known = x.server.tools.get(tool)
     return Binding(
         x.key.actor,
         x.key.id,
         x.agent_id,
         x.server.name,
-        record.tool,
-        record.arguments if isinstance(record.arguments, dict) else None,
+        tool,
+        arguments if isinstance(arguments, dict) else None,
         digest_of(x.message.raw_arguments),
         known.definition if known else "",
         policy_version(ruling),

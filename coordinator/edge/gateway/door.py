@@ -36,8 +36,8 @@ from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.relaying import Relaying
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.sending import Sending
+from coordinator.edge.gateway.server_stream import Telling
 from coordinator.edge.gateway.tasks import Tasks
-from coordinator.edge.gateway.telling import Telling
 from coordinator.edge.gateway.upstreams import Upstreams
 from coordinator.edge.http import Gone, headers_of
 from coordinator.edge.limits import KEY, LIMITS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -127,7 +127,7 @@ class Holding:
         if card is not None:
             await self._tell_to_wait(held, card)
         else:
-            await self._say(held, "held", answers.waiting_for_run(held.binding.tool))
+            await self._turn_away(held, answers.waiting_for_run(held.binding.tool))
 
     async def _require_wanted(self, held: Held) -> None:
         """Raise Cancelled where the client has cancelled the call."""
@@ -139,7 +139,7 @@ class Holding:
         if known.state == CallState.RUNNING:
             found = await self._until_ended(held, known)
             if found is None:
-                await self._say(held, "held", answers.waiting_for_run(held.binding.tool))
+                await self._turn_away(held, answers.waiting_for_run(held.binding.tool))
                 return True
             if await self._is_heard(held, found):
                 return False
@@ -165,7 +165,7 @@ class Holding:
             await self._say(held, "failed", words)
             return
         response = running.renumbered(gateway_calls.result_of(known), held.x.message.id)
-        self._records.end(held.record, "ok", response)
+        self._records.end(held.record, "held" if running.question_in(response) else "ok", response)
         await held.x.line.answer(response)
 
     def _require_client(self, held: Held) -> None:
@@ -242,13 +242,7 @@ class Holding:
                 await self._runner.run(held.x, held.record, held.binding)
                 return True
             if refusal.decision == DENY:
-                words = answers.denied(
-                    held.binding.server_id,
-                    held.binding.tool,
-                    refusal.reason,
-                    gateway_calls.allowed_at(refusal),
-                )
-                await self._say(held, "denied", words)
+                await self._deny(held, refusal)
                 return True
             return await self._asked_anew(held, refusal)
         if row.status == PermissionRequest.Status.DENIED:
@@ -266,13 +260,24 @@ class Holding:
         """Have what counts by now in place of what was asked: the next question is about that."""
         fresh = await self._runner.bound_anew(held.x, held.binding)
         if fresh is None:
-            words = answers.denied(
-                held.binding.server_id, held.binding.tool, refusal.reason, gateway_calls.allowed_at(refusal)
+            denial = replace(refusal, decision=DENY)
+            await self._threads.run(
+                gateway_calls.note_denial, held.binding, denial, held.place, now=timezone.now()
             )
-            await self._say(held, "denied", words)
+            await self._deny(held, denial)
             return True
         held.binding, held.ruling = fresh
+        if held.record.goes_on and await self._threads.run(gateway_calls.is_begun, held.record.call_id):
+            self._records.begin_anew(held.record, gateway_calls.new_id())
+            held.place = replace(held.place, event_id=await self._records.write_begin(held.record))
         return False
+
+    async def _deny(self, held: Held, denial: Ruling) -> None:
+        """Tell what stands against a call by now."""
+        words = answers.denied(
+            held.binding.server_id, held.binding.tool, denial.reason, gateway_calls.allowed_at(denial)
+        )
+        await self._say(held, "denied", words)
 
     async def _until_decided(self, held: Held, card: Card) -> PermissionRequest | None:
         """Wait for a person; None where the client's patience ends first. Raises Gone where the client leaves."""
@@ -374,13 +379,21 @@ class Holding:
         self._records.end(held.record, outcome, response)
         await held.x.line.answer(response)
 
+    async def _turn_away(self, held: Held, words: str) -> None:
+        """Say something that ends no call which goes on elsewhere."""
+        response = answers.tool_error(held.x.message, words)
+        self._records.turn_away(held.record, response)
+        await held.x.line.answer(response)
+
     async def go_on(self, held: Held, state: GoOnState) -> None:
         """Let an approved call go on whose server asked for more, once for each of its questions."""
-        free = await self._threads.run(gateway_calls.go_on, state.call_id, state.round)
-        if not free:
-            await self._say(held, "denied", answers.unknown_end(held.binding.tool, "an earlier time"))
-            return
-        await self._runner.go_on(held.x, held.record, held.binding, state)
+        refusal = await self._threads.run(gateway_calls.go_on, held.attempt, state.round, now=timezone.now())
+        if refusal is None:
+            await self._runner.go_on(held.x, held.record, held.binding, state)
+        elif refusal.decision == DENY:
+            await self._deny(held, refusal)
+        else:
+            await self._turn_away(held, answers.stopped_short(held.binding.tool, refusal.reason))
 
 
 class Cancelled(Exception):

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from coordinator.edge import auth
-from coordinator.engine import looks
+from coordinator.engine import round_trips
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
@@ -68,5 +68,5 @@ def _failure(answer: asyncio.Future[Look]) -> None:
 
 
 def _look(position: int) -> Look:
-    has_news, is_braked = looks.row_of(LOOK, [position, *TOPICS])
+    has_news, is_braked = round_trips.row_of(LOOK, [position, *TOPICS])
     return not has_news, bool(is_braked)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -35,6 +37,8 @@ from coordinator.policy.tool_rules import ASK, Rule
 log = logging.getLogger(__name__)
 
 MOST_PAGES = 20
+# For so long a tool stays that was listed first, changed or came back, though another list lacks it.
+SETTLED_AFTER = timedelta(minutes=10)
 LOOK_EVERY = 2.0  # seconds between two looks for tools of one server that nobody knows
 BY = system("mcp-gateway")
 
@@ -70,6 +74,9 @@ class Listings:
         if page is None:
             return body
         tools = await self.visible(x, page)
+        is_first = x.message.method == "tools/list" and "cursor" not in x.message.params
+        if is_first and page.cursor is None:
+            await self._take_in_whole(x.server, {tool.name for tool in page.listing.tools})
         if tools == page.raw and b'"cacheScope"' not in body:
             return body
         return listing.with_tools(page, tools)
@@ -130,14 +137,28 @@ class Listings:
         """Note what a server lists, where it is not what is known."""
         if not told.tools or all(_is_known(server, tool) for tool in told.tools):
             return
-        # One caller's list says nothing about tools that it lacks: another caller's may have them.
+        # What one page lacks may stand on another, and what one caller's list lacks in another caller's.
         part = ToolListing(told.tools, complete=False)
         try:
             await self._threads.run(mcp_tools.store_listing, server.name, part, by=BY, now=timezone.now())
         except NotFound:
             return
-        self._registry.forget(server.name)
-        self._policies.forget(server.name)
+        self.forget(server.name)
+
+    async def _take_in_whole(self, server: Server, listed: set[str]) -> None:
+        """Note which tools a server has no more, by the names of all that it lists.
+
+        One that runs for each caller alone says so of that caller's only.
+        """
+        lacking = {name for name, tool in server.tools.items() if not tool.is_gone} - listed
+        if server.for_each_caller or not lacking:
+            return
+        now = timezone.now()
+        note = functools.partial(
+            mcp_tools.note_gone, server.name, listed, listed_by=now - SETTLED_AFTER, by=BY, now=now
+        )
+        if await self._threads.run(note):
+            self.forget(server.name)
 
     async def look_for(self, x: Exchange, tool: str) -> None:
         """Ask the server for its tools, for one that nobody has heard of.
@@ -179,7 +200,7 @@ class Listings:
         return [found[name] for name in sorted(found)]
 
     async def _pages(self, x: Exchange) -> AsyncIterator[Page]:
-        cursor = None
+        cursor, listed = None, set[str]()
         for number in range(MOST_PAGES):
             page = await self._page(x, cursor)
             if page is None and number:
@@ -187,8 +208,10 @@ class Listings:
             if page is None:
                 return
             yield page
+            listed |= {tool.name for tool in page.listing.tools}
             cursor = page.cursor
             if cursor is None:
+                await self._take_in_whole(x.server, listed)
                 return
 
     async def _page(self, x: Exchange, cursor: str | None) -> Page | None:

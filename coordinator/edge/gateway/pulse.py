@@ -10,6 +10,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.gateway import answers, sse
 
 EVERY = 5.0  # seconds
+FIRST_AFTER = 0.05  # seconds after which who has just come is told
 SILENT = b": waits\n\n"
 
 
@@ -19,6 +20,7 @@ class Pulse:
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Exchange, str, int]] = {}
         self._clock: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def beating(self, x: Exchange, words: str) -> Iterator[None]:
@@ -30,20 +32,29 @@ class Pulse:
         self._waiting[place] = x, words, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self._run())
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self._tell_soon, place)
         try:
             yield
         finally:
+            first.cancel()
             del self._waiting[place]
 
+    def _tell_soon(self, place: int) -> None:
+        task = asyncio.ensure_future(self._tell(place))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
     async def _run(self) -> None:
-        pause = 0.05  # who has just come is told soon
         while self._waiting:
-            await asyncio.sleep(pause)
-            pause = EVERY
-            for place, (x, words, count) in list(self._waiting.items()):
-                if place in self._waiting:
-                    self._waiting[place] = x, words, count + 1
-                    await x.line.try_event(_sign(x, words, count + 1))
+            await asyncio.sleep(EVERY)
+            for place in list(self._waiting):
+                await self._tell(place)
+
+    async def _tell(self, place: int) -> None:
+        if place in self._waiting:
+            x, words, count = self._waiting[place]
+            self._waiting[place] = x, words, count + 1
+            await x.line.try_event(_sign(x, words, count + 1))
 
 
 def _sign(x: Exchange, words: str, count: int) -> bytes:

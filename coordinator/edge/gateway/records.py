@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
@@ -151,6 +153,12 @@ class Records:
         record.is_begun = record.goes_on = True
         return record
 
+    def begin_anew(self, record: CallRecord, call_id: str) -> None:
+        """Make it the record of a call of its own, which begins now: the one that it was taken up for has run."""
+        record.call_id, record.at = call_id, instants.canonical(timezone.now())
+        record.is_begun = record.goes_on = False
+        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
+
     def _begin_soon(self, record: CallRecord) -> None:
         record.beginning = self._soon(self._begun(record))
 
@@ -216,6 +224,13 @@ class Records:
             record.timer.cancel()
         CALLS.add(record.server_id, record.tool if record.known else "?", "held")
 
+    def turn_away(self, record: CallRecord, response: bytes) -> None:
+        """Note a refusal of what came with the state of another call: that one stays open, its own try may come."""
+        if record.goes_on:
+            self.leave(record)
+        else:
+            self.end(record, "held", response)
+
     def end(self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None) -> None:
         """Note how a call ended: `outcome` is ok, error, denied, held or failed. Returns at once."""
         record.is_over = True
@@ -258,6 +273,8 @@ class Records:
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
     ) -> NewEvent:
         output, failed = kept_output(response)
+        # Told twice in the same words it is one end; but no refusal on the way stands for what came of the call.
+        said = hashlib.sha256(msgspec.json.encode([output, error or failed], enc_hook=str)).hexdigest()[:16]
         return DedupedEvent(
             event_type="post_tool",
             session_id=record.session_id,
@@ -270,7 +287,7 @@ class Records:
             duration_ms=round((record.upstream + own) * 1000),
             reason=record.decided_by or None,
             source=BY_GATEWAY,
-            origin=f"gateway:{record.call_id}:end",
+            origin=f"gateway:{record.call_id}:end {said}",
             origin_for=60_000,
             extra={
                 "gateway": {

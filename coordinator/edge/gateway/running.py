@@ -7,8 +7,8 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Coroutine
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from coordinator.edge.gateway.links import SessionOver
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.sending import Sending
-from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Forgotten, finish
+from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Forgotten, LeftOpen, finish
 from coordinator.edge.http import Headers
 from coordinator.edge.notes import Notes
 from coordinator.edge.rulings import by_brake
@@ -34,9 +34,10 @@ from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, deciding
 from coordinator.gateway.binding import Binding, policy_version
 from coordinator.gateway.http_client import UpstreamFailed
+from coordinator.gateway.listing import result_of
 from coordinator.gateway.messages import Message
 from coordinator.gateway.servers import Server
-from coordinator.gateway.states import GoOnState, packed
+from coordinator.gateway.states import GoOnState, opened, packed
 from coordinator.lib import instants
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import GatewayCall
@@ -46,6 +47,7 @@ from coordinator.policy.tool_rules import ASK, Ruling
 
 log = logging.getLogger(__name__)
 
+HEARD_ELSEWHERE = "The client hears the end on another stream."
 POLL_EVERY = 2_000  # milliseconds that a task's client is asked to let pass
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -91,11 +93,19 @@ class Runner:
     async def go_on(self, x: Exchange, record: CallRecord, binding: Binding, state: GoOnState) -> None:
         """Send the next try of a call whose server asked for more."""
         body = without_state(x.message, state.inner, keep_responses=True)
-        await self._detached(x, self._job(x, record, binding, body, state.round + 1))
+        await self._detached(x, self._job(x, record, binding, body, state))
 
-    def run_task(self, x: Exchange, record: CallRecord, binding: Binding) -> None:
-        """Send the call of a task, for which nobody waits on a line."""
-        self._start(self._job(x, record, binding, without_state(x.message, None), line=None))
+    def run_task(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: Binding,
+        state: GoOnState | None = None,
+        said: dict[str, Any] | None = None,
+    ) -> None:
+        """Send the call of a task, for which nobody waits on a line; with `state`, with what the client `said`."""
+        body = with_answers(x.message, state.inner, said or {}) if state else without_state(x.message, None)
+        self._start(self._job(x, record, binding, body, state, line=None))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -119,23 +129,38 @@ class Runner:
             x.line.is_over = True  # nobody hears it any more
 
     async def _job(
-        self, x: Exchange, record: CallRecord, binding: Binding, body: bytes, round_: int = 0, **options: Any
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: Binding,
+        body: bytes,
+        state: GoOnState | None = None,
+        **options: Any,
     ) -> None:
+        """Send a call, or with `state` the next try of it, and note how that ended."""
         line: Line | None = options.get("line", x.line)
         began = time.perf_counter()
         event, response, problem = None, None, None
         try:
-            response, event = await self._sent(x, body, line)
+            response, event = await self._sent_in_time(x, body, line)
         except (UpstreamFailed, NotSent) as failure:
             problem = failure
         record.upstream += time.perf_counter() - began
-        if response is not None:
-            await self._ended(record.call_id, response)
-            response, event = _wrapped(response, event, record, binding, round_)
-            self._records.end(record, outcome_of(response), response)
-        else:
+        if isinstance(problem, LeftOpen) and line is not None and _hears_elsewhere(x):
+            await self._note(functools.partial(gateway_calls.leave_to_client, record.call_id))
+            self._records.end(record, "ok", None, HEARD_ELSEWHERE)
+            await line.end()
+            return
+        if response is None:
             assert problem is not None
-            response = await self._failed(x, record, binding, problem)
+            response = await self._failed(x, record, binding, problem, state, is_task=line is None)
+        elif (question := _wrapped(response, record, binding, state.round + 1 if state else 0)) is not None:
+            response, event = question, None
+            await self._ended(record.call_id, response, asks=True)
+            self._records.leave(record)
+        else:
+            await self._ended(record.call_id, response)
+            self._records.end(record, outcome_of(response), response)
         if line is not None and not x.gone.happened:
             if x.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
@@ -144,17 +169,28 @@ class Runner:
             if not x.gone.happened:
                 await self._threads.run(gateway_calls.deliver, record.call_id, now=timezone.now())
 
+    async def _sent_in_time(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
+        """Send a call and return its response. After the time that it has at most it counts as lost elsewhere, too."""
+        within = x.server.call_seconds + gateway_calls.STARTS_WITHIN.total_seconds()
+        try:
+            async with asyncio.timeout(within):
+                return await self._sent(x, body, line)
+        except TimeoutError:
+            words = f"did not answer within {within:.0f} seconds"
+            raise UpstreamFailed(words, may_have_run=True) from None
+
     async def _sent(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
+        look = functools.partial(self._require_no_brake, x)
         try:
             x.server = await self._as_it_stands(x.server)
             await self._require_no_brake(x)
-        except (InterfaceError, OperationalError) as problem:
-            raise NotSent("was not asked: the database did not answer") from problem
-        try:
-            look = functools.partial(self._require_no_brake, x)
             response, event, _ = await self._sending.call(x, body, line, look)
+        except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
+            raise NotSent("was not asked: the database did not answer") from problem
         except SessionOver:
             raise NotSent(str(Forgotten())) from None
+        except SignalboxError as problem:
+            raise NotSent(f"was not asked: {str(problem.detail).rstrip('.')}") from None
         except UpstreamFailed as problem:
             if problem.may_have_run:
                 raise
@@ -174,24 +210,54 @@ class Runner:
             raise NotSent(found.fault if found else "is not registered any more")
         return found
 
-    async def _ended(self, call_id: str, response: bytes | None) -> None:
+    async def _ended(self, call_id: str, response: bytes | None, *, asks: bool = False) -> None:
+        await self._note(functools.partial(gateway_calls.end, call_id, response, asks=asks))
+
+    async def _note(self, end: Callable[..., None]) -> None:
+        """Write down how a call ended, at this instant."""
         try:
-            await self._threads.run(gateway_calls.end, call_id, response, delivered=False, now=timezone.now())
+            await self._threads.run(end, now=timezone.now())
         except DatabaseError:
             # It stays `running` until its time is over, and is lost then: told, not run again.
-            log.exception("The end of the call %s could not be written", call_id)
+            log.exception("The end of a call could not be written")
 
-    async def _failed(self, x: Exchange, record: CallRecord, binding: Binding, problem: Exception) -> bytes:
-        if isinstance(problem, NotSent):
-            await self._threads.run(gateway_calls.undo, record.call_id, now=timezone.now())
-            if isinstance(problem, HeldBack):
-                await self._note_brake(x, record, binding, problem.brake)
-            words = answers.not_reached(binding.server_id, binding.tool, str(problem), approved=True)
+    async def _failed(
+        self,
+        x: Exchange,
+        record: CallRecord,
+        binding: Binding,
+        problem: Exception,
+        state: GoOnState | None,
+        *,
+        is_task: bool,
+    ) -> bytes:
+        """Note that a call got no response; return what its client is told."""
+        sent, server_id, tool, why = (
+            not isinstance(problem, NotSent),
+            binding.server_id,
+            binding.tool,
+            str(problem),
+        )
+        stands = state is not None and not sent and not is_task
+        if sent:
+            words = answers.broke_off(server_id, tool, why)
+        elif state is None:
+            words = answers.not_reached(server_id, tool, why, approved=True)
         else:
+            words = answers.not_gone_on(server_id, tool, why, stands=stands)
+        response = answers.tool_error(x.message, words, {"decision": "allow", "sent": sent})
+        if isinstance(problem, HeldBack):
+            await self._note_brake(x, record, binding, problem.brake)
+        if sent:
             await self._ended(record.call_id, None)
-            words = answers.broke_off(binding.server_id, binding.tool, str(problem))
-        about = {"decision": "allow", "sent": not isinstance(problem, NotSent)}
-        response = answers.tool_error(x.message, words, about)
+        elif state is None:
+            await self._threads.run(gateway_calls.undo, record.call_id, response, now=timezone.now())
+        elif stands:
+            await self._threads.run(gateway_calls.go_back, record.call_id, state.round, now=timezone.now())
+            self._records.leave(record)
+            return response
+        else:
+            await self._ended(record.call_id, response)
         self._records.end(record, "failed", response, f"The server {problem}.")
         return response
 
@@ -247,24 +313,71 @@ def without_state(message: Message, inner: str | None, *, keep_responses: bool =
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def _wrapped(
-    response: bytes, event: bytes | None, record: CallRecord, binding: Binding, round_: int
-) -> tuple[bytes, bytes | None]:
-    """Return a server's question with a state around its own, by which the answer is known to belong to this call."""
+def with_answers(message: Message, inner: str | None, said: dict[str, Any]) -> bytes:
+    """Return a call as its server shall get it once its question was answered: with its state, and what was said."""
+    fields = _fields(message.raw)
+    params = _fields(fields["params"]) | {"inputResponses": msgspec.Raw(_encode(said))}
+    params.pop("requestState", None)
+    if inner is not None:
+        params["requestState"] = msgspec.Raw(_encode(inner))
+    return _encode(fields | {"params": msgspec.Raw(_encode(params))})
+
+
+def _wrapped(response: bytes, record: CallRecord, binding: Binding, round_: int) -> bytes | None:
+    """Return a server's question with a state around its own, by which the answer is known to belong to this call.
+
+    None for a response that asks for nothing.
+    """
     if b"input_required" not in response:
-        return response, event
+        return None
     try:
         fields = _fields(response)
         result = _fields(fields["result"])
         if msgspec.json.decode(result["resultType"]) != "input_required":
-            return response, event
+            return None
         inner = msgspec.json.decode(result["requestState"]) if "requestState" in result else None
     except (msgspec.MsgspecError, KeyError):
-        return response, event
+        return None
     until = time.time() + held_for().total_seconds()
     state = GoOnState(record.call_id, binding.key, until, round_, inner if isinstance(inner, str) else None)
     result["requestState"] = msgspec.Raw(_encode(packed(state)))
-    return _encode(fields | {"result": msgspec.Raw(_encode(result))}), None
+    return _encode(fields | {"result": msgspec.Raw(_encode(result))})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a call's server asks its client, by names that no other question of the same call has."""
+
+    state: GoOnState
+    requests: dict[str, Any]
+
+    def said(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Return what a client told, by the server's own names; what answers nothing that is asked is left out."""
+        begins = _begins(self.state)
+        return {name.removeprefix(begins): told[name] for name in self.requests if name in told}
+
+
+def question_in(response: bytes) -> Question | None:
+    """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
+    result = result_of(response)
+    if not isinstance(result, dict) or result.get("resultType") != "input_required":
+        return None
+    state, asked = opened(result.get("requestState")), result.get("inputRequests")
+    if not isinstance(state, GoOnState):
+        return None
+    begins = _begins(state)
+    return Question(
+        state, {f"{begins}{name}": one for name, one in asked.items()} if isinstance(asked, dict) else {}
+    )
+
+
+def _begins(state: GoOnState) -> str:
+    return f"{state.round + 1}."
+
+
+def _hears_elsewhere(x: Exchange) -> bool:
+    """Say whether the client itself gets what its server tells on another stream: it is there, at the server's door."""
+    return not x.gone.happened and x.client is not None and x.client.door == x.server.name
 
 
 def renumbered(response: bytes, number: Any) -> bytes:
@@ -287,6 +400,17 @@ def opened_message(kept: bytes) -> tuple[Headers, bytes]:
     value = json.loads(kept)
     headers = {name.encode(): text.encode("latin-1") for name, text in value["headers"].items()}
     return headers, value["body"].encode()
+
+
+def told_with(kept: bytes) -> dict[str, Any]:
+    """Return what the client has said, by the questions' names, to its task whose request is kept."""
+    found = json.loads(kept).get("said", {})
+    return found if isinstance(found, dict) else {}
+
+
+def kept_with(kept: bytes, said: dict[str, Any]) -> bytes:
+    """Return a kept request with what the client has said."""
+    return json.dumps(json.loads(kept) | {"said": said}).encode()
 
 
 STATUSES = {

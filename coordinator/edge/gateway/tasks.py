@@ -1,4 +1,7 @@
-"""Held calls as tasks (io.modelcontextprotocol/tasks): polled, cancelled, and run when a poll finds them approved."""
+"""Held calls as tasks (io.modelcontextprotocol/tasks): polled, cancelled, and run when a poll finds them approved.
+
+What a task's server asks its client (2026-07-28) is a question of the task, answered by `tasks/update`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.running import Runner, opened_message, task_of
+from coordinator.edge.gateway.running import (
+    Question,
+    Runner,
+    kept_with,
+    opened_message,
+    question_in,
+    task_of,
+    told_with,
+)
 from coordinator.errors import NotFound
 from coordinator.gateway import answers, messages
 from coordinator.gateway.binding import Binding
@@ -26,10 +37,11 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.models import GatewayCall, PermissionRequest
 from coordinator.models.gateway import CallState
 from coordinator.policy import approvals as rules
-from coordinator.policy.tool_rules import DENY
+from coordinator.policy.tool_rules import DENY, Ruling
 
 METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 OURS = "sbx-"
+MOST_TRIES = 4  # how often an answer is taken in anew while others come
 
 
 class Tasks:
@@ -75,36 +87,74 @@ class Tasks:
             return
         if x.message.method == "tasks/get":
             await self._get(x, call)
-            return
-        if x.message.method == "tasks/cancel":
+        elif x.message.method == "tasks/update":
+            await self._update(x, call)
+        else:
             await self._threads.run(gateway_calls.cancel_task, call, x.key.actor, now=timezone.now())
-        await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
+            await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
 
     async def _get(self, x: Exchange, call: GatewayCall) -> None:
         request = await self._threads.run(rules.find, call.request_id or "")
         if call.state == CallState.WAITING and not rules.standing(request, timezone.now()).waiting:
             await self._decided(x, call, request)
             call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
+        elif (question := _question(call)) is not None:
+            await self._answered(x, call, question)
+            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
         value: dict[str, Any] = {"resultType": "complete", **task_of(call, gateway_calls.card(request))}
         value |= _payload(call, x.message)
         await x.line.answer(answers.result(x.message.id, value))
 
+    async def _update(self, x: Exchange, call: GatewayCall) -> None:
+        """Take in what the client says to its server's question; what nobody asks any more is let go."""
+        told = x.message.params.get("inputResponses")
+        if not isinstance(told, dict):
+            words = "An update of a task brings inputResponses, an object."
+            await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
+            return
+        for _ in range(MOST_TRIES):
+            question = _question(call)
+            if question is None:
+                break
+            kept = gateway_calls.message_of(call)
+            said = {name: told[name] for name in question.requests if name in told}
+            with_it = kept_with(kept, told_with(kept) | said)
+            is_noted = await self._threads.run(gateway_calls.note_said, call, with_it)
+            call = await self._threads.run(GatewayCall.objects.get, pk=call.call_id)
+            if is_noted:
+                await self._answered(x, call, question)
+                break
+        await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
+
+    async def _answered(self, x: Exchange, call: GatewayCall, question: Question) -> None:
+        """Let a task go on whose client has said all that its server asks."""
+        said = question.said(told_with(gateway_calls.message_of(call)))
+        if len(said) < len(question.requests):
+            return
+        original, attempt = await self._attempt(x, call)
+        refusal = await self._threads.run(
+            gateway_calls.go_on, attempt, question.state.round, now=timezone.now()
+        )
+        if refusal is None:
+            record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+            self._runner.run_task(original, record, attempt.binding, question.state, said)
+        elif refusal.decision == DENY:
+            await self._refuse(original, call, _denied(call, refusal))
+        else:
+            await self._refuse(original, call, answers.stopped_short(call.tool_name, refusal.reason))
+
     async def _decided(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
         now = timezone.now()
-        original = await self._original(x, call)
-        binding = _binding(call, original)
-        attempt = Attempt(
-            call.call_id, binding, original.caller, Place(call.session_id, call.gateway_session)
-        )
+        original, attempt = await self._attempt(x, call)
         if rules.standing(request, now).allowed:
             refusal = await self._threads.run(gateway_calls.begin, attempt, request.request_id, now=now)
             if refusal is None:
-                self._run(original, call, binding, request)
+                record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+                record.decided_by = f"approved by {request.approved_by or 'somebody'}"
+                self._runner.run_task(original, record, attempt.binding)
                 return
             if refusal.decision == DENY:
-                words = answers.denied(
-                    call.server_id, call.tool_name, refusal.reason, gateway_calls.allowed_at(refusal)
-                )
+                words = _denied(call, refusal)
             else:
                 words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask anew."
         elif request.status == PermissionRequest.Status.DENIED:
@@ -113,17 +163,20 @@ class Tasks:
             words = answers.by_person(call.tool_name, context.reason if context else None)
         else:
             words = answers.undecided(call.tool_name, rules.standing(request, now).word)
-        response = answers.tool_error(original.message, words)
-        await self._threads.run(gateway_calls.answer_task, call.call_id, response, CallState.DENIED, now=now)
-        record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
-        self._records.end(record, "denied", response)
+        await self._refuse(original, call, words)
 
-    def _run(
-        self, original: Exchange, call: GatewayCall, binding: Binding, request: PermissionRequest
-    ) -> None:
-        record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
-        record.decided_by = f"approved by {request.approved_by or 'somebody'}"
-        self._runner.run_task(original, record, binding)
+    async def _refuse(self, original: Exchange, call: GatewayCall, words: str) -> None:
+        """End a task without running it, or its rest; nothing where another line of its client was faster."""
+        response = answers.tool_error(original.message, words)
+        if await self._threads.run(gateway_calls.refuse_task, call, response, now=timezone.now()):
+            record = self._records.taken_up(original, call.call_id, call.session_id or "", call.tool_name)
+            self._records.end(record, "denied", response)
+
+    async def _attempt(self, x: Exchange, call: GatewayCall) -> tuple[Exchange, Attempt]:
+        """Return the call's own request, and the try to run it. Raises NotFound."""
+        original = await self._original(x, call)
+        place = Place(call.session_id, call.gateway_session)
+        return original, Attempt(call.call_id, _binding(call, original), original.caller, place)
 
     async def _original(self, x: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
@@ -154,10 +207,26 @@ def _binding(call: GatewayCall, original: Exchange) -> Binding:
     )
 
 
+def _denied(call: GatewayCall, denial: Ruling) -> str:
+    return answers.denied(call.server_id, call.tool_name, denial.reason, gateway_calls.allowed_at(denial))
+
+
+def _question(call: GatewayCall) -> Question | None:
+    """Return what a task's server asks its client; None where it does not, or its result was not kept."""
+    if call.state != CallState.DONE or call.message is None:
+        return None
+    try:
+        return question_in(gateway_calls.result_of(call))
+    except NotFound:
+        return None
+
+
 def _payload(call: GatewayCall, message: Message) -> dict[str, Any]:
-    """Return what a task that has ended brings: its result, or the error that it met."""
+    """Return what a task brings: what its server asks, its result once it has ended, or the error that it met."""
     if call.state not in {CallState.DONE, CallState.DENIED, CallState.LOST}:
         return {}
+    if (question := _question(call)) is not None:
+        return {"status": "input_required", "inputRequests": question.requests}
     try:
         response = msgspec.json.decode(gateway_calls.result_of(call))
     except (NotFound, msgspec.MsgspecError):

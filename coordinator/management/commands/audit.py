@@ -15,6 +15,7 @@ from django.utils import timezone
 from coordinator.actions import audit, sealing
 from coordinator.identity.actors import system
 from coordinator.models import AuditCheckpoint, AuditLog
+from coordinator.models.audit import AUDIT_KEPT
 from coordinator.transparency import checking, exporting, keys, notes, proofs, tree
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file of checkpoints
@@ -91,7 +92,7 @@ class Command(BaseCommand):
     def _proof(self, options: dict[str, Any]) -> None:
         row = AuditLog.objects.filter(pk=options["row"]).first()
         if row is None:
-            raise CommandError("There is no such audit row. Rows are deleted after 90 days.")
+            raise CommandError(f"There is no such audit row. Rows are deleted after {AUDIT_KEPT.days} days.")
         try:
             self.stdout.write(proofs.proof_of(row).text, ending="")
         except proofs.NoProof as problem:

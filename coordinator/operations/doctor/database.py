@@ -20,6 +20,7 @@ from coordinator.feed import triggers
 from coordinator.feed.reader import Change, Feed
 from coordinator.identity.actors import system
 from coordinator.lib import sizes
+from coordinator.models.audit import AUDIT_KEPT
 from coordinator.operations import startup
 from coordinator.operations.doctor import Check, fail, ok, warn
 
@@ -161,7 +162,9 @@ def _triggers() -> Check:
         )
     if not health.has_trigger("audit_log_cleanup"):
         return warn(
-            "triggers", "The audit log is not cleaned up after 90 days: its trigger is gone.", "Restore it."
+            "triggers",
+            f"The audit log is not cleaned up after {AUDIT_KEPT.days} days: its trigger is gone.",
+            "Restore it.",
         )
     return ok("triggers", f"{len(wanted) + 1} are in place")
 

@@ -18,7 +18,7 @@ NO_TREE = (
 )
 
 
-class Known:
+class KnownSession:
     """What is remembered of a session. `say` tells people what went another way than they wanted."""
 
     def __init__(self, around: Surroundings, session_id: str, say: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ from django.views.generic import RedirectView
 
 from dashboard.frame.guards import viewer
 
-app_name = "former"
+app_name = "redirects"
 
 
 def _moved_to(name: str) -> Callable[..., HttpResponseBase]:

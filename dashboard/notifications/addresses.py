@@ -1,0 +1,50 @@
+"""A person's addresses, as their page shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Max
+
+from coordinator.models import Notification, NotificationTarget
+from coordinator.notifications.channels import CHANNELS, TYPED, word_of
+
+About = NotificationTarget.About
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One of a person's addresses as the page shows it: what it is, what it hears of, what came of it last."""
+
+    target: NotificationTarget
+    kind: str
+    place: str
+    about: str
+    last: Notification | None
+
+
+def addresses(person: str) -> list[Address]:
+    """Return a person's addresses, each with what came of the last message to it."""
+    rows = NotificationTarget.objects.filter(person=person, kind__in=TYPED).order_by("id")
+    newest = Notification.objects.filter(target__in=rows).values("target").annotate(last=Max("id"))
+    last = {one.target_id: one for one in Notification.objects.filter(pk__in=newest.values("last"))}
+    return [
+        Address(row, word_of(row.kind), row.shown or row.address, about_in_words(row), last.get(row.pk))
+        for row in rows
+    ]
+
+
+def offered() -> list[tuple[str, str]]:
+    """Return the kinds of address that a person may add, each with its words in the form."""
+    unset = "" if settings.EMAIL_HOST else " (no mail server is set yet)"
+    return [
+        (kind, f"{CHANNELS[kind].choice}{unset if kind == NotificationTarget.Kind.EMAIL else ''}")
+        for kind in TYPED
+    ]
+
+
+def about_in_words(target: NotificationTarget) -> str:
+    """Return of which requests an address hears, as its owner chose."""
+    words = dict(About.choices).get(target.about, About.EVERYTHING.label)
+    return f"{words}: {target.patterns}" if target.patterns else words
