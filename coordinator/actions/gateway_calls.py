@@ -7,10 +7,13 @@ it, and where that process dies, the row says that the call may have run.
 
 from __future__ import annotations
 
+import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -144,19 +147,88 @@ def ask(
 
 
 def ask_unless_begun(
-    binding: Binding, ruling: Ruling, place: Place, *, until: datetime | None, now: datetime
+    binding: Binding,
+    ruling: Ruling,
+    place: Place,
+    *,
+    until: datetime | None,
+    now: datetime,
+    kept: tuple[str, Any] | None = None,
 ) -> PermissionRequest | None:
     """Put the call before people as `ask` does; None where it was begun meanwhile, by an earlier line of its client.
 
     Looked at after the question is written: whoever took its approval before had begun the call in the same step, and
     a person who approved a call shall not be asked about it again while it runs.
+
+    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be cancelled
+    from the moment on that people are asked.
     """
     with transaction.atomic():
         found = ask(binding, ruling, place, until=until, now=now)
         if found.status == PermissionRequest.Status.PENDING and _begun(binding, now).exists():
             transaction.set_rollback(True)
             return None
+        if kept is not None and found.status == PermissionRequest.Status.PENDING:
+            _keep_on_line(binding, place, found, *kept, now=now)
     return found
+
+
+def _keep_on_line(
+    binding: Binding, place: Place, request: PermissionRequest, call_id: str, number: Any, *, now: datetime
+) -> None:
+    """Note that the client waits for this call on its line; once more where it is asked about anew."""
+    row = _row(
+        call_id,
+        binding,
+        place,
+        now,
+        state=CallState.WAITING,
+        request_id=request.request_id,
+        message=seal(SEALED_AS, json.dumps(number).encode()).decode(),
+    )
+    known = GatewayCall.objects.filter(pk=call_id)
+    if not known.exists():
+        row.save(force_insert=True)
+    else:
+        about = ("request_id", "call_key", "definition_digest", "policy_version")
+        known.filter(state=CallState.WAITING).update(**{name: getattr(row, name) for name in about})
+
+
+def leave_line(call_id: str) -> None:
+    """Forget a call for which its client does not wait on its line any more, and that was not begun."""
+    GatewayCall.objects.filter(pk=call_id, is_task=False, state=CallState.WAITING).delete()
+
+
+def is_cancelled(call_id: str) -> bool:
+    return GatewayCall.objects.filter(pk=call_id, state=CallState.CANCELLED).exists()
+
+
+def cancel_on_line(
+    gateway_session: str, number: Any, by: Actor, *, keeps_card: bool = False, now: datetime
+) -> bool:
+    """Cancel the call for which a client waits under its id `number`, so that it is not begun; False for none.
+
+    Its card is closed, unless another call of the same waits for it, or it `keeps_card`.
+    """
+    waiting = GatewayCall.objects.filter(state=CallState.WAITING)
+    on_line = waiting.filter(gateway_session=gateway_session, is_task=False)
+    meant = [call for call in on_line if _number_of(call) == json.dumps(number)]
+    cancelled = [
+        call
+        for call in meant
+        if waiting.filter(pk=call.pk).update(state=CallState.CANCELLED, ended_at=now, message=None)
+    ]
+    for call in cancelled:
+        if not keeps_card and not waiting.filter(request_id=call.request_id).exists():
+            _close_card(call, by, "The client cancelled the call.", now)
+    return bool(cancelled)
+
+
+def _number_of(call: GatewayCall) -> str | None:
+    try:
+        return _opened(call.message).decode()
+    except NotFound:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,13 +535,15 @@ def cancel_task(call: GatewayCall, by: Actor, *, now: datetime) -> None:
     """Cancel a task that waits: for a person, whose card is closed, or for its client. One that runs goes on."""
     cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
     task = GatewayCall.objects.filter(pk=call.pk)
-    if not task.filter(state=CallState.WAITING).update(**cancelled):
+    if task.filter(state=CallState.WAITING).update(**cancelled):
+        _close_card(call, by, "The client cancelled the task.", now)
+    else:
         task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
-    elif call.request_id:
-        try:
-            approvals.withdraw(call.request_id, by=by, reason="The client cancelled the task.", now=now)
-        except (Conflict, NotFound):
-            return
+
+
+def _close_card(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+    with suppress(Conflict, NotFound):  # a person was faster
+        approvals.withdraw(call.request_id or "", by=by, reason=reason, now=now)
 
 
 def end(call_id: str, response: bytes | None, *, asks: bool = False, now: datetime) -> None:

@@ -27,6 +27,7 @@ UNREACHED_FOR = 30.0  # seconds for which a gateway that cannot be reached is tr
 SERVER_AWAY_FOR = 5.0  # … and for which one is that says itself that the server behind it cannot be
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
+INITIALIZED = "notifications/initialized"
 COMES_AGAIN = frozenset({429, 502, 503, 504})
 LOST = (
     "Nothing told how the call ended ({}), so it is not known whether it ran: it may have. Look whether it took effect "
@@ -50,6 +51,9 @@ class Bridge:
         self._path = "/mcp" if server is None else f"/mcp/{quote(server, safe='')}"
         self._session: str | None = None
         self._version: str | None = None
+        self._greeting: tuple[dict[str, Any], bytes] | None = None  # the agent's `initialize`
+        self._is_greeted = False  # … and whether it said that it has heard the answer
+        self._beginning = threading.Lock()
 
     def serve(self) -> int:
         """Pass on what both say until stdin ends."""
@@ -89,16 +93,25 @@ class Bridge:
             else:
                 mcp_lines.refuse(number, CONNECTION, str(problem))
             return
-        if method == "notifications/initialized":
+        if method == INITIALIZED:
+            self._is_greeted = True
             threading.Thread(target=self._listen, daemon=True).start()
 
     def _answers(self, message: dict[str, Any], line: bytes) -> Iterator[bytes]:
         """Yield the messages that answer one. Raises Failed."""
         first, pause = time.monotonic(), FIRST_PAUSE
+        is_anew = message.get("method") == "initialize"
+        if is_anew:
+            self._greeting, self._is_greeted, self._session = (message, line), False, None
         while True:
+            session = self._session
             try:
-                connection, answer = self._sent("POST", line, message)
-                break
+                connection, answer = self._sent("POST", line, message, session)
+                # Nothing has run where the gateway does not know the session: it is sent once more in a new one.
+                if answer.status != 404 or session is None or is_anew or not self._begin_again(session):
+                    break
+                connection.close()
+                is_anew = True
             except Failed as problem:
                 again = not problem.sent or message.get("method") != "tools/call"
                 patience = UNREACHED_FOR if problem.told is None else SERVER_AWAY_FOR
@@ -129,6 +142,33 @@ class Bridge:
         if body.strip():
             yield _on_one_line(body)
 
+    def _begin_again(self, session: str) -> bool:
+        """Begin another session in place of one that is over, as the agent began it; False where that is refused.
+
+        Raises Failed where it cannot be asked for.
+        """
+        with self._beginning:
+            if self._session != session or self._greeting is None:
+                return self._session is not None  # somebody was faster
+            message, line = self._greeting
+            try:
+                connection, answer = self._sent("POST", line, message, None)
+                with contextlib.closing(connection):
+                    body = answer.read()
+            except Failed as problem:
+                raise Failed(
+                    str(problem)
+                ) from None  # what it was told is no answer to anything that the agent asks
+            except (OSError, http.client.HTTPException):
+                raise Failed("it broke off before a new session had begun") from None
+            if answer.getheader(SESSION) is None:
+                return False
+            self._note_session(answer, body)
+            if self._is_greeted:
+                greeted = {"jsonrpc": "2.0", "method": INITIALIZED}
+                self._sent("POST", json.dumps(greeted).encode(), greeted, self._session)[0].close()
+            return True
+
     def _note_session(self, answer: http.client.HTTPResponse, body: bytes) -> None:
         self._session = answer.getheader(SESSION)
         with contextlib.suppress(ValueError, AttributeError, TypeError):
@@ -137,11 +177,11 @@ class Bridge:
     def _listen(self) -> None:
         """Pass on what the gateway says unasked, for as long as it offers that."""
         pause = FIRST_PAUSE
-        while self._session is not None:
+        while (session := self._session) is not None:
             try:
-                connection, answer = self._sent("GET", b"", {})
+                connection, answer = self._sent("GET", b"", {}, session)
                 with contextlib.closing(connection):
-                    if answer.status != 200:
+                    if answer.status != 200 and not (answer.status == 404 and self._begin_again(session)):
                         return
                     pause = FIRST_PAUSE
                     for data in _events(answer):
@@ -152,7 +192,7 @@ class Bridge:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _sent(
-        self, method: str, line: bytes, message: dict[str, Any]
+        self, method: str, line: bytes, message: dict[str, Any], session: str | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send a request; return its answer as soon as it begins. Raises Failed."""
         try:
@@ -165,7 +205,7 @@ class Bridge:
             connection.connect()
             sent = True
             body = line.strip() if method == "POST" else None
-            connection.request(method, target, body, self._headers(found.key, message))
+            connection.request(method, target, body, self._headers(found.key, message, session))
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
@@ -181,7 +221,7 @@ class Bridge:
             raise Failed(words, told=body if _is_message(body) else None)
         return connection, answer
 
-    def _headers(self, key: str, message: dict[str, Any]) -> dict[str, str]:
+    def _headers(self, key: str, message: dict[str, Any], session: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
@@ -189,8 +229,8 @@ class Bridge:
             headers["X-Signalbox-Agent"] = agent_id
         if started_in := os.environ.get("SIGNALBOX_SESSION"):
             headers["X-Signalbox-Session"] = started_in
-        if self._session is not None:
-            headers[SESSION] = self._session
+        if session is not None:
+            headers[SESSION] = session
         params = message.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
         stateless = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None

@@ -97,9 +97,14 @@ class Guard:
         self._pass_on(line)
 
     def _pass_on(self, line: bytes) -> None:
+        with self._input:
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        """Give the server a line; its input is the caller's. It may read no more before its own words are heard."""
         assert self._process is not None
         assert self._process.stdin is not None
-        with self._input, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             self._process.stdin.write(line.rstrip(b"\r\n") + b"\n")
             self._process.stdin.flush()
 
@@ -122,16 +127,23 @@ class Guard:
         except BaseException as problem:
             why = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
         else:
-            with self._lock:
-                if not call.cancelled.is_set():
-                    call.began = time.monotonic()
-                    self._pass_on(call.line)
+            with self._input:  # a cancellation that comes from here on is written after the call
+                if self._begins(call):
+                    self._write(call.line)
                     return
             why = "The call was cancelled."
         with self._lock:
             self._calls.pop(json.dumps(number), None)
         if not call.cancelled.is_set():
             mcp_lines.say_no(number, why)
+
+    def _begins(self, call: Call) -> bool:
+        """Note that a call is sent now; False where it was cancelled."""
+        with self._lock:
+            if call.cancelled.is_set():
+                return False
+            call.began = time.monotonic()
+            return True
 
     def _cancel(self, message: dict[str, Any]) -> bool:
         """Ask no more for a call that did not begin; say whether it was one."""

@@ -207,7 +207,10 @@ class _Connection:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer whose headers are there. `headers` are by lower-case name. Read it once, then close it."""
+    """An answer whose headers are there. `headers` are by lower-case name. Read it, then close it.
+
+    What was read whole is there to be read again.
+    """
 
     status: int
     headers: dict[str, str]
@@ -218,6 +221,7 @@ class Answer:
     _chunked: bool
     _goes_on: bool
     _ended: bool = field(default=False)
+    _whole: bytes | None = field(default=None)
 
     @property
     def kind(self) -> str:
@@ -226,6 +230,9 @@ class Answer:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes. Raises UpstreamFailed where it breaks off."""
+        if self._whole is not None:
+            yield self._whole
+            return
         reader = self._connection.reader
         try:
             if self._chunked:
@@ -249,7 +256,8 @@ class Answer:
             found += piece
             if len(found) > most:
                 raise UpstreamFailed(f"answered with more than {most} bytes", may_have_run=True)
-        return bytes(found)
+        self._whole = bytes(found)
+        return self._whole
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end, else end it."""

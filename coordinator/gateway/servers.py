@@ -105,6 +105,13 @@ def load(name: str) -> Server | None:
     )
 
 
+def called(tool: str) -> str | None:
+    """Return the registered server that a tool called `server__tool` would be of; None where it is no server's."""
+    names = McpServer.objects.exclude(name=None).values_list("name", flat=True)
+    meant = [name for name in names if tool.startswith(f"{name_in_calls(name)}__")]
+    return max(meant, key=len, default=None)
+
+
 def _namesakes(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
     others = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)

@@ -111,6 +111,10 @@ class Backend:
     def is_idle(self) -> bool:
         return not self._under_way and not self._starting.locked()
 
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._sessions)
+
     def is_forgettable(self, old: float) -> bool:
         """Say whether nothing would be lost with it: it does not run, nobody has a session, nothing was told lately.
 

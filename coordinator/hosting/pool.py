@@ -118,7 +118,9 @@ class Pool:
 
     @property
     def is_needed(self) -> bool:
-        return any(one.is_running or not one.is_idle for one in self._backends.values())
+        """Say whether something would be lost with the host: a process, a request, or a session of a client."""
+        backends = self._backends.values()
+        return any(one.is_running or not one.is_idle or one.has_sessions for one in backends)
 
     async def close(self) -> None:
         """Stop everything."""

@@ -23,7 +23,7 @@ from coordinator.hosting.configured import Configuration
 from coordinator.hosting.pool import Pool
 from coordinator.lib.threads import refresh_connections
 
-ENDS_AFTER = 60.0  # seconds without anything to do
+ENDS_AFTER = 60.0  # seconds without anything to do, or to keep
 LOOKS_EVERY = 5.0
 
 

@@ -107,8 +107,9 @@ class GatewayCall(models.Model):
 
     `call_key` is the digest of all that was asked (policy.approvals.call_digest). `state` moves by compare-and-swap:
     whoever makes it `running` sends the call, and nobody else ever does. `message` (the request) and `result` (the
-    response) are sealed, and kept for a client that polls or that lost its line; `delivered_at` says when the
-    result was handed over. `worker` is the process that runs it. `rounds` counts how often the server asked for more
+    response) are sealed, and kept for a client that polls or that lost its line; of a call that waits on its client's
+    line, `message` is the client's id for it, by which it can be cancelled. `delivered_at` says when the result was
+    handed over. `worker` is the process that runs it. `rounds` counts how often the server asked for more
     before it answered (2026-07-28): each of its questions can be answered once. A call that is `done` with such a
     question as its result goes on, and runs again, once that is answered; a task keeps its `message` for that.
     """

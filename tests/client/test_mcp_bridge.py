@@ -1,4 +1,7 @@
-"""`signalbox mcp`: a call is sent once, whatever status comes back, unless the gateway says that nobody heard it."""
+"""`signalbox mcp`: a call is sent once, whatever status comes back, unless the gateway says that nobody heard it.
+
+Where its session is over, another one is begun as the agent began the first.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,21 @@ from typing import Any
 import pytest
 
 from tests.client.test_mcp_guard import Agent
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.one_engine
 
 
 class Gateway:
-    """A gateway that gives each of `answers` once, then a result."""
+    """A gateway that gives each of `answers` once, then a result. Of sessions it knows `session` alone."""
 
     def __init__(self) -> None:
         self.heard = 0
+        self.said: list[str] = []  # methods, in order
+        self.begun = 0
+        self.session: str | None = None
         self.answers: list[tuple[int, dict[str, str]]] = []
+        self.refuses = False  # to begin sessions
         self.away = ""  # what it says where the server behind it cannot be reached
         gateway = self
 
@@ -28,14 +36,33 @@ class Gateway:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 gateway.heard += 1
+                gateway.said.append(body["method"])
+                if body["method"] == "initialize" and not (gateway.refuses or gateway.away):
+                    gateway.begun += 1
+                    gateway.session = f"s{gateway.begun}"
+                    about = {"protocolVersion": "2025-11-25", "number": gateway.begun}
+                    self.answer(200, {"id": body["id"], "result": about}, {"Mcp-Session-Id": gateway.session})
+                    return
+                if self.headers["Mcp-Session-Id"] != gateway.session:
+                    self.answer(404, {"detail": "This session is over."}, {})
+                    return
+                if "id" not in body:
+                    self.answer(202, {}, {})
+                    return
                 status, headers = gateway.answers.pop(0) if gateway.answers else (200, {})
                 told = {"jsonrpc": "2.0", "id": body["id"], "result": {"content": []}}
                 if gateway.away:
                     status, error = 502, {"code": -32010, "message": gateway.away}
                     told = {"jsonrpc": "2.0", "id": body["id"], "error": error}
-                data = json.dumps(
-                    told if "error" in told or status == 200 else {"detail": "not now"}
-                ).encode()
+                self.answer(
+                    status, told if "error" in told or status == 200 else {"detail": "not now"}, headers
+                )
+
+            def do_GET(self) -> None:
+                self.answer(405, {}, {})
+
+            def answer(self, status: int, told: dict[str, Any], headers: dict[str, str]) -> None:
+                data = json.dumps({"jsonrpc": "2.0"} | told if "id" in told else told).encode()
                 self.send_response(status)
                 for name, value in (headers | {"Content-Length": str(len(data))}).items():
                     self.send_header(name, value)
@@ -85,6 +112,46 @@ def test_what_changes_nothing_is_sent_again(agent: Agent, gateway: Gateway) -> N
     gateway.answers = [(503, {})]
     agent.send("tools/list", 1)
     assert "result" in agent.told(1)
+
+
+def begin(agent: Agent) -> None:
+    agent.send("initialize", 1, protocolVersion="2025-11-25")
+    assert agent.told(1)["result"]["number"] == 1
+    agent.send("notifications/initialized")
+
+
+def test_a_session_that_is_over_is_begun_again_unseen(agent: Agent, gateway: Gateway) -> None:
+    begin(agent)
+    assert "isError" not in agent.call(number=2)
+    gateway.session = "another"
+    for number in (3, 4):
+        assert "isError" not in agent.call(number=number)
+    begins = ["initialize", "notifications/initialized"]
+    assert gateway.said == [*begins, "tools/call", "tools/call", *begins, "tools/call", "tools/call"]
+    assert agent.lines.empty(), "the agent hears of it"
+
+
+def test_requests_that_find_their_session_over_together_begin_one(agent: Agent, gateway: Gateway) -> None:
+    begin(agent)
+    agent.call(number=2)
+    gateway.session = "another"
+    for number in range(3, 9):
+        agent.send("tools/call", number, name="echo", arguments={})
+    left = set(range(3, 9))
+    while left:
+        message = json.loads(agent.lines.get(timeout=PATIENCE))
+        assert "isError" not in message["result"]
+        left.remove(message["id"])
+    assert gateway.begun == 2
+
+
+def test_a_session_that_may_not_begin_again_is_said_to_be_over(agent: Agent, gateway: Gateway) -> None:
+    begin(agent)
+    agent.call(number=2)
+    gateway.session, gateway.refuses = "another", True
+    result = agent.call(number=3)
+    assert (result["isError"], "This session is over" in str(result)) == (True, True)
+    assert "did not run" in str(result)
 
 
 def test_why_the_server_behind_the_gateway_is_away_is_passed_on(agent: Agent, gateway: Gateway) -> None:

@@ -235,6 +235,34 @@ def test_a_cancelled_call_is_not_sent(agent: Agent, box: Signalbox) -> None:
     assert " 1 " in agent.call(number=3)["content"][0]["text"]
 
 
+# Answers its first call once the next one is on its way, and reads no more of that before it was heard.
+TALKATIVE = """
+import json, select, sys
+read = open(0, "rb", buffering=0).readline
+for number in range(2):
+    message = json.loads(read())
+    if number == 0:
+        select.select([0], [], [])
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}), flush=True)
+    logged = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 1_000_000}}
+    print(json.dumps(logged), flush=True)
+"""
+
+
+def test_a_server_that_talks_before_it_reads_on_hears_all_calls(box: Signalbox) -> None:
+    agent = Agent(box.url, "s", "--", sys.executable, "-c", TALKATIVE)
+    try:
+        for number in (1, 2):
+            agent.send("tools/call", number, name="echo", arguments={"text": "x" * 1_000_000})
+        told: set[int] = set()
+        while told != {1, 2}:
+            message = json.loads(agent.lines.get(timeout=PATIENCE))
+            told |= {message["id"]} if "id" in message else set()
+    finally:
+        agent.process.kill()
+        agent.process.wait()
+
+
 def test_it_ends_with_its_server_and_its_exit_code(agent: Agent) -> None:
     agent.send("tools/call", 1, name="die", arguments={})
     assert agent.process.wait(PATIENCE) == 3

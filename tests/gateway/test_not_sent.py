@@ -20,7 +20,7 @@ LOCKED, BUSY = OperationalError("database is locked"), Busy("Too many wait.")
 
 
 def calls(**parts: Any) -> Calls:
-    names = "rulings policies listings holding records upstreams notes instant threads"
+    names = "rulings policies listings holding records sending notes instant threads"
     return Calls(**{name: cast(Any, parts.get(name)) for name in names.split()})
 
 
@@ -28,7 +28,7 @@ def exchange() -> Any:
     params = {"name": "echo", "arguments": {}}
     message = SimpleNamespace(params=params, id=1, raw=b"{}")
     server = SimpleNamespace(name="example", tools={"echo": SimpleNamespace(is_gone=False)})
-    return SimpleNamespace(message=message, server=server, client=None, is_sent=False)
+    return SimpleNamespace(message=message, server=server, client=None, line=None, is_sent=False)
 
 
 def fails(problem: Exception) -> Callable[..., Awaitable[Any]]:
@@ -65,7 +65,7 @@ def test_a_call_that_fails_before_it_is_sent_may_be_sent_again(problem: Exceptio
 def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = calls(upstreams=SimpleNamespace(send_call=fails(problem)))
+    found = calls(sending=SimpleNamespace(call=fails(problem)))
 
     async def passed(x: Any) -> None:
         await found._passed(x, cast(Any, SimpleNamespace(upstream=0.0)))

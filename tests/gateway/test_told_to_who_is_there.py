@@ -78,6 +78,7 @@ class Client:
         self.line = Line()
         self.gone = Disconnect(cast(Any, _stays))
         self.x: Any = SimpleNamespace(
+            client=None,
             key=SimpleNamespace(name="one"),
             message=read(BODY),
             line=self.line,
@@ -200,3 +201,20 @@ def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
     ((told,),) = calling(begins_between)
     assert b"is running now" in told
     assert not PermissionRequest.objects.exists()
+
+
+def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() -> None:
+    now = timezone.now()
+    place, call_id = Place(None, "gws-one"), gateway_calls.new_id()
+    asked = gateway_calls.ask_unless_begun(BINDING, RULING, place, until=None, now=now, kept=(call_id, 7))
+    assert asked is not None
+    assert not gateway_calls.cancel_on_line("gws-one", "7", BINDING.by, now=now)  # another id: a text
+    assert not gateway_calls.cancel_on_line("gws-two", 7, BINDING.by, now=now)
+    assert gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, keeps_card=True, now=now)
+    assert PermissionRequest.objects.get(pk=asked.pk).status == "pending"
+    assert gateway_calls.is_cancelled(call_id)
+    attempt = gateway_calls.Attempt(call_id, BINDING, Caller("agent.one"), place)
+    assert not gateway_calls._note_running(
+        attempt, asked.request_id, cast(Any, SimpleNamespace(call_seconds=1)), now
+    )
+    assert not gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, now=now), "twice"

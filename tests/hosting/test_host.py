@@ -195,6 +195,18 @@ def test_one_that_nobody_uses_is_stopped_and_its_sessions_start_it_again(
     assert one.say("echo").rsplit(" ", 1)[1] != str(pid)
 
 
+def test_the_host_is_needed_as_long_as_a_client_has_a_session(client: Begun, hosted: Hosted) -> None:
+    one = client()
+    pid = int(one.say("echo").rsplit(" ", 1)[1])
+    assert hosted.pool is not None
+    hosted.pool._idle = -1
+    hosted.run(hosted.pool.stop_idle())
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert hosted.pool.is_needed
+    one.http.delete(one.path, headers={"mcp-session-id": one.session})
+    assert not hosted.pool.is_needed
+
+
 def test_changed_settings_start_it_anew(client: Begun, hosted: Hosted) -> None:
     one = client()
     hosted.add("s", TOKEN="new")

@@ -89,7 +89,7 @@ def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     states = served.sql("SELECT state, pid FROM mcp_processes WHERE server_id = 'double'")
     assert states == [("running", server)]
 
-    (server_host,) = [one for keeper in _keepers(served) for one in children_of(keeper) if not gone(one)]
+    (server_host,) = [one for keeper in keepers_of(served) for one in children_of(keeper) if not gone(one)]
     os.kill(server_host, signal.SIGKILL)
     until_gone(server_host, server)
     answer = begun(host(served, settings))
@@ -98,12 +98,12 @@ def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     second = int(said["result"]["content"][0]["text"].rsplit(" ", 1)[1])
     assert second != server
 
-    keepers = _keepers(served)
+    keepers = keepers_of(served)
     served.stop()
     until_gone(second, *keepers)
 
 
-def _keepers(served: Served) -> list[int]:
+def keepers_of(served: Served) -> list[int]:
     assert served.process is not None
     below = [one for server in children_of(served.process.pid) for one in children_of(server)]
     return [one for one in below if b"keeper.py" in Path(f"/proc/{one}/cmdline").read_bytes()]

@@ -19,8 +19,9 @@ from tests.claude_code.test_deciding import AGENT_KEY, prepare
 from tests.gateway.agents import LONG_AGO, Wire, accept_command, text_of
 from tests.gateway.test_held_calls import InBackground
 from tests.hosting.conftest import SERVER, message
+from tests.hosting.test_keeper import gone, keepers_of, until_gone
 from tests.patience import PATIENCE
-from tests.served import ROOT, Served
+from tests.served import ROOT, Served, children_of
 
 pytestmark = pytest.mark.served
 
@@ -59,7 +60,9 @@ def ask(lines: subprocess.Popen[bytes], method: str, number: int, **params: Any)
             return found
 
 
-def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge(served: Served) -> None:
+def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge_also_once_its_host_died(
+    served: Served,
+) -> None:
     bridge = subprocess.Popen(
         [sys.executable, "-m", "coordinator.client.main", "mcp", "double"],
         cwd=ROOT,
@@ -84,6 +87,12 @@ def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge(served: Serv
         assert "echo {'a': 1}" in allowed["result"]["content"][0]["text"], allowed
         denied = ask(bridge, "tools/call", 3, name="die", arguments={})
         assert denied["result"]["isError"] is True, denied
+        hosts = [one for keeper in keepers_of(served) for one in children_of(keeper) if not gone(one)]
+        for host in hosts:
+            os.kill(host, signal.SIGKILL)  # and with it go all sessions
+        until_gone(*hosts)
+        again = ask(bridge, "tools/call", 4, name="echo", arguments={"a": 2})
+        assert "echo {'a': 2}" in again["result"]["content"][0]["text"], again
     finally:
         bridge.kill()
         bridge.wait()
@@ -114,9 +123,12 @@ def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Serve
     pid = int(text_of(wire.call("echo")).rsplit(" ", 1)[1])
     starts.unlink()
     os.kill(pid, signal.SIGKILL)
-    waiting = InBackground(lambda: wire.call("echo"))
     begun = "SELECT pid FROM mcp_processes WHERE state = 'running' AND pid <> ?"
     deadline = time.monotonic() + PATIENCE
+    while served.sql(begun, (0,)):
+        assert time.monotonic() < deadline, "its end was not noticed"
+        time.sleep(0.02)
+    waiting = InBackground(lambda: wire.call("echo"))
     while not served.sql(begun, (pid,)):
         assert time.monotonic() < deadline, "it was not started again"
         time.sleep(0.02)

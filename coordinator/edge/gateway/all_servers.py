@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.utils import timezone
 
-from coordinator.actions.gateway_sessions import KnownClient
+from coordinator.actions import gateway_calls
+from coordinator.actions.gateway_sessions import KnownLink
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.clients import Clients
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.links import STATELESS, VERSIONS, Links
 from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import BOTH, Upstreams, own_response
-from coordinator.errors import SignalboxError
-from coordinator.gateway import answers, messages, sse
+from coordinator.edge.gateway.upstreams import Forgotten, Upstreams
+from coordinator.errors import Forbidden, NotFound, SignalboxError
+from coordinator.gateway import answers, messages, servers, sse
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.listing import NoListing
 from coordinator.gateway.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, Message
@@ -35,16 +40,16 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.names import name_in_calls
 from coordinator.policy import access
 
-VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered to whoever asks for another
-STATELESS = "2026-07-28"
 ABOUT = {"name": "signalbox", "title": "Signalbox", "version": "1"}
 INSTRUCTIONS = (
     "Tools of all MCP servers that are open to you, named server__tool. Some calls wait for a person."
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
-# Seconds for which it is taken for granted that a server has, or lacks, an era.
-ERA_FOR, NO_ERA_FOR = 3600.0, 60.0
+TELL_WITHIN = 5.0  # seconds for which servers are waited for that are told something
+# Notifications of clients that concern the servers behind: whichever it is whose call is meant.
+CANCELLED = "notifications/cancelled"
+FOR_SERVERS = frozenset({CANCELLED, "notifications/roots/list_changed"})
 MARK = "sbx:"  # how an id begins that stands for a server's own
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -71,6 +76,8 @@ class AllServers:
         self,
         *,
         clients: Clients,
+        links: Links,
+        refusals: Refusals,
         registry: Registry,
         upstreams: Upstreams,
         listings: Listings,
@@ -78,15 +85,13 @@ class AllServers:
         threads: EdgeThreads,
     ) -> None:
         self._clients = clients
+        self._links = links
+        self._refusals = refusals
         self._registry = registry
         self._upstreams = upstreams
         self._listings = listings
         self._calls = calls
         self._threads = threads
-        self._eras: dict[
-            str, tuple[bool, float]
-        ] = {}  # whether a server speaks without sessions, and until when
-        self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def answer(self, x: Exchange) -> None:
         """Answer one message."""
@@ -100,7 +105,7 @@ class AllServers:
         if x.message.is_response:
             await self._respond(x)
         elif not x.message.is_request:
-            await x.line.empty(202)
+            await self._hear(x)
         elif x.message.method in ways:
             await ways[x.message.method](x)
         else:
@@ -147,7 +152,7 @@ class AllServers:
         Servers that cannot be reached, or that no call can tell from another, are named in `_meta`.
         """
         if x.client is None and x.key.session_id is not None:
-            await self._standing(x)  # by which hooks and questions of this agent know that it is here
+            await self._links.standing(x)  # by which hooks and questions of this agent know that it is here
         turns = asyncio.Semaphore(AT_ONCE)
         opened = await self._open_servers(x)
         alone = [server for server in opened if not server.twins]
@@ -181,12 +186,41 @@ class AllServers:
         async with turns:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
-                    inner = await self.linked(replace(x, server=server))
+                    inner = await self._links.linked(replace(x, server=server))
                     return server.name, await self._listings.all_visible(
                         inner, f"{name_in_calls(server.name)}__"
                     )
             except (UpstreamFailed, NoListing, SignalboxError, TimeoutError):
                 return server.name, None
+
+    async def _hear(self, x: Exchange) -> None:
+        """Take a client's notification; what its servers have to know is passed on to them."""
+        if x.client is not None and x.message.method in FOR_SERVERS:
+            await self._tell_servers(x, x.message.raw)
+        await x.line.empty(202)
+
+    async def end(self, x: Exchange) -> None:
+        """End the client's session, and the servers' own within it."""
+        assert x.client is not None
+        await self._clients.end(x.client)
+        await self._tell_servers(x, b"", method="DELETE")
+
+    async def _tell_servers(self, x: Exchange, body: bytes, method: str = "POST") -> None:
+        """Send a message to all servers with which the client has a session, as far as they hear it soon."""
+        assert x.client is not None
+
+        async def tell(server_id: str, link: KnownLink) -> None:
+            server = await self._registry.get(server_id)
+            if server is None or server.target is None or (link.upstream_session is None and not body):
+                return
+            inner = replace(x, server=server)
+            with contextlib.suppress(UpstreamFailed):
+                answer = await self._upstreams.send(inner, body, session=link.upstream_session, method=method)
+                answer.close()
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_WITHIN):
+                await asyncio.gather(*(tell(*link) for link in x.client.links.items()))
 
     async def _call(self, x: Exchange) -> None:
         name = x.message.params.get("name")
@@ -195,16 +229,17 @@ class AllServers:
         # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
         # tool of this name is refused when it is judged.
         prefix, server = max(meant, key=lambda pair: len(pair[0]), default=("", None))
-        if server is None or not isinstance(name, str) or server.twins:
-            words = "There is no such tool here."
-            if server is not None:
-                others = " and ".join([server.name, *server.twins])
-                words = f"Calls cannot tell the servers {others} apart. An admin must rename one."
+        if server is None or not isinstance(name, str):
+            await self._refuse(x, name)
+            return
+        if server.twins:
+            others = " and ".join([server.name, *server.twins])
+            words = f"Calls cannot tell the servers {others} apart. An admin must rename one."
             await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
             return
         tool = name.removeprefix(prefix)
         try:
-            inner = await self.linked(replace(x, server=server, message=_as_own(x.message, tool)))
+            inner = await self._links.linked(replace(x, server=server, message=_as_own(x.message, tool)))
         except UpstreamFailed as problem:
             words = answers.not_reached(server.name, tool, str(problem))
             await x.line.answer(answers.tool_error(x.message, words))
@@ -214,6 +249,31 @@ class AllServers:
         if isinstance(x.line, NamedLine):
             x.line.server = server.name
         await self._calls.call(inner)
+
+    async def _refuse(self, x: Exchange, name: Any) -> None:
+        """Refuse a call of no server that is open here, and have that audited.
+
+        To whom nothing of a server is open, it is like one that is not there.
+        """
+        meant = await self._threads.run(servers.called, name) if isinstance(name, str) else None
+        server = await self._registry.get(meant) if meant else None
+        words = (
+            "There is no such tool here. Tools that you are not shown are denied. A person can allow them at "
+        )
+        words += f"{settings.PUBLIC_URL}{gateway_calls.GRANTS_PAGE}; tell them what you need it for."
+        told = str(name)[:200]
+        if server is None:
+            problem: SignalboxError = NotFound(f"{told!r} is called, which is no registered server's tool.")
+        elif not await self._listings.may_reach(replace(x, server=server)):
+            problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {server.name}.")
+        else:
+            why = "runs beside its agent, and is not called from here" if server.is_beside else server.fault
+            problem = Forbidden(f"The MCP server {server.name} {why}.")
+            words = f"Denied: {told} did not run. {problem.detail} An admin can change that."
+        await self._refusals.note(
+            x.admission, x.agent_id, server.name if server else told, problem, known=server is not None
+        )
+        await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
 
     async def _respond(self, x: Exchange) -> None:
         """Pass the response to a server's request on to that server."""
@@ -225,84 +285,10 @@ class AllServers:
             return
         body = _encode(_fields(x.message.raw) | {"id": msgspec.Raw(_encode(number))})
         inner = replace(x, server=server)
-        answer = await self._upstreams.send(inner, body, session=link.upstream_session)
-        answer.close()
+        with contextlib.suppress(Forgotten):
+            answer = await self._upstreams.send(inner, body, session=link.upstream_session)
+            answer.close()
         await x.line.empty(202)
-
-    async def linked(self, x: Exchange) -> Exchange:
-        """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
-        name = x.server.name
-        if x.client is None:
-            if await self._is_stateless(x):
-                return x
-            x = replace(x, client=await self._standing(x))
-        assert x.client is not None
-        if name in x.client.links:
-            return x
-        place = x.client.session_id, name
-        try:
-            async with self._beginning.setdefault(place, asyncio.Lock()):
-                client = await self._clients.fresh(x.client)
-                if name not in client.links:
-                    client = await self._begin(replace(x, client=client))
-        finally:
-            self._beginning.pop(place, None)
-        return replace(x, client=client)
-
-    async def _standing(self, x: Exchange) -> KnownClient:
-        """Return the session in which servers of older versions hear the calls of a stateless client."""
-        client = await self._clients.standing(x.key.id, x.agent_id, VERSIONS[0])
-        said = {"name": x.client_name or "signalbox", "version": "1"}
-        return replace(client, client=said, capabilities={})
-
-    async def _is_stateless(self, x: Exchange) -> bool:
-        """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
-        now = asyncio.get_running_loop().time()
-        known, until = self._eras.get(x.server.name, (False, 0.0))
-        if until < now:
-            known = await self._speaks_without_sessions(x)
-            self._eras[x.server.name] = known, now + (ERA_FOR if known else NO_ERA_FOR)
-        return known
-
-    async def _speaks_without_sessions(self, x: Exchange) -> bool:
-        meta = {"_meta": x.message.meta}
-        headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
-        headers.append(("Mcp-Method", "server/discover"))
-        body = answers.request("signalbox-discover", "server/discover", meta)
-        answer = await self._upstreams.ask(x.server, headers, body, session=None, caller=x.agent_id)
-        try:
-            response = await own_response(answer, "signalbox-discover")
-            return STATELESS in str(msgspec.json.decode(response).get("result", {}).get("supportedVersions"))
-        except (UpstreamFailed, msgspec.MsgspecError, AttributeError):
-            return False
-        finally:
-            answer.close()
-
-    async def _begin(self, x: Exchange) -> KnownClient:
-        """Begin a session with the server, in the client's name."""
-        assert x.client is not None
-        params = {
-            "protocolVersion": x.client.protocol_version,
-            "capabilities": x.client.capabilities,
-            "clientInfo": {"name": "signalbox", "version": "1"} | x.client.client,
-        }
-        headers = [BOTH, ("Content-Type", "application/json")]
-        body = answers.request("signalbox-begin", "initialize", params)
-        answer = await self._upstreams.ask(x.server, headers, body, session=None, caller=x.agent_id)
-        try:
-            response = await own_response(answer, "signalbox-begin")
-            session = answer.headers.get("mcp-session-id")
-        finally:
-            answer.close()
-        result = msgspec.json.decode(response).get("result")
-        version = result.get("protocolVersion") if isinstance(result, dict) else None
-        if not isinstance(version, str):
-            raise UpstreamFailed("refused to begin a session")
-        headers.append(("Mcp-Protocol-Version", version))
-        begun = answers.notification("notifications/initialized", {})
-        told = await self._upstreams.ask(x.server, headers, begun, session=session, caller=x.agent_id)
-        told.close()
-        return await self._clients.link(x.client, x.server.name, session, version)
 
 
 def _as_own(message: Message, tool: str) -> Message:
@@ -319,17 +305,28 @@ def _header(name: str) -> bytes:
 
 
 def _named(event: bytes, server: str) -> bytes:
+    """Return a server's request, and its word that it needs none any more, with an id that leads back to it."""
     data = sse.data_of(event)
-    if b'"method"' not in data or b'"id"' not in data:
+    if b'"method"' not in data:
         return event
     try:
         fields = _fields(data)
-    except msgspec.MsgspecError:
+        method = msgspec.json.decode(fields["method"])
+        if "id" in fields:
+            changed = {"id": _marked(server, fields["id"])}
+        elif method == CANCELLED:
+            params = _fields(fields["params"])
+            params["requestId"] = _marked(server, params["requestId"])
+            changed = {"params": msgspec.Raw(_encode(params))}
+        else:
+            return event
+    except (msgspec.MsgspecError, KeyError):
         return event
-    if "method" not in fields or "id" not in fields:
-        return event
-    mark = f"{MARK}{json.dumps([server, msgspec.json.decode(fields['id'])])}"
-    return sse.with_data(event, _encode(fields | {"id": msgspec.Raw(_encode(mark))}))
+    return sse.with_data(event, _encode(fields | changed))
+
+
+def _marked(server: str, number: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(_encode(f"{MARK}{json.dumps([server, msgspec.json.decode(number)])}"))
 
 
 def _unmarked(number: Any) -> tuple[str, Any]:

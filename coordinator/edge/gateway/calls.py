@@ -20,7 +20,8 @@ from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import HEARD_ELSEWHERE, outcome_of, without_state
-from coordinator.edge.gateway.upstreams import LeftOpen, Upstreams, call_response, finish
+from coordinator.edge.gateway.sending import Sending
+from coordinator.edge.gateway.upstreams import LeftOpen, finish
 from coordinator.edge.http import Gone, no_database
 from coordinator.edge.notes import Notes
 from coordinator.edge.policies import Policies
@@ -62,7 +63,7 @@ class Calls:
         listings: Listings,
         holding: Holding,
         records: Records,
-        upstreams: Upstreams,
+        sending: Sending,
         instant: Instant,
         threads: EdgeThreads,
         notes: Notes,
@@ -73,7 +74,7 @@ class Calls:
         self._listings = listings
         self._holding = holding
         self._records = records
-        self._upstreams = upstreams
+        self._sending = sending
         self._instant = instant
         self._threads = threads
 
@@ -279,22 +280,11 @@ class Calls:
         return Gone()
 
     async def _passed(self, x: Exchange, record: CallRecord) -> None:
-        link = x.client.links.get(x.server.name) if x.client else None
         began = time.perf_counter()
         x.is_sent = True
+        look = functools.partial(self._look_once_more, x, record)
         try:
-            answer = await self._upstreams.send_call(
-                x,
-                x.message.raw,
-                session=link.upstream_session if link else None,
-                look=functools.partial(self._look_once_more, x, record),
-            )
-            try:
-                if answer.status == 404 and link is not None and link.upstream_session is not None:
-                    raise UpstreamFailed("has begun anew and forgot this session")
-                response, event = await call_response(answer, x, x.line)
-            finally:
-                answer.close()
+            response, event, status = await self._sending.call(x, x.message.raw, x.line, look)
         except LeftOpen:
             record.upstream += time.perf_counter() - began
             await x.line.end()
@@ -313,7 +303,7 @@ class Calls:
         told = response
         if x.takes_notes:
             told, event = await self._notes.added(record.session_id, through, response, event)
-        await finish(x.line, told, event, _status_of(x, answer.status))
+        await finish(x.line, told, event, _status_of(x, status))
         self._records.end(record, outcome_of(response), response)
 
 

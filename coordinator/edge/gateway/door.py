@@ -13,7 +13,7 @@ from coordinator.actions.gateway_sessions import KnownClient
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.gateway.all_servers import AllServers, NamedLine
+from coordinator.edge.gateway.all_servers import CANCELLED, AllServers, NamedLine
 from coordinator.edge.gateway.beside import BesideDoor
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.clients import Clients
@@ -27,6 +27,7 @@ from coordinator.edge.gateway.exchange import (
 from coordinator.edge.gateway.holding import Holding
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.news import News
 from coordinator.edge.gateway.records import Records
@@ -34,6 +35,7 @@ from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.relaying import Relaying
 from coordinator.edge.gateway.running import Runner
+from coordinator.edge.gateway.sending import Sending
 from coordinator.edge.gateway.server_stream import Telling
 from coordinator.edge.gateway.tasks import Tasks
 from coordinator.edge.gateway.upstreams import Upstreams
@@ -84,22 +86,24 @@ class GatewayDoor:
         self.upstreams = Upstreams()
         self.registry = Registry(hub, threads)
         self.clients = Clients(threads)
+        self.links = Links(self.clients, self.upstreams)
+        sending = Sending(self.upstreams, self.links)
         instant = Instant(hub, threads)
         self.listings = Listings(
             rulings=rulings,
             policies=policies,
             registry=self.registry,
-            upstreams=self.upstreams,
+            sending=sending,
             threads=threads,
             instant=instant,
         )
-        self._relaying = Relaying(self.upstreams, self.clients, self.listings)
-        self._telling = Telling(self.upstreams, self.listings)
+        self._relaying = Relaying(self.upstreams, self.clients, self.links, self.listings)
+        self._telling = Telling(self.upstreams, self.links, self.listings)
         self._news = News(hub, threads)
         self._held: set[Disconnect] = set()
         self.records = records = Records(writer)
         self.refusals = Refusals(records)
-        runner = Runner(self.upstreams, self.registry, records, threads, gate=gate, notes=notes)
+        runner = Runner(sending, self.registry, records, threads, gate=gate, notes=notes)
         self.holding = Holding(waits, threads, records, runner)
         self.calls = Calls(
             rulings=rulings,
@@ -107,20 +111,22 @@ class GatewayDoor:
             listings=self.listings,
             holding=self.holding,
             records=records,
-            upstreams=self.upstreams,
+            sending=sending,
             instant=instant,
             threads=threads,
             notes=notes,
         )
         self.all_servers = AllServers(
             clients=self.clients,
+            links=self.links,
+            refusals=self.refusals,
             registry=self.registry,
             upstreams=self.upstreams,
             listings=self.listings,
             calls=self.calls,
             threads=threads,
         )
-        self.tasks = Tasks(threads, records, runner, self.registry, self.all_servers.linked)
+        self.tasks = Tasks(threads, records, runner, self.registry, self.links.linked)
         self.beside = BesideDoor(
             auth,
             bodies=bodies,
@@ -146,11 +152,14 @@ class GatewayDoor:
     async def end_of_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp`: the client ends its session."""
         admission, agent_id = await self._admit(scope)
+        headers = headers_of(scope)
         empty = Message(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self._client(empty, headers_of(scope), ALL, admission, agent_id)
-        if client is not None:
-            await self.clients.end(client)
-        await Line(send).empty(200)
+        client = await self._client(empty, headers, ALL, admission, agent_id)
+        line = Line(send)
+        with Disconnect(receive) as gone:
+            x = Exchange(admission, agent_id, headers, empty, ALL, line, gone, time.perf_counter(), client)
+            await self.all_servers.end(x)
+            await line.empty(200)
 
     async def post(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
@@ -204,6 +213,9 @@ class GatewayDoor:
     async def _guarded(self, x: Exchange) -> None:
         """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
         try:
+            if x.message.method == CANCELLED and await self.holding.cancel(x):
+                await x.line.empty(202)
+                return
             if x.server is ALL:
                 await (self.tasks.answer(x) if self.tasks.is_ours(x.message) else self.all_servers.answer(x))
                 return
@@ -224,7 +236,7 @@ class GatewayDoor:
         method = x.message.method
         if not x.message.is_request:
             await self._relaying.send_on(x)
-        elif method == "initialize" and x.client is None and not x.message.is_stateless:
+        elif method == "initialize" and not x.message.is_stateless:
             await self._relaying.initialize(x)
         elif method == "tools/call":
             await self.calls.call(x)
@@ -329,12 +341,15 @@ class GatewayDoor:
         admission: Admission,
         agent_id: str,
     ) -> KnownClient | None:
-        """Return the client's session; None for a stateless message, and for one that begins a session."""
-        if message.is_stateless:
+        """Return the client's session; None for a stateless message, and for one that begins a session.
+
+        Clients that begin anew may still name the session that is over.
+        """
+        if message.is_stateless or message.method == "initialize":
             return None
         told = headers.get(b"mcp-session-id")
         if told is None:
-            if message.method == "initialize" or (message.method == "server/discover" and message.is_request):
+            if message.method == "server/discover" and message.is_request:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.get(told.decode("latin-1"), server.name, admission.caller.id, agent_id)

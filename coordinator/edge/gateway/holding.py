@@ -60,6 +60,7 @@ class Held:
     ruling: Ruling
     place: Place
     record: CallRecord
+    is_kept: bool = False  # while its line waits, so that its client can cancel it anywhere
 
     @property
     def attempt(self) -> Attempt:
@@ -89,18 +90,49 @@ class Holding:
     async def hold(self, held: Held, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
         with self._places.place(held.x.key.name):
-            card = None
-            for _ in range(MOST_TRIES):
-                known = await self._threads.run(gateway_calls.earlier, held.binding, timezone.now())
-                if known is not None and await self._known(held, known):
-                    return
-                card, row = await self._ask(held)
-                if card is not None and await self._answered(held, card, row, state):
-                    return
-            if card is not None:
-                await self._tell_to_wait(held, card)
-            else:
-                await self._turn_away(held, answers.waiting_for_run(held.binding.tool))
+            try:
+                await self._hold(held, state)
+            except Cancelled:
+                self._records.end(held.record, "held", None, "The client cancelled the call while it waited.")
+                await held.x.line.let_go()
+            finally:
+                if held.is_kept:
+                    await self._threads.run(gateway_calls.leave_line, held.record.call_id)
+
+    async def cancel(self, x: Exchange) -> bool:
+        """Cancel the call that a client's notification names, and close its card; False where none of it waits."""
+        if x.client is None:
+            return False
+        told = str(x.message.params.get("reason", "")).lower()
+        cancel = functools.partial(
+            gateway_calls.cancel_on_line,
+            x.client.session_id,
+            x.message.params.get("requestId"),
+            x.key.actor,
+            # A client whose own patience ended leaves, as one whose line breaks: people may still decide.
+            keeps_card="timed out" in told or "timeout" in told,
+        )
+        return await self._threads.run(cancel, now=timezone.now())
+
+    async def _hold(self, held: Held, state: WaitState | None) -> None:
+        card = None
+        for _ in range(MOST_TRIES):
+            await self._require_wanted(held)
+            known = await self._threads.run(gateway_calls.earlier, held.binding, timezone.now())
+            if known is not None and await self._known(held, known):
+                return
+            card, row = await self._ask(held)
+            if card is not None and await self._answered(held, card, row, state):
+                return
+        if card is not None:
+            await self._tell_to_wait(held, card)
+        else:
+            await self._turn_away(held, answers.waiting_for_run(held.binding.tool))
+
+    async def _require_wanted(self, held: Held) -> None:
+        """Raise Cancelled where the client has cancelled the call."""
+        if held.is_kept:
+            await self._threads.run(_require_wanted, held.record.call_id)
 
     async def _known(self, held: Held, known: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
@@ -165,6 +197,8 @@ class Holding:
         Nothing where an earlier line of its client has begun the call just now.
         """
         until = timezone.now() + timedelta(seconds=self._patience(held.x))
+        x = held.x
+        kept = None if x.client is None or x.message.is_stateless else (held.record.call_id, x.message.id)
         row = await self._threads.run(
             gateway_calls.ask_unless_begun,
             held.binding,
@@ -172,7 +206,9 @@ class Holding:
             held.place,
             until=until,
             now=timezone.now(),
+            kept=kept,
         )
+        held.is_kept = kept is not None
         if row is None:
             return None, None
         card = Card(row.pk, row.request_id, gateway_calls.card(row))
@@ -249,7 +285,9 @@ class Holding:
         try:
             return await self._wait(
                 held,
-                functools.partial(_if_decided, card.request_id),
+                functools.partial(
+                    _if_decided, card.request_id, held.record.call_id if held.is_kept else None
+                ),
                 f"permission_requests:{card.pk}",
                 self._patience(held.x),
                 f"Waits for approval: {card.link}",
@@ -266,7 +304,7 @@ class Holding:
         with self.pulse.beating(x, words):
             found = await self._waits.wait_until(
                 check,
-                topics=[topic],
+                topics=[topic, f"gateway_calls:{held.record.call_id}"],
                 timeout=patience,
                 still_allowed=x.admission.still_allowed,
                 gone=x.gone,
@@ -358,7 +396,18 @@ class Holding:
             await self._turn_away(held, answers.stopped_short(held.binding.tool, refusal.reason))
 
 
-def _if_decided(request_id: str) -> PermissionRequest | None:
+class Cancelled(Exception):
+    """The client does not want its call any more."""
+
+
+def _require_wanted(call_id: str) -> None:
+    if gateway_calls.is_cancelled(call_id):
+        raise Cancelled
+
+
+def _if_decided(request_id: str, kept: str | None) -> PermissionRequest | None:
+    if kept is not None:
+        _require_wanted(kept)
     row = rules.find(request_id)
     return None if rules.standing(row, timezone.now()).waiting else row
 

@@ -69,6 +69,11 @@ class Line:
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    async def let_go(self) -> None:
+        """Answer with nothing: the client does not wait for the answer any more."""
+        await self.end()
+        await self.empty(202)
+
     async def cut(self) -> None:
         """Tell a client that it may not stay, or end its stream: its key has been revoked, or has expired."""
         is_open, self.is_over = self.is_stream, False

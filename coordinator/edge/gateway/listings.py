@@ -17,15 +17,15 @@ from coordinator.actions import mcp_tools
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import BOTH, OWN_WITHIN, Upstreams, own_response
+from coordinator.edge.gateway.sending import Sending
+from coordinator.edge.gateway.upstreams import OWN_WITHIN
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import NotFound
-from coordinator.gateway import answers, deciding, listing
+from coordinator.gateway import deciding, listing
 from coordinator.gateway.binding import name_of
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.listing import NoListing, Page
-from coordinator.gateway.messages import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.gateway.servers import Server
 from coordinator.identity.actors import system
 from coordinator.lib.threads import EdgeThreads
@@ -52,7 +52,7 @@ class Listings:
         rulings: Rulings,
         policies: Policies,
         registry: Registry,
-        upstreams: Upstreams,
+        sending: Sending,
         threads: EdgeThreads,
         instant: Instant,
     ) -> None:
@@ -60,7 +60,7 @@ class Listings:
         self._rulings = rulings
         self._policies = policies
         self._registry = registry
-        self._upstreams = upstreams
+        self._sending = sending
         self._threads = threads
         self._looked: dict[str, float] = {}
         self._looking: dict[str, asyncio.Lock] = {}
@@ -180,7 +180,8 @@ class Listings:
             except (UpstreamFailed, NoListing) as problem:
                 log.warning("The tools of %s cannot be listed: it %s", x.server.name, problem)
             x.server = await self.server(x)
-            if tool not in x.server.tools:
+            found = x.server.tools.get(tool)
+            if found is None or found.is_gone:
                 self._looked[x.server.name] = time.monotonic()
 
     async def _look(self, x: Exchange) -> None:
@@ -201,7 +202,7 @@ class Listings:
     async def _pages(self, x: Exchange) -> AsyncIterator[Page]:
         cursor, listed = None, set[str]()
         for number in range(MOST_PAGES):
-            page = await self._page(x, f"signalbox-list-{number}", cursor)
+            page = await self._page(x, cursor)
             if page is None and number:
                 raise NoListing("broke off its list of tools with an error")
             if page is None:
@@ -213,35 +214,9 @@ class Listings:
                 await self._take_in_whole(x.server, listed)
                 return
 
-    async def _page(self, x: Exchange, number: str, cursor: str | None) -> Page | None:
-        headers = [BOTH, ("Content-Type", "application/json")]
-        params: dict[str, Any] = {}
-        if cursor is not None:
-            params["cursor"] = cursor
-        if x.client is None:
-            params["_meta"] = {
-                name: x.message.meta[name]
-                for name in (META_VERSION, META_CLIENT, META_CAPABILITIES)
-                if name in x.message.meta
-            }
-            headers += [("Mcp-Protocol-Version", x.message.version or ""), ("Mcp-Method", "tools/list")]
-        else:
-            link = x.client.links.get(x.server.name)
-            headers.append(
-                ("Mcp-Protocol-Version", link.protocol_version if link else x.client.protocol_version)
-            )
-        link = x.client.links.get(x.server.name) if x.client else None
-        answer = await self._upstreams.ask(
-            x.server,
-            headers,
-            answers.request(number, "tools/list", params),
-            session=link.upstream_session if link else None,
-            caller=x.agent_id,
-        )
-        try:
-            return listing.read(await own_response(answer, number))
-        finally:
-            answer.close()
+    async def _page(self, x: Exchange, cursor: str | None) -> Page | None:
+        params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
+        return listing.read(await self._sending.ask(x, "tools/list", params))
 
 
 def _may_see(x: Exchange, rules: Sequence[Rule], policy: Policy, tool: str, digest: str) -> bool:

@@ -8,8 +8,10 @@ import msgspec
 
 from coordinator.edge.gateway.clients import Clients
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.upstreams import (
+    Forgotten,
     LeftOpen,
     Upstreams,
     body_of,
@@ -17,7 +19,6 @@ from coordinator.edge.gateway.upstreams import (
     finish,
     response_of,
 )
-from coordinator.errors import NotFound
 from coordinator.gateway import answers
 from coordinator.gateway.http_client import Answer
 from coordinator.gateway.messages import INTERNAL, TASKS
@@ -26,9 +27,10 @@ from coordinator.gateway.messages import INTERNAL, TASKS
 class Relaying:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, clients: Clients, listings: Listings) -> None:
+    def __init__(self, upstreams: Upstreams, clients: Clients, links: Links, listings: Listings) -> None:
         self._upstreams = upstreams
         self._clients = clients
+        self._links = links
         self._listings = listings
 
     async def relay(self, x: Exchange, change: Any) -> None:
@@ -39,8 +41,6 @@ class Relaying:
             return found
 
         answer = await self._sent(x)
-        if answer is None:
-            return
         try:
             response, event = await response_of(
                 answer, x.message.id, x.line, transform=changed if change else None
@@ -52,24 +52,18 @@ class Relaying:
             answer.close()
         await finish(x.line, response, event, answer.status)
 
-    async def _sent(self, x: Exchange) -> Answer | None:
-        """Send a request on; return the answer, or None where the session is over and the client was told."""
+    async def _sent(self, x: Exchange) -> Answer:
+        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
-        answer = await self._upstreams.send(x, x.message.raw, session=session)
-        if answer.status == 404 and x.client is not None and session is not None:
-            answer.close()
-            await self._clients.end(x.client)
-            raise NotFound(
-                "The server has begun anew and forgot this session. Begin a new one with initialize."
-            )
-        return answer
+        try:
+            return await self._upstreams.send(x, x.message.raw, session=session)
+        except Forgotten:
+            raise await self._links.over(x) from None
 
     async def send_on(self, x: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
         answer = await self._sent(x)
-        if answer is None:
-            return
         try:
             if answer.status in {200, 202, 204}:
                 await x.line.empty(202)

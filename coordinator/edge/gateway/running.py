@@ -22,16 +22,11 @@ from coordinator.actions.gateway_calls import Place
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
+from coordinator.edge.gateway.links import SessionOver
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
-from coordinator.edge.gateway.upstreams import (
-    PASSED,
-    PASSED_LIKE,
-    LeftOpen,
-    Upstreams,
-    call_response,
-    finish,
-)
+from coordinator.edge.gateway.sending import Sending
+from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Forgotten, LeftOpen, finish
 from coordinator.edge.http import Headers
 from coordinator.edge.notes import Notes
 from coordinator.edge.rulings import by_brake
@@ -75,7 +70,7 @@ class Runner:
 
     def __init__(
         self,
-        upstreams: Upstreams,
+        sending: Sending,
         registry: Registry,
         records: Records,
         threads: EdgeThreads,
@@ -84,7 +79,7 @@ class Runner:
         notes: Notes,
     ) -> None:
         self._notes = notes
-        self._upstreams = upstreams
+        self._sending = sending
         self._registry = registry
         self._records = records
         self._threads = threads
@@ -185,26 +180,22 @@ class Runner:
             raise UpstreamFailed(words, may_have_run=True) from None
 
     async def _sent(self, x: Exchange, body: bytes, line: Line | None) -> tuple[bytes, bytes | None]:
-        link = x.client.links.get(x.server.name) if x.client else None
-        session = link.upstream_session if link else None
+        look = functools.partial(self._require_no_brake, x)
         try:
             x.server = await self._as_it_stands(x.server)
             await self._require_no_brake(x)
-        except (InterfaceError, OperationalError) as problem:
+            response, event, _ = await self._sending.call(x, body, line, look)
+        except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
             raise NotSent("was not asked: the database did not answer") from problem
-        try:
-            look = functools.partial(self._require_no_brake, x)
-            answer = await self._upstreams.send_call(x, body, session=session, look=look)
+        except SessionOver:
+            raise NotSent(str(Forgotten())) from None
+        except SignalboxError as problem:
+            raise NotSent(f"was not asked: {str(problem.detail).rstrip('.')}") from None
         except UpstreamFailed as problem:
             if problem.may_have_run:
                 raise
             raise NotSent(str(problem)) from None
-        try:
-            if answer.status == 404 and session is not None:
-                raise NotSent("has begun anew and forgot this session")
-            return await call_response(answer, x, line)
-        finally:
-            answer.close()
+        return response, event
 
     async def _require_no_brake(self, x: Exchange) -> None:
         """Raise HeldBack where a brake is on for the agent."""

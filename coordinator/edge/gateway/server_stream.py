@@ -7,9 +7,10 @@ import contextlib
 import logging
 
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.news import HERE
-from coordinator.edge.gateway.upstreams import MOST_STREAM, Upstreams, events_of
+from coordinator.edge.gateway.upstreams import MOST_STREAM, Forgotten, Upstreams, events_of
 from coordinator.gateway import answers, listing, sse
 from coordinator.gateway.http_client import Answer, UpstreamFailed
 from coordinator.gateway.messages import UNREACHABLE
@@ -22,8 +23,9 @@ REFUSES_WITHIN = 0.5  # seconds in which a server says that it has no such strea
 class Telling:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, listings: Listings) -> None:
+    def __init__(self, upstreams: Upstreams, links: Links, listings: Listings) -> None:
         self._upstreams = upstreams
+        self._links = links
         self._listings = listings
 
     async def stream(self, x: Exchange) -> None:
@@ -42,6 +44,11 @@ class Telling:
     async def _pass(self, x: Exchange) -> None:
         try:
             answer = await self._answer(x)
+        except Forgotten:
+            over = await self._links.over(x)
+            if x.line.is_stream:
+                return
+            raise over from None
         except UpstreamFailed as problem:
             words = f"The MCP server {x.server.name} {problem}."
             await x.line.answer(answers.error(None, UNREACHABLE, words), 502)

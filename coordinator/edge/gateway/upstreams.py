@@ -50,6 +50,13 @@ class LeftOpen(UpstreamFailed):
     """The server ended the stream before its response, and gives it to whoever asks for what follows (SEP-1699)."""
 
 
+class Forgotten(UpstreamFailed):
+    """The server does not know the session that it was asked in: it has begun anew. What was sent has not run."""
+
+    def __init__(self) -> None:
+        super().__init__("has begun anew and forgot this session")
+
+
 class _Head(msgspec.Struct):
     id: Any = None
     method: str | None = None
@@ -142,6 +149,9 @@ class Upstreams:
             words = await _problem(answer)
             answer.close()
             raise UpstreamFailed(f"does not run: {words}")
+        if session is not None and await _is_forgotten(answer):
+            answer.close()
+            raise Forgotten
         if 300 <= answer.status < 400:
             answer.close()
             raise UpstreamFailed(
@@ -154,6 +164,17 @@ class Upstreams:
 def digest_of_agent(agent_id: str) -> str:
     """Return how an agent is told apart towards the host of stdio servers."""
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
+
+
+async def _is_forgotten(answer: Answer) -> bool:
+    """Say whether a message was refused because the server does not know its session.
+
+    That is 404. Many servers (those made with the official Python package before 2026, and from the TypeScript one's
+    examples) say 400 and these words.
+    """
+    if answer.status != 400 or answer.kind == "text/event-stream":
+        return answer.status == 404
+    return b"no valid session id" in (await body_of(answer, MOST_ANSWER)).lower()
 
 
 async def _problem(answer: Answer) -> str:
@@ -235,11 +256,13 @@ async def response_of(
     line: Line | None,
     *,
     transform: Transform | None = None,
+    told: Callable[[bytes], bytes] | None = None,
     within: float = BODY_WITHIN,
 ) -> tuple[bytes, bytes | None]:
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
-    `within`: seconds for a response in one piece. Raises UpstreamFailed where none comes.
+    `transform` changes the response, `told` the events before it. `within`: seconds for a response in one piece.
+    Raises UpstreamFailed where none comes.
     """
     if answer.kind != "text/event-stream":
         body = await body_of(answer, MOST_ANSWER, within)
@@ -258,7 +281,7 @@ async def response_of(
             return changed, event if changed is data else sse.with_data(event, changed)
         if line is not None and not (data and is_response(data)):
             await line.open()
-            await line.event(event)
+            await line.event(told(event) if told else event)
     words = "ended its answer without a response"
     raise LeftOpen(words, may_have_run=True) if can_go_on else UpstreamFailed(words, may_have_run=True)
 
@@ -280,11 +303,17 @@ async def own_response(answer: Answer, number: str) -> bytes:
     return response
 
 
-async def call_response(answer: Answer, x: Exchange, line: Line | None) -> tuple[bytes, bytes | None]:
-    """Return the response to a call as `response_of` does, within the time that the server has for a call."""
+async def call_response(
+    answer: Answer, x: Exchange, line: Line | None, *, number: Any = None, **changes: Any
+) -> tuple[bytes, bytes | None]:
+    """Return the response to a call as `response_of` does, within the time that the server has for a call.
+
+    `number` is the call's id at the server, where that is not its client's.
+    """
+    number = x.message.id if number is None else number
     try:
         async with asyncio.timeout(x.server.call_seconds):
-            return await response_of(answer, x.message.id, line, within=float(x.server.call_seconds))
+            return await response_of(answer, number, line, within=float(x.server.call_seconds), **changes)
     except TimeoutError:
         words = f"did not answer within {x.server.call_seconds} seconds"
         raise UpstreamFailed(words, may_have_run=True) from None
