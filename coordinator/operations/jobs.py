@@ -34,6 +34,7 @@ from coordinator.actions import (
     pruning,
     sealing,
     search,
+    spending,
     titles,
 )
 from coordinator.engine import locks
@@ -72,6 +73,7 @@ JOBS: list[Job] = [
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
     Job("budgets:notice", timedelta(seconds=5), budgets.notice_due),
+    Job("budgets:programs", timedelta(hours=1), spending.name_programs, alone=True),
     Job("budgets:forget", timedelta(days=1), budgets.forget_old),
     Job("prune", timedelta(minutes=10), pruning.prune_some),
     Job("gateway", timedelta(minutes=1), gateway_upkeep.keep_in_order),
