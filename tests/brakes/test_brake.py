@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import httpx
@@ -95,6 +96,24 @@ def test_a_brake_on_another_host_lets_the_call_pass(served: Served, approver: ht
 
 
 @pytest.mark.served
+@pytest.mark.parametrize("said", ["", "$HOSTNAME"])
+def test_a_hook_that_says_no_host_is_held_where_its_session_is_known_or_may_be(
+    served: Served, approver: httpx.Client, said: str
+) -> None:
+    agents = {host: Claude(served, wait="1") for host in ("build-7", "laptop", "")}
+    for host, claude in agents.items():
+        claude.headers["X-Signalbox-Host"] = host  # as the command hook says it
+        claude.start()
+        claude.headers["X-Signalbox-Host"] = said  # as a shell does that does not export its name
+    put_on(approver, "host", "build-7")
+    answers = {
+        host: claude.before(claude.new_call("Bash", {"command": "ls"})) for host, claude in agents.items()
+    }
+    held = {host: answer.get("permissionDecision") for host, answer in answers.items()}
+    assert held == {"build-7": "deny", "laptop": None, "": "deny"}
+
+
+@pytest.mark.served
 def test_an_agent_that_asks_for_access_is_told_of_the_brake(served: Served, approver: httpx.Client) -> None:
     served.sql(
         "INSERT INTO mcp_servers (name, command, default_policy, created_at) VALUES ('free', 'x', 'opt-out', 1)"
@@ -154,6 +173,20 @@ class TestInTheDatabase:
         self.put_on("host", "h")
         held = {one: policy.holding_agent(one, ()) is not None for one in ("here", "there", "hidden", "idle")}
         assert held == {"here": True, "there": False, "hidden": True, "idle": True}
+
+    @pytest.mark.parametrize(("host", "is_held"), [("h", True), ("other", False), (None, True)])
+    def test_what_names_no_host_is_approved_only_where_its_session_is_not_on_a_braked_one(
+        self, host: str | None, is_held: bool
+    ) -> None:
+        session = Session.objects.create(
+            session_id="ses_00000000abcd", status="running", created_at=timezone.now(), hostname=host
+        )
+        asked = approvals.request(
+            approvals.NewRequest(Subject("p", "FileRead", "a"), "Why.", session_id=session.pk), by=key("k")
+        ).request
+        self.put_on("host", "h")
+        with pytest.raises(Conflict, match="the brake is on") if is_held else nullcontext():
+            approvals.decide(asked.request_id, by=self.anna, verdict="approved")
 
     def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
         fleet = Fleet()
