@@ -34,7 +34,7 @@ class Braked:
         """What an agent is told."""
         held = {BrakeReach.AGENT: f"the agent {self.name}", BrakeReach.HOST: f"the host {self.name}"}
         what = held.get(BrakeReach(self.reach), "everything") if self.reach in BrakeReach else "everything"
-        why = f": {self.reason}" if self.reason else ""
+        why = f": {self.reason.rstrip('.')}" if self.reason else ""
         by = self.set_by.removeprefix("user:")
         return (
             f"{by} put the brake on {what}{why}. No call runs until a person releases it in Signalbox. "

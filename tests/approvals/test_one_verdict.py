@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
+from coordinator.policy import verdicts
 from dashboard.filters.approvals import STANDINGS, RequestFilter
 
 pytestmark = pytest.mark.django_db
@@ -94,7 +95,7 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
         assert door["allowed"] == state.allowed
         assert check["approved"] == state.in_force
         assert (f'value="{row.request_id}"' in inbox) == state.waiting
-        assert (rules.verdict(row.request_id, now) is None) == state.waiting
+        assert (verdicts.verdict(row.request_id, now) is None) == state.waiting
 
 
 def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:
