@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import (
     approvals,
+    brakes,
     budgets,
     chat_search,
     deciders,
@@ -69,6 +70,7 @@ class Job:
 JOBS: list[Job] = [
     Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("brakes:stop", timedelta(seconds=2), brakes.stop_held),
     Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
