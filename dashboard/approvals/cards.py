@@ -240,7 +240,7 @@ class Card:
     @cached_property
     def edit(self) -> ToolCallEdit | None:
         """Return what a person may add to an approval of the card, if its requester will receive it."""
-        return edit_of(self.first)
+        return edit_of(self.first, with_rules=self.may_allow_for_good)
 
     @cached_property
     def deceives(self) -> bool:
@@ -274,6 +274,17 @@ class Card:
     def gives_access(self) -> bool:
         """Say whether an approval becomes a grant: that is for a time, and wherever its agent works."""
         return all(wanted_access_of(member.row) is not None for member in self.waiting)
+
+    @property
+    def may_allow_for_good(self) -> bool:
+        """Say whether the person who looks may let such calls run from now on."""
+        rights = self.members[0].rights
+        return rights is None or rights.edits_policy
+
+    @property
+    def may_stand(self) -> bool:
+        """Say whether the person who looks may approve it until somebody revokes that: access is a grant then."""
+        return self.may_allow_for_good or not self.gives_access
 
     @property
     def may_last(self) -> bool:
