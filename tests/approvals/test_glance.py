@@ -45,6 +45,20 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
     assert "Deletes files" in page
 
 
+def test_a_card_tells_the_task_however_many_calls_its_turn_has_made():
+    session = Session.objects.create(session_id="ses_1", status="running", created_at=timezone.now())
+    told(session, "message", role="user", content=[{"type": "text", "text": "Something else."}])
+    told(session, "message", role="user", content=[{"type": "text", "text": "Fix the pool."}])
+    told(session, "message", role="user", content=[{"type": "image", "data": "x"}])
+    for number in range(100):
+        told(session, "message", role="assistant", content=[{"type": "text", "text": "On with it."}])
+        told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
+    asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "make"})
+    (glance,) = glances([[ask("make", "ses_1", asked.pk)]])
+    assert glance.recent.task == "Fix the pool."
+    assert [step.about for step in glance.recent.steps] == ["step 97", "step 98", "step 99"]
+
+
 def test_thirty_cards_ask_for_their_sessions_in_one_query(django_assert_max_num_queries):
     groups = []
     for number in range(30):
