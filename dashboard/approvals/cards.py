@@ -13,6 +13,7 @@ from typing import Any
 from django.urls import NoReverseMatch, reverse
 
 from coordinator.actions import plugin_permissions
+from coordinator.lib.invisible import holds_invisible
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
@@ -25,7 +26,6 @@ from dashboard.approvals.glance import Glance, glances
 from dashboard.approvals.rights import Rights
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
-from dashboard.templatetags.approvals import reveals
 
 CHOICES = {
     Scope.CALL: "Only this call",
@@ -247,7 +247,7 @@ class Card:
         """Say whether anything that is asked for holds characters that an eye misses."""
         texts = [self.first.target_resource or "", *self.justifications]
         texts += [text for part in self.parts for text in part.texts]
-        return any(reveals(text) for text in texts)
+        return any(map(holds_invisible, texts))
 
     @cached_property
     def runs_hidden(self) -> bool:

@@ -9,9 +9,10 @@ from coordinator.actions import approvals, marks
 from coordinator.actions.approvals import NewRequest
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import key, person
-from coordinator.models import AuditLog, DangerMark, Event, PermissionRequest, Session
+from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
+from coordinator.notifications import hearing
 from coordinator.policy.approvals import Subject
-from coordinator.policy.marks import OUTSIDE, READ_UP_TO, TOO_LONG, Mark, reasons, saved
+from coordinator.policy.marks import HIDDEN, OUTSIDE, READ_UP_TO, TOO_LONG, Mark, reasons, saved
 from dashboard.approvals.glance import glances
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -141,6 +142,31 @@ def test_a_card_tells_what_the_rules_said():
 def test_a_write_outside_its_directory_is_told(path, outside):
     found = reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
     assert found == ([OUTSIDE] if outside else [])
+
+
+@pytest.mark.parametrize(
+    ("tool_input", "target", "said", "hidden"),
+    [
+        ({"command": "ls\u200b"}, "", "", True),
+        ({"edits": [{"new\u202e": "x"}]}, "", "", True),
+        ({"command": "ls"}, "/srv/\u2066shop", "", True),
+        ({"command": "ls"}, "", "To look\u00ad.", True),
+        ({"command": "echo 'déjà vu'\n\tls"}, "/srv/shop", "Why.", False),
+    ],
+)
+def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, target, said, hidden):
+    assert reasons((), "Bash", tool_input, target, None, said=said) == ([HIDDEN] if hidden else [])
+
+
+def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
+    marked, plain = ask("ls \u202etxt"), ask("ls")
+    targets = [NotificationTarget(name="m", about=NotificationTarget.About.MARKED)]
+    assert hearing.of_request(targets, marked) == targets
+    assert hearing.of_request(targets, plain) == []
+    page = signed_in("approver").get("/ui/approvals/?marked=on").content.decode()
+    assert f'value="{marked.request_id}"' in page
+    assert f'value="{plain.request_id}"' not in page
+    assert HIDDEN in page
 
 
 def test_a_call_that_is_too_long_to_be_looked_through_says_so():
