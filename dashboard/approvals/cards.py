@@ -24,6 +24,7 @@ from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, edit_of
 from dashboard.approvals.glance import Glance, glances
 from dashboard.approvals.rights import Rights
+from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 
@@ -183,6 +184,7 @@ class Card:
     grantable: bool = False  # whether the plugin could be given this permission for good
     glance: Glance | None = None
     lane: str = ""  # the group of the page in which it stands
+    left: int = 0  # how many more wait for the same than are drawn
 
     @property
     def first(self) -> PermissionRequest:
@@ -206,6 +208,11 @@ class Card:
     @cached_property
     def waiting(self) -> list[CardMember]:
         return [member for member in self.members if member.standing.waiting]
+
+    @property
+    def asking(self) -> int:
+        """Return how many wait for it, drawn or not."""
+        return len(self.waiting) + self.left
 
     @cached_property
     def yours(self) -> list[CardMember]:
@@ -305,7 +312,8 @@ def cards_of(
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[Card]:
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
-    groups = list(groups)
+    drawn = [_drawn(group, now) for group in groups]
+    groups = [group for group, _ in drawn]
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
     grantable = plugin_permissions.grantable(wishes) if rights is None or rights.edits_policy else set()
     named = titles.of(session_of(row) for group in groups for row in group)
@@ -321,9 +329,19 @@ def cards_of(
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
             lane,
+            left,
         )
-        for group, glance in zip(groups, glances(groups), strict=True)
+        for (group, left), glance in zip(drawn, glances(groups), strict=True)
     ]
+
+
+def _drawn(group: Sequence[PermissionRequest], now: datetime) -> tuple[Sequence[PermissionRequest], int]:
+    """Return what one card draws of a group, so many as wait that one form can decide them, and how many it leaves."""
+    waiting = [row.pk for row in group if approvals.standing(row, now).waiting]
+    if len(waiting) <= MOST_ON_A_CARD:
+        return group, 0
+    later = frozenset(waiting[MOST_ON_A_CARD:])
+    return [row for row in group if row.pk not in later], len(later)
 
 
 def _votes(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:
