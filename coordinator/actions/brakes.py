@@ -142,8 +142,8 @@ def _at_work(on: Sequence[Braked]) -> list[str]:
 
 def _is_held(run: Run, runner: Runner | None, offered: Any, on: Sequence[Braked]) -> bool:
     driven = getattr(run.session, "driven", None)
-    chosen = {offers.agent_of(run), driven.agent if driven is not None else None} - {None}
-    names = offers.names_meant(run, chosen, runner, offered)
+    chosen = (offers.agent_of(run), driven.agent if driven is not None else None)
+    names = offers.names_meant(run, {one for one in chosen if one is not None}, runner, offered)
     told = {run.session.hostname, runner.hostname if runner is not None else None}
-    hosts = [host for host in told if host] or [None]
+    hosts: list[str | None] = [host for host in told if host] or [None]
     return any(one.holds(names, host) for one in on for host in hosts)
