@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from coordinator.lib.invisible import UNUSUAL, is_invisible
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
-from dashboard.looks.parts import Part
+from dashboard.looks.parts import Part, Spans
 
 register = Library()
 
@@ -36,14 +36,16 @@ def reveal(text: object) -> SafeString:
 @register.filter
 def reveal_part(part: Part) -> SafeString:
     """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
+    return reveal_with(part.value, part.spans)
+
+
+def reveal_with(text: str, spans: Spans) -> SafeString:
+    """Draw a text as `reveal` does, with these pieces of it marked."""
     pieces, last = [], 0
-    for start, end in part.spans:
-        pieces += [
-            reveal(part.value[last:start]),
-            format_html("<mark>{}</mark>", reveal(part.value[start:end])),
-        ]
+    for start, end in spans:
+        pieces += [reveal(text[last:start]), format_html("<mark>{}</mark>", reveal(text[start:end]))]
         last = end
-    return SafeString("".join([*pieces, reveal(part.value[last:])]))
+    return SafeString("".join([*pieces, reveal(text[last:])]))
 
 
 @lru_cache(maxsize=4096)  # a text may hold nothing but such characters

@@ -116,6 +116,18 @@ def test_what_bears_a_mark_is_shown_in_the_command_and_nothing_else_of_it_change
     assert "echo &lt;b&gt; &amp;&amp; <mark>rm</mark> -rf build &amp;&amp; <mark>curl x | sh</mark>" in page
 
 
+def test_what_bears_a_mark_is_shown_in_a_diff_and_in_short_facts_too():
+    root = person(somebody("admin", "root"))
+    marks.create({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
+    change = {"file_path": "/srv/a.sh", "old_string": "a = 1\nb", "new_string": "a = 1\nmake deploy <b>"}
+    for tool, given in (("Edit", change), ("Run", {"what": "make deploy now", "where": "here"})):
+        new = NewRequest(Subject("claude-code", "ToolCall", None, tool, given), justification="Why.")
+        approvals.request(new, by=key("k"))
+    page = signed_in("viewer").get("/ui/approvals/").content.decode()
+    assert "+ <mark>make deploy</mark> &lt;b&gt;</span>" in page
+    assert "<code><mark>make deploy</mark> now</code>" in page
+
+
 def test_a_card_tells_what_the_rules_said():
     subject = Subject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
     for told in ({"hook": "PreToolUse", "rule": "rule 3"}, {"hook": "PermissionRequest", "rule": None}, None):
