@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
 from coordinator.actions import audit
 from coordinator.actions.runs import stopping
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound, SignalboxError
-from coordinator.identity.actors import Actor
+from coordinator.identity.actors import Actor, system
 from coordinator.models import Brake, Run, Runner
 from coordinator.models.brakes import BrakeReach
+from coordinator.policy import brakes
 from coordinator.policy.approvals import moment
 from coordinator.policy.brakes import Braked
 from coordinator.runs import offers
-from coordinator.runs.statuses import ACTIVE
 
 log = logging.getLogger(__name__)
 
 LONGEST_NAME = 255
 LONGEST_REASON = 500
-MOST_STOPPED = 1_000  # runs
+MOST_STOPPED = 1_000  # runs in one go
+BY = system("brake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,13 @@ def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> P
             _record("BRAKE_PUT_ON", brake, by, now)
     except IntegrityError:
         raise Conflict(f"The brake on {name or 'everything'} is on already. Nothing was changed.") from None
-    return PutOn(brake.pk, _stop_runs(brake, by, now))
+    held = Braked(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
+    try:
+        stopped = sum(_stop(run_id, by, now) for run_id in _at_work([held])[:MOST_STOPPED])
+    except DatabaseError as problem:  # it is on all the same; stop_held goes on
+        log.warning("Not all that the brake holds is stopped yet: %s", str(problem).strip())
+        stopped = 0
+    return PutOn(brake.pk, stopped)
 
 
 def _check(reach: str, name: str, reason: str) -> None:
@@ -97,21 +106,44 @@ def _record(event_type: str, brake: Brake, by: Actor, now: datetime) -> None:
     )
 
 
-def _stop_runs(brake: Brake, by: Actor, now: datetime) -> int:
-    """Stop what is at work; a run that ends by itself meanwhile is stopped enough."""
-    held = Braked(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
-    rows = Run.objects.filter(status__in=ACTIVE).exclude(status=Run.Status.STOPPING)
-    at_work = list(rows.select_related("session", "ordered_with")[:MOST_STOPPED])
-    runners = Runner.objects.in_bulk({run.runner_id for run in at_work if run.runner_id})
-    stopped = 0
-    for run in at_work:
-        runner = runners.get(run.runner_id or "")
-        hosts = {run.session.hostname, runner.hostname if runner else None}
-        if not any(held.holds(offers.agents_meant(run, runner), host) for host in hosts):
-            continue
+def stop_held(now: datetime) -> None:
+    """Stop what is at work though a brake holds it: what was claimed while it was put on, or was not reached then."""
+    for run_id in _at_work(brakes.in_force())[:MOST_STOPPED]:
         try:
-            stopping.stop(run.run_id, by=by, now=now)
-            stopped += 1
-        except SignalboxError as problem:
-            log.info("Run %s was not stopped by the brake: %s", run.run_id, problem.detail)
-    return stopped
+            _stop(run_id, BY, now)
+        except Exception:
+            log.exception("Run %s, which a brake holds, was not stopped", run_id)
+
+
+def _stop(run_id: str, by: Actor, now: datetime) -> bool:
+    """Stop a run; say whether it was still at work. One that ends by itself meanwhile is stopped enough."""
+    try:
+        stopping.stop(run_id, by=by, now=now)
+    except SignalboxError as problem:
+        log.info("Run %s was not stopped by the brake: %s", run_id, problem.detail)
+        return False
+    return True
+
+
+def _at_work(on: Sequence[Braked]) -> list[str]:
+    """Return the runs at work that one of these brakes holds, oldest first: three queries."""
+    if not on:
+        return []
+    rows = Run.objects.filter(status__in=(Run.Status.CLAIMED, Run.Status.RUNNING))
+    runs = list(rows.select_related("session__driven", "ordered_with").order_by("created_at", "run_id"))
+    runners = Runner.objects.in_bulk({run.runner_id for run in runs if run.runner_id})
+    offered = offers.of_runners(runners)
+    return [
+        run.run_id
+        for run in runs
+        if _is_held(run, runners.get(run.runner_id or ""), offered.get(run.runner_id or ""), on)
+    ]
+
+
+def _is_held(run: Run, runner: Runner | None, offered: Any, on: Sequence[Braked]) -> bool:
+    driven = getattr(run.session, "driven", None)
+    chosen = (offers.agent_of(run), driven.agent if driven is not None else None)
+    names = offers.names_meant(run, {one for one in chosen if one is not None}, runner, offered)
+    told = {run.session.hostname, runner.hostname if runner is not None else None}
+    hosts: list[str | None] = [host for host in told if host] or [None]
+    return any(one.holds(names, host) for one in on for host in hosts)

@@ -7,6 +7,7 @@ many workers and ways there are. Only a hook that comes again under its id, beca
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 
 from django.db import transaction
@@ -58,8 +59,19 @@ def write(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
     return note
 
 
-def take(session_id: str, through: str, now: datetime, *, given_to: str | None = None) -> list[Note]:
-    """Return the notes that this answer carries to the agent, and note that it does. They are nobody else's then."""
+def take(
+    session_id: str,
+    through: str,
+    now: datetime,
+    *,
+    given_to: str | None = None,
+    is_awaited: Callable[[], bool] = lambda: True,
+) -> list[Note]:
+    """Return the notes that this answer carries to the agent, and note that it does. They are nobody else's then.
+
+    Where by then the answer is not awaited any more, nothing is returned or noted. That is asked last of all: once it
+    has said yes, the answer must wait for what this returns.
+    """
     with transaction.atomic():
         _lock(session_id)
         if given_to is not None:
@@ -68,7 +80,11 @@ def take(session_id: str, through: str, now: datetime, *, given_to: str | None =
                 return again
         free = _waiting(session_id).filter(run_id__isnull=True)
         rows = list(free.order_by("id")[:MOST_AT_ONCE])
-        return [note for note in rows if _give(note, through, now, given_to=given_to)]
+        given = [note for note in rows if _give(note, through, now, given_to=given_to)]
+        if is_awaited():
+            return given
+        transaction.set_rollback(True)
+    return []
 
 
 def _lock(session_id: str) -> None:

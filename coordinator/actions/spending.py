@@ -6,6 +6,7 @@ So a budget is asked about with a sum of few rows, however many events there are
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from django.db import connection
 
 from coordinator.engine import bulk
 from coordinator.lib import instants
+from coordinator.models import UsageDay
+from coordinator.runs.offers import PROGRAMS
 from coordinator.sessions.events import CONTEXT_COLUMNS, EVENT_COLUMNS
 from coordinator.sessions.prices import KINDS, MOST
 
@@ -25,6 +28,13 @@ OWNER = (
     " (SELECT substr(k.created_by, 6) FROM session_writers w JOIN api_keys k ON k.name = w.writer"
     " WHERE w.session_id = s.session_id AND substr(k.created_by, 1, 5) = 'user:'"
     " ORDER BY w.is_runner, w.id LIMIT 1))"
+)
+# Its agent's program, as sessions.driving.program_of says it: where a runner drives the agent, the session names the
+# runner's profile, and calls are asked about, and held, by the agent's program.
+_RENAMED = " ".join(f"WHEN '{name}' THEN '{program}'" for name, program in PROGRAMS.items())
+DRIVEN_PROGRAM = (
+    f"(SELECT CASE d.agent {_RENAMED} ELSE d.agent END"  # noqa: S608 - names of ours
+    " FROM driven_sessions d WHERE d.session_id = {session_id})"
 )
 _TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
 _COUNTED = ("calls", *_TOKENS)
@@ -57,18 +67,33 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
             cursor.execute(_upsert(), [packed])
 
 
+def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
+    """Put right whose sums are that were written before it was known which agent a runner drives there."""
+    known = DRIVEN_PROGRAM.format(session_id="u.session_id")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT u.id, {known} FROM usage_days u"  # noqa: S608 - names of ours
+            f" WHERE coalesce(u.program, '') <> coalesce({known}, u.program, '')"
+        )
+        wrong = cursor.fetchall()
+    for row_id, program in wrong:  # each by itself: who writes events waits for one row at most
+        UsageDay.objects.filter(pk=row_id).update(program=program)
+
+
 def _upsert() -> str:
     given = ("session_id", "day", "model", *_COUNTED)
     types = ("text", "text", "text", *["bigint"] * len(_COUNTED))
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
+    sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "person")]
     sums += [
-        f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "program", "person")
-    ]
+        "program = coalesce(excluded.program, usage_days.program)"
+    ]  # which agent is driven is told later, too
+    program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
     return (
         f"WITH given ({', '.join(given)}) AS ({bulk.rows_of_json(*types)})"  # noqa: S608 - names of ours
         f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
-        f" SELECT g.day, g.session_id, g.model, s.agent_name, s.executor_profile, {OWNER},"
+        f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {OWNER},"
         f" {', '.join(f'g.{name}' for name in _COUNTED)}"
         " FROM given g JOIN sessions s ON s.session_id = g.session_id WHERE true"
         f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {', '.join(sums)}"

@@ -277,7 +277,11 @@ def decide(
     approvals.decide raises, which takes the rest of `decision`.
     """
     return approvals.decide(
-        request_id, verdict=verdict, added=functools.partial(_added, additions), **decision
+        request_id,
+        verdict=verdict,
+        added=functools.partial(_added, additions),
+        adds_rules=bool(additions.picked),
+        **decision,
     )
 
 

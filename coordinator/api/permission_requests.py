@@ -23,7 +23,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.policy import approvals as rules
-from coordinator.policy import coverage
+from coordinator.policy import coverage, verdicts
 from coordinator.policy.approvals import Subject
 from coordinator.policy.coverage import Requester
 
@@ -61,6 +61,8 @@ class PermissionAnswer(Schema):
     """A request as it stands. `allowed` is the verdict in one word: whether its asker may go on with `tool_input`.
 
     `edited`: a person approved another input instead. `allowed` is false then, and only `edited_input` may run.
+    `brake`: a person holds what it asks for, and says so in these words. Nothing may run then; an approval counts again
+    once the brake is released, for which `/wait` waits.
     `scope` is what an approval covers: `call`, `session`, `folder` (on its host) or `everywhere`, always for the
     agent that asked alone, or, where the request names no agent, for the key.
     """
@@ -68,6 +70,7 @@ class PermissionAnswer(Schema):
     request_id: str
     status: str
     allowed: bool
+    brake: str | None
     edited: bool
     edited_input: Any
     approved_by: str | None
@@ -109,9 +112,10 @@ class ApprovalQuestion(Schema):
 
 
 class ApprovalCheck(Schema):
-    """Whether an approval in force covers the question, and which."""
+    """Whether an approval in force covers the question, and which; not while a `brake` holds the calls it is about."""
 
     approved: bool
+    brake: str | None
     request_id: str | None
     expires_at: str | None
 
@@ -129,8 +133,11 @@ def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
     """
     now, caller = timezone.now(), identity(request)
     require_own_place(body, caller)
-    asked = approvals.request(ask_of(body, caller), by=caller.actor, now=now)
-    return Status(201 if asked.created else 200, rules.answer(asked.request, now))
+    new = ask_of(body, caller)
+    asked = approvals.request(new, by=caller.actor, now=now)
+    return Status(
+        201 if asked.created else 200, verdicts.answer(asked.request, now, new.requester(caller.actor))
+    )
 
 
 class ManyRequests(Schema):
@@ -169,7 +176,7 @@ def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, 
     if page.cursor is not None:
         found = found.filter(pk__lt=_place_of(page.cursor))
     rows = list(found[: page.limit + 1])
-    shown = {"requests": [rules.answer(row, now) for row in rows[: page.limit]]}
+    shown = {"requests": verdicts.answers(rows[: page.limit], now)}
     return {**shown, "next_cursor": rows[page.limit - 1].request_id} if len(rows) > page.limit else shown
 
 
@@ -191,8 +198,10 @@ def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, 
     subject = Subject(question.plugin_id, question.permission_type, question.target_resource)
     requester = asked_requester(question, identity(request))
     found = coverage.approval_for(subject, requester, timezone.now())
+    brake = verdicts.held_by(requester, question.plugin_id) if found else None
     return {
-        "approved": found is not None,
+        "approved": found is not None and brake is None,
+        "brake": brake,
         "request_id": found.request_id if found else None,
         "expires_at": rules.moment(found.expires_at) if found else None,
     }
@@ -207,7 +216,7 @@ def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, 
 def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
     """Return the request as it stands now."""
     now = timezone.now()
-    return rules.answer(rules.visible(request_id, identity(request), now), now)
+    return verdicts.answer(rules.visible(request_id, identity(request), now), now)
 
 
 @router.get(
@@ -220,6 +229,8 @@ def wait(
     request: HttpRequest, request_id: str, timeout: Annotated[float, Query(ge=0, le=600)] = 30
 ) -> dict[str, Any]:
     """Answer as soon as the request is decided, expired or withdrawn; after `timeout` seconds as it stands then.
+
+    While a brake holds what was asked for, an approval is no answer yet: it is told once the brake is released.
 
     The server holds this call at its edge (coordinator/edge/polls.py), any number of them on one request. Under
     a plain WSGI server, which cannot hold calls, it answers at once.
@@ -244,7 +255,7 @@ def withdraw(
     except Forbidden:
         rules.visible(request_id, caller, now)  # to whom it is hidden, it does not exist
         raise
-    return rules.answer(row, now)
+    return verdicts.answer(row, now)
 
 
 def identity(request: HttpRequest) -> KeyIdentity:

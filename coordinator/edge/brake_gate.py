@@ -22,6 +22,10 @@ class BrakeGate:
         """Return the brake that may hold a call of which neither program nor host is known for certain; or None."""
         return await self._threads.run(brakes.holding_agent, agent_id, programs)
 
+    async def host_of(self, session_id: str) -> str | None:
+        """Return the host that a session is known to run on."""
+        return await self._threads.run(brakes.host_of, session_id)
+
     async def pass_through(
         self,
         agents: Sequence[str | None],
@@ -33,7 +37,8 @@ class BrakeGate:
     ) -> Braked | None:
         """Return None once no brake holds the call, at once or within `wait` seconds; else the brake that does.
 
-        `agents` are the names by which its agent is known, `asker` is who takes a waiting place (Shares).
+        `agents` are the names by which its agent is known, `host` where it would run (None: not known), `asker` is
+        who takes a waiting place (Shares).
         """
         look = functools.partial(brakes.holding, agents, host)
         held = await self._threads.run(look)

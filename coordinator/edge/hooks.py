@@ -209,14 +209,17 @@ class HookDoor:
         passing = functools.partial(
             self._gate.pass_through,
             asks.agents,
-            asks.where.hostname,
             asker=asks.caller.actor.name,
             still_allowed=asks.admission.still_allowed,
         )
-        brake = await passing(wait=0)
+        host = asks.where.hostname
+        brake = await passing(host, wait=0)
+        if brake is not None and host is None:
+            host = await self._known_host(hook, asks)
+            brake = await passing(host, wait=0) if host is not None else brake
         if brake is not None:
             call.ruling = Ruling(ASK, brake.words, f"brake {brake.id}", deny_at_deadline=True)
-            brake = await passing(wait=asks.left - BEFORE_DEADLINE)
+            brake = await passing(host, wait=asks.left - BEFORE_DEADLINE)
         if brake is None:
             call.ruling = ruling
             return None
@@ -230,6 +233,13 @@ class HookDoor:
                 )
                 await self._note_denial(hook, about, reply.denial, asks)
         return reply
+
+    async def _known_host(self, hook: Hook, asks: _HookRequest) -> str | None:
+        """Return where the session of a hook that says no host is known to run."""
+        with contextlib.suppress(SignalboxError):
+            known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+            return await self._gate.host_of(known.session_id)
+        return None
 
     async def _decided(self, hook: Hook, ruling: Ruling, asks: _HookRequest) -> Reply | None:
         """Return the hook's answer when all is written, None for no opinion. Raises Gone for a caller that left."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -57,13 +58,24 @@ class Notes:
         """Return what the agent of this session is to read now; empty where nothing waits, or cannot be had."""
         if session_id not in self._waiting:
             return ""
-        take = functools.partial(notes.take, session_id, through, timezone.now(), given_to=given_to)
+        # Whoever has it first says what becomes of the notes: the thread that hands them over, which its answer then
+        # waits for, or the answer that waits no longer, and the thread hands over nothing.
+        first = functools.partial(threading.Lock().acquire, blocking=False)
+        take = functools.partial(
+            notes.take, session_id, through, timezone.now(), given_to=given_to, is_awaited=first
+        )
+        taking = asyncio.ensure_future(self._threads.run(take))
         try:
-            async with asyncio.timeout(WITHIN):
-                return for_agent(await self._threads.run(take))
+            await asyncio.wait([taking], timeout=WITHIN)
+            if not taking.done() and first():
+                raise TimeoutError("the database is busy")
+            return for_agent(await taking)
         except Exception as problem:
             log.warning("A note of %s is not delivered now: %s", session_id, str(problem).strip())
             return ""
+        finally:
+            first()
+            taking.cancel()
 
     async def added(
         self, session_id: str, through: str, response: bytes, event: bytes | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,7 +19,7 @@ from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.policy import approvals
+from coordinator.policy import approvals, verdicts
 
 VERDICT_TIMEOUT = 30.0  # seconds a wait for a verdict is held where the caller does not say
 LONGEST_VERDICT_WAIT = 600.0
@@ -67,22 +66,25 @@ class Polls:
             await send_json(send, 200, answer)
 
     async def verdict(self, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or as pending after the timeout.
+        """`GET /api/permission-requests/{id}/wait?timeout=`: 200 with the verdict, or as it stands after the timeout.
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """
         admission = await self._auth.admit(scope, headers_of(scope), *scopes.READERS)
         timeout = seconds(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
         asked = await self._threads.run(approvals.visible, request_id, admission.caller, timezone.now())
-        if isinstance(asked.expires_at, datetime):  # the deadline is an answer too, and nothing reports it
-            timeout = min(timeout, max(0.0, (asked.expires_at - timezone.now()).total_seconds() + 0.01))
-        check = functools.partial(approvals.verdict, request_id)
-        topics = [f"permission_requests:{asked.pk}"]
+        standing = approvals.standing(asked, timezone.now())
+        if (
+            standing.waiting and standing.until is not None
+        ):  # the deadline is an answer too, and nothing reports it
+            timeout = min(timeout, max(0.0, (standing.until - timezone.now()).total_seconds() + 0.01))
+        check = functools.partial(verdicts.verdict, request_id)
+        topics = [f"permission_requests:{asked.pk}", "brakes"]
         with Disconnect(receive) as gone:
             answer = await self._held(gone, admission, check, topics=topics, timeout=timeout)
         if not gone.happened:
             await admission.still_allowed()
-            await send_json(send, 200, answer or approvals.answer(asked, timezone.now()))
+            await send_json(send, 200, answer or await self._threads.run(_as_it_stands, request_id))
 
     async def _held(
         self,
@@ -127,6 +129,10 @@ def is_on(scope: Scope, name: str) -> bool:
     """Say whether a query parameter is `on`."""
     query: bytes = scope["query_string"]
     return parse_qs(query.decode("latin-1")).get(name, [""])[-1] == "on"
+
+
+def _as_it_stands(request_id: str) -> dict[str, Any]:
+    return verdicts.answer(approvals.find(request_id), timezone.now())
 
 
 def _poll_runner(

@@ -113,7 +113,7 @@ class Rulings:
             return UNREAD
         ruling = tool_rules.strictest_possible(self._snapshot.rules, call, self._snapshot.managed.servers)
         for brake in self._snapshot.brakes:
-            if not call.agent_known or brake.may_hold((call.agent_id, call.program)):
+            if not call.agent_known or brake.holds((call.agent_id, call.program), None):
                 ruling = tool_rules.stricter(ruling, by_brake(brake))
         names = (call.agent_id, call.program)
         if any(one.may_concern(names) for one in self._snapshot.budgets):
@@ -168,7 +168,7 @@ class Rulings:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
         if self._snapshot is None or not self._is_certain:
             return None
-        if any(one.may_hold((caller.agent_id, caller.program)) for one in self._snapshot.brakes):
+        if any(one.holds((caller.agent_id, caller.program), None) for one in self._snapshot.brakes):
             return [(certain.HOLD, "*")]
         names = (caller.agent_id, caller.program)
         if any(one.may_concern(names) for one in self._snapshot.spent):

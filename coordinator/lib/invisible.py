@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Control, format (bidi, zero width), surrogate, private, unassigned and separating characters.
@@ -16,9 +17,16 @@ _IGNORABLE = frozenset(code for first, last in _RANGES for code in range(first, 
 # Assigned and not ignorable, and yet fonts draw nothing, by the code charts: Braille pattern blank, Khitan small
 # script filler, musical null notehead, Egyptian full and half blank.
 _BLANK = frozenset({0x2800, 0x16FE4, 0x1D159, 0x13441, 0x13442})
+# What is worth a look: most texts have nothing of it.
+UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 def is_invisible(char: str) -> bool:
     """Say whether a reader could miss the character; the ordinary space and line breaks are not asked about."""
     code = ord(char)
     return unicodedata.category(char) in _CATEGORIES or char.isspace() or code in _BLANK or code in _IGNORABLE
+
+
+def holds_invisible(text: str) -> bool:
+    """Say whether a text has any character that a reader could miss."""
+    return any(map(is_invisible, set(UNUSUAL.findall(text))))

@@ -18,11 +18,14 @@ class BrakeReach(models.TextChoices):
 
 
 def reaches(reach: str, name: str, agents: Iterable[str | None], host: str | None) -> bool:
-    """Say whether a brake holds what an agent, known by any of the names `agents`, does on `host`."""
+    """Say whether a brake holds what an agent, known by any of the names `agents`, does on `host`.
+
+    Where the host is not known, it may be any: each host's brake holds it.
+    """
     if reach == BrakeReach.AGENT:
         return name in agents
     if reach == BrakeReach.HOST:
-        return host == name
+        return not host or host == name
     return True  # everything; and what cannot be read holds, too
 
 

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import (
     approvals,
+    brakes,
     budgets,
     chat_search,
     deciders,
@@ -34,6 +35,7 @@ from coordinator.actions import (
     pruning,
     sealing,
     search,
+    spending,
     titles,
 )
 from coordinator.engine import locks
@@ -68,10 +70,12 @@ class Job:
 JOBS: list[Job] = [
     Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
+    Job("brakes:stop", timedelta(seconds=2), brakes.stop_held),
     Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
     Job("notifications:escalate", timedelta(seconds=2), notifications.escalate_due),
     Job("notifications:deliver", timedelta(seconds=2), notifications.deliver_due),
     Job("budgets:notice", timedelta(seconds=5), budgets.notice_due),
+    Job("budgets:programs", timedelta(hours=1), spending.name_programs, alone=True),
     Job("budgets:forget", timedelta(days=1), budgets.forget_old),
     Job("prune", timedelta(minutes=10), pruning.prune_some),
     Job("gateway", timedelta(minutes=1), gateway_upkeep.keep_in_order),

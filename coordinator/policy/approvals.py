@@ -15,7 +15,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
 
 from coordinator.errors import NotFound
 from coordinator.identity.keys import KeyIdentity
@@ -339,7 +338,7 @@ def waited(request: PermissionRequest) -> timedelta | None:
 
 
 def answer(request: PermissionRequest, now: datetime) -> dict[str, Any]:
-    """Return the request as the machine doors and exports tell it, at `now`.
+    """Return the request as exports tell it, at `now`; what its asker is told, policy.verdicts makes of it.
 
     `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
     """
@@ -387,15 +386,6 @@ def moment(value: datetime | str | None) -> str | None:
     if isinstance(value, datetime):
         return instants.canonical(value)
     return value
-
-
-def verdict(request_id: str, now: datetime | None = None) -> dict[str, Any] | None:
-    """Return the answer once there is one (decided, expired or withdrawn), or None while a person is awaited.
-
-    Raises NotFound for an unknown request: nothing would ever free that waiter.
-    """
-    now, row = now or timezone.now(), find(request_id)
-    return None if standing(row, now).waiting else answer(row, now)
 
 
 def find(request_id: str) -> PermissionRequest:

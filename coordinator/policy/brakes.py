@@ -26,19 +26,15 @@ class Braked:
     set_by: str
 
     def holds(self, agents: Iterable[str | None], host: str | None) -> bool:
-        """Say whether it holds a call of an agent, known by any of the names `agents`, on `host`."""
+        """Say whether it holds a call of an agent, known by any of the names `agents`, on `host` (None: not known)."""
         return reaches(self.reach, self.name, agents, host)
-
-    def may_hold(self, agents: Iterable[str | None]) -> bool:
-        """Say whether it may hold a call of which the host is not known."""
-        return self.reach == BrakeReach.HOST or self.holds(agents, None)
 
     @property
     def words(self) -> str:
         """What an agent is told."""
         held = {BrakeReach.AGENT: f"the agent {self.name}", BrakeReach.HOST: f"the host {self.name}"}
         what = held.get(BrakeReach(self.reach), "everything") if self.reach in BrakeReach else "everything"
-        why = f": {self.reason}" if self.reason else ""
+        why = f": {self.reason.rstrip('.')}" if self.reason else ""
         by = self.set_by.removeprefix("user:")
         return (
             f"{by} put the brake on {what}{why}. No call runs until a person releases it in Signalbox. "
@@ -54,9 +50,32 @@ def in_force() -> tuple[Braked, ...]:
 
 
 def holding(agents: Iterable[str | None], host: str | None) -> Braked | None:
-    """Return the oldest brake that holds a call or run of an agent, known by any of `agents`, on `host`; or None."""
+    """Return the oldest brake that holds a call or run of an agent, known by any of `agents`, on `host`; or None.
+
+    A host that is not known (None) may be any.
+    """
     names = list(agents)
     return next((one for one in in_force() if one.holds(names, host)), None)
+
+
+def holding_asked(
+    agent_id: str | None, program: str, host: str | None, session_id: str | None
+) -> Braked | None:
+    """Return the oldest brake that holds what was asked for in a session; or None.
+
+    Where it would run is known by itself, else by its session, else by where its agent is at work.
+    """
+    if not in_force():
+        return None
+    host = host or (host_of(session_id) if session_id else None)
+    if host is None and agent_id is not None:
+        return holding_agent(agent_id, [program])
+    return holding((agent_id, program), host)
+
+
+def host_of(session_id: str) -> str | None:
+    """Return the host that a session is known to run on."""
+    return Session.objects.filter(pk=session_id).values_list("hostname", flat=True).first() or None
 
 
 def holding_agent(agent_id: str, programs: Iterable[str]) -> Braked | None:

@@ -20,6 +20,7 @@ from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWri
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter
 from coordinator.sessions import prices
+from coordinator.sessions.driving import program_of
 from coordinator.sessions.prices import KINDS, Price
 
 LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
@@ -238,9 +239,13 @@ def ruling(
 
 
 def names_of(session_id: str) -> list[str | None]:
-    """Return the agent of a session and its program."""
-    found = Session.objects.filter(pk=session_id).values_list("agent_name", "executor_profile").first()
-    return list(found or ())
+    """Return the agent of a session and its programs: that of a runner, and of the agent that it drives."""
+    rows = Session.objects.filter(pk=session_id)
+    found = rows.values_list("agent_name", "executor_profile", "driven__agent").first()
+    if found is None:
+        return []
+    *names, driven = found
+    return [*names, program_of(driven)] if driven else names
 
 
 def by_budget(reached: Standing) -> Ruling:

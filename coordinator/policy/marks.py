@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -11,6 +11,7 @@ from typing import Any
 
 import re2
 
+from coordinator.lib.invisible import holds_invisible
 from coordinator.models import DangerMark, PermissionRequest
 from coordinator.policy.approvals import context_of, subject_of
 from coordinator.policy.tool_rules import compiled, names_tool
@@ -20,6 +21,7 @@ MOST_MARKS = 200
 MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path")
 OUTSIDE = "Writes outside its directory"
+HIDDEN = "Holds characters that cannot be seen"
 TOO_LONG = f"Too long: marks were looked for in its first {READ_UP_TO:,} characters alone"
 WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
 
@@ -74,8 +76,13 @@ def saved() -> tuple[Mark, ...]:
     return tuple(Mark(*row) for row in rows)
 
 
-def reasons(marks: Sequence[Mark], tool: str, tool_input: Any, target: str, folder: str | None) -> list[str]:
-    """Return the reasons to look twice at a call, each once. `target` is what a request without an input names."""
+def reasons(
+    marks: Sequence[Mark], tool: str, tool_input: Any, target: str, folder: str | None, *, said: str = ""
+) -> list[str]:
+    """Return the reasons to look twice at a call, each once.
+
+    `target` is what a request without an input names, `said` what its asker says of it.
+    """
     text = _text(tool_input, target)
     read = text[:READ_UP_TO]
     found = [mark.reason for mark in marks if mark.is_on(tool, read)]
@@ -83,6 +90,8 @@ def reasons(marks: Sequence[Mark], tool: str, tool_input: Any, target: str, fold
         found.append(TOO_LONG)
     if tool in WRITING and folder and _is_outside(tool_input, folder):
         found.append(OUTSIDE)
+    if any(map(holds_invisible, (text, target, said, *_names_in(tool_input)))):
+        found.append(HIDDEN)
     return list(dict.fromkeys(found))
 
 
@@ -91,7 +100,7 @@ def reasons_of(request: PermissionRequest, marks: Sequence[Mark]) -> list[str]:
     subject, context = subject_of(request), context_of(request)
     folder = context.folder if context else None
     tool, target = subject.tool_name or "", subject.target_resource or ""
-    return reasons(marks, tool, subject.tool_input, target, folder)
+    return reasons(marks, tool, subject.tool_input, target, folder, said=request.justification)
 
 
 def _text(tool_input: Any, target: str) -> str:
@@ -111,6 +120,18 @@ def _text(tool_input: Any, target: str) -> str:
         else:
             texts.append(json.dumps(value, default=str))
     return "\n".join(texts)
+
+
+def _names_in(tool_input: Any) -> Iterator[str]:
+    """Yield the names of all fields of an input."""
+    waiting = [tool_input]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _is_outside(tool_input: Any, folder: str) -> bool:

@@ -13,18 +13,26 @@ from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.titles import text_of_message
 
 STEPS = 3
-LOOKED_BACK = 60  # events of the session
+LOOKED_BACK = 60  # events of the session, for its last calls
+WORDLESS = 3  # messages that are looked at, where the last ones are pictures alone
 REACH = 50_000  # ids before the event: what is older is not looked for
 LONGEST = 300  # characters of a text that is told
 READ_UP_TO = 4_000  # characters of a stored text
 SAYS_MOST = ("command", "cmd", "file_path", "path", "pattern", "url", "query", "description", "prompt")
 
-_BEFORE = f"""
-SELECT * FROM (SELECT %s AS place, e.id, e.event_type, e.role,
-    {text_of("e.tool_name")}, substr({text_of("e.content")}, 1, {READ_UP_TO}),
+_PLACE = "e.session_id = %s AND e.id < %s AND e.id > %s"
+_CALLED = f"""
+SELECT * FROM (SELECT %s AS place, e.id, e.event_type, {text_of("e.tool_name")},
     substr({text_of("e.tool_input")}, 1, {READ_UP_TO})
-FROM events e WHERE e.session_id = %s AND e.id < %s AND e.id > %s ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r
+FROM events e WHERE {_PLACE} ORDER BY e.id DESC LIMIT {LOOKED_BACK}) r WHERE event_type = 'pre_tool'
 """  # noqa: S608 # constants
+# However long ago in its turn: all columns of the index sbx_events_kinds are named, so that it is read from its end.
+_TOLD = f"""
+SELECT * FROM (SELECT %s AS place, e.id, e.event_type, NULL, substr({text_of("e.content")}, 1, {READ_UP_TO})
+FROM events e WHERE {_PLACE} AND e.event_type = 'message' AND e.tool_name IS NULL AND e.role = 'user'
+ORDER BY e.tool_name DESC, e.id DESC LIMIT {WORDLESS}) r
+"""  # noqa: S608 # constants
+_BEFORE = f"{_TOLD} UNION ALL {_CALLED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class Recent:
     steps: tuple[Step, ...] = ()
 
 
-Row = tuple[str, str | None, str | None, object, object]  # type, role, tool, content, input
+Row = tuple[str, str | None, object]  # type, tool, and the input; of what a person told, its content
 
 
 def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
@@ -56,7 +64,7 @@ def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
     parameters = [
         value
         for number, (session_id, event_id) in enumerate(places)
-        for value in (number, session_id, event_id, event_id - REACH)
+        for value in (number, session_id, event_id, event_id - REACH) * 2
     ]
     with connection.cursor() as cursor:
         cursor.execute(f"{' UNION ALL '.join([_BEFORE] * len(places))} ORDER BY place, id DESC", parameters)
@@ -69,12 +77,8 @@ def before(places: Sequence[tuple[str, int]]) -> list[Recent]:
 
 def _recent(rows: Sequence[Row]) -> Recent:
     """Return what rows of one session say, newest first."""
-    said = (
-        text_of_message(content) for kind, role, _, content, _ in rows if (kind, role) == ("message", "user")
-    )
-    called = [
-        Step(str(tool), _about(given)) for kind, _, tool, _, given in rows if kind == "pre_tool" and tool
-    ]
+    said = (text_of_message(content) for kind, _, content in rows if kind == "message")
+    called = [Step(str(tool), _about(given)) for kind, tool, given in rows if kind == "pre_tool" and tool]
     return Recent(_shown(next(filter(None, said), "")), tuple(reversed(called[:STEPS])))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from django.urls import NoReverseMatch, reverse
 
 from coordinator.actions import plugin_permissions
+from coordinator.lib.invisible import holds_invisible
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
@@ -23,9 +24,9 @@ from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, edit_of
 from dashboard.approvals.glance import Glance, glances
 from dashboard.approvals.rights import Rights
+from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
-from dashboard.templatetags.approvals import reveals
 
 CHOICES = {
     Scope.CALL: "Only this call",
@@ -183,6 +184,7 @@ class Card:
     grantable: bool = False  # whether the plugin could be given this permission for good
     glance: Glance | None = None
     lane: str = ""  # the group of the page in which it stands
+    left: int = 0  # how many more wait for the same than are drawn
 
     @property
     def first(self) -> PermissionRequest:
@@ -206,6 +208,11 @@ class Card:
     @cached_property
     def waiting(self) -> list[CardMember]:
         return [member for member in self.members if member.standing.waiting]
+
+    @property
+    def asking(self) -> int:
+        """Return how many wait for it, drawn or not."""
+        return len(self.waiting) + self.left
 
     @cached_property
     def yours(self) -> list[CardMember]:
@@ -240,14 +247,14 @@ class Card:
     @cached_property
     def edit(self) -> ToolCallEdit | None:
         """Return what a person may add to an approval of the card, if its requester will receive it."""
-        return edit_of(self.first)
+        return edit_of(self.first, with_rules=self.may_allow_for_good)
 
     @cached_property
     def deceives(self) -> bool:
         """Say whether anything that is asked for holds characters that an eye misses."""
         texts = [self.first.target_resource or "", *self.justifications]
         texts += [text for part in self.parts for text in part.texts]
-        return any(reveals(text) for text in texts)
+        return any(map(holds_invisible, texts))
 
     @cached_property
     def runs_hidden(self) -> bool:
@@ -276,6 +283,17 @@ class Card:
         return all(wanted_access_of(member.row) is not None for member in self.waiting)
 
     @property
+    def may_allow_for_good(self) -> bool:
+        """Say whether the person who looks may let such calls run from now on."""
+        rights = self.members[0].rights
+        return rights is None or rights.edits_policy
+
+    @property
+    def may_stand(self) -> bool:
+        """Say whether the person who looks may approve it until somebody revokes that: access is a grant then."""
+        return self.may_allow_for_good or not self.gives_access
+
+    @property
     def may_last(self) -> bool:
         """Say whether a rule or grant may answer such a request for good."""
         return self.members[0].needed < 2 and narrowest.may_have_answer(self.first)
@@ -294,7 +312,8 @@ def cards_of(
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[Card]:
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
-    groups = list(groups)
+    drawn = [_drawn(group, now) for group in groups]
+    groups = [group for group, _ in drawn]
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
     grantable = plugin_permissions.grantable(wishes) if rights is None or rights.edits_policy else set()
     named = titles.of(session_of(row) for group in groups for row in group)
@@ -310,9 +329,19 @@ def cards_of(
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
             lane,
+            left,
         )
-        for group, glance in zip(groups, glances(groups), strict=True)
+        for (group, left), glance in zip(drawn, glances(groups), strict=True)
     ]
+
+
+def _drawn(group: Sequence[PermissionRequest], now: datetime) -> tuple[Sequence[PermissionRequest], int]:
+    """Return what one card draws of a group, so many as wait that one form can decide them, and how many it leaves."""
+    waiting = [row.pk for row in group if approvals.standing(row, now).waiting]
+    if len(waiting) <= MOST_ON_A_CARD:
+        return group, 0
+    later = frozenset(waiting[MOST_ON_A_CARD:])
+    return [row for row in group if row.pk not in later], len(later)
 
 
 def _votes(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:

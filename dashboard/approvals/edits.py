@@ -28,8 +28,11 @@ class ToolCallEdit:
         return min(12, max(2, (self.text or "").count("\n") + 2))
 
 
-def edit_of(row: PermissionRequest) -> ToolCallEdit | None:
-    """Return what can be added to the approval of `row`; None for requests of other programs."""
+def edit_of(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
+    """Return what can be added to the approval of `row`; None for requests of other programs.
+
+    `with_rules`: whoever decides may let more calls run than this one.
+    """
     dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_of_driven(row)
     if dialect is None and not is_driven:
         return None
@@ -40,7 +43,8 @@ def edit_of(row: PermissionRequest) -> ToolCallEdit | None:
     if approvals.needed(row) > 1:  # they must all approve the same
         return None
     in_words = _own_words if dialect is None or is_driven else dialect.offer_in_words
-    rules = [(rule_digest(one), in_words(one)) for one in approvals.offered_rules(row)]
+    offered = approvals.offered_rules(row) if with_rules else []
+    rules = [(rule_digest(one), in_words(one)) for one in offered]
     is_shown = is_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)
 

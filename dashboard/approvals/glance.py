@@ -12,7 +12,7 @@ from coordinator.models import Event, PermissionContext, PermissionRequest
 from coordinator.policy import approvals, marks
 from coordinator.sessions import recent
 from coordinator.sessions.recent import Recent
-from dashboard.looks.parts import Part
+from dashboard.looks.parts import Part, Spans
 
 ANSWERS = (("approved", "approved"), ("denied", "denied"), ("expired", "not answered"))
 
@@ -29,11 +29,27 @@ class Glance:
     kept: Sequence[marks.Mark] = ()
 
     def with_spans(self, part: Part) -> Part:
-        """Return a part of the call with the pieces that bear a mark, where it is one text."""
-        if not isinstance(part.value, str) or not self.reasons:
+        """Return a part of the call with the pieces that bear a mark."""
+        if not self.reasons:
             return part
         bearing = [mark for mark in self.kept if mark.reason in self.reasons]
-        return replace(part, spans=tuple(marks.spans(bearing, self.tool, part.value)))
+        if isinstance(part.value, str):
+            return replace(part, spans=tuple(marks.spans(bearing, self.tool, part.value)))
+        lines = [line for _, line in part.value]
+        return replace(part, line_spans=_in_lines(lines, marks.spans(bearing, self.tool, "\n".join(lines))))
+
+
+def _in_lines(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> dict[str, Spans]:
+    """Return, by its text, what these pieces of the lines put together are in each line that has any of them."""
+    found: dict[str, Spans] = {}
+    start = 0
+    for line in lines:
+        end = start + len(line)
+        here = [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]
+        if here:
+            found[line] = tuple(here)
+        start = end + 1
+    return found
 
 
 def glances(groups: Sequence[Sequence[PermissionRequest]]) -> list[Glance]:

@@ -40,6 +40,6 @@ def warnings(session: Session, now: datetime) -> Sequence[Standing]:
     in_force = budgets.in_force()
     if not in_force:
         return []
-    names = (session.agent_name, session.executor_profile)
+    names = budgets.names_of(session.pk)
     concerned = [one for one in in_force if one.may_concern(names)]
     return [one for one in budgets.of_session(concerned, names, session.pk, now) if one.is_warned]

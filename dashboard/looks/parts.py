@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,6 +25,7 @@ TALL = 24  # lines that fit a card without scrolling inside it
 WIDE = 120  # characters of a line in a card
 
 Line = diffs.Marked
+Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Part:
     `kind` chooses how it is drawn; `label` stands above it; `value` is a text, for facts a list of pairs, for a
     diff a list of (sign, line); `cut` says that there is more; `language` or `filename` colour code. An `exact` part
     is drawn for somebody who judges it: not formatted, and with marks for what an eye misses; `spans` are the places in
-    its text that a person should see first.
+    its text that a person should see first, `line_spans` those in each line or value, by its text.
     """
 
     kind: Kind
@@ -44,7 +45,8 @@ class Part:
     filename: str = ""
     cut: bool = False
     exact: bool = False
-    spans: tuple[tuple[int, int], ...] = ()
+    spans: Spans = ()
+    line_spans: Mapping[str, Spans] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[str]:

@@ -13,16 +13,15 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.lib.invisible import is_invisible
+from coordinator.lib.invisible import UNUSUAL, is_invisible
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
-from dashboard.looks.parts import Part
+from dashboard.looks.parts import Part, Spans
 
 register = Library()
 
 PLACES = ("0card-token0", "0card-key0", "0card-chosen0", "0card-lasting0")
 _PLACE = re.compile("|".join(PLACES))
-_UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 @register.filter
@@ -31,20 +30,22 @@ def reveal(text: object) -> SafeString:
 
     Masks of secrets are drawn with the first eight of their digits.
     """
-    return SafeString(_UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(short(str(text))))))
+    return SafeString(UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(short(str(text))))))
 
 
 @register.filter
 def reveal_part(part: Part) -> SafeString:
     """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
+    return reveal_with(part.value, part.spans)
+
+
+def reveal_with(text: str, spans: Spans) -> SafeString:
+    """Draw a text as `reveal` does, with these pieces of it marked."""
     pieces, last = [], 0
-    for start, end in part.spans:
-        pieces += [
-            reveal(part.value[last:start]),
-            format_html("<mark>{}</mark>", reveal(part.value[start:end])),
-        ]
+    for start, end in spans:
+        pieces += [reveal(text[last:start]), format_html("<mark>{}</mark>", reveal(text[start:end]))]
         last = end
-    return SafeString("".join([*pieces, reveal(part.value[last:])]))
+    return SafeString("".join([*pieces, reveal(text[last:])]))
 
 
 @lru_cache(maxsize=4096)  # a text may hold nothing but such characters
@@ -53,12 +54,6 @@ def _mark(char: str) -> str:
         return char
     name = unicodedata.name(char, "control character")
     return format_html('<span class="revealed" title="{}">U+{}</span>', name, f"{ord(char):04X}")
-
-
-@register.filter
-def reveals(text: object) -> bool:
-    """Say whether the text has characters that `reveal` marks: worth a warning above it."""
-    return any(is_invisible(match) for match in _UNUSUAL.findall(str(text)))
 
 
 @register.simple_tag(takes_context=True)

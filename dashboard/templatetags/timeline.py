@@ -7,7 +7,7 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 
 from dashboard.looks import Part
-from dashboard.templatetags.approvals import reveal
+from dashboard.templatetags.approvals import reveal_with
 from dashboard.text import markdown
 from dashboard.timeline.shown import ShownRow
 from dashboard.timeline.spans import Span, span_of
@@ -28,7 +28,7 @@ def as_markdown(part: Part) -> SafeString:
 @register.simple_tag
 def part_text(part: Part, text: str) -> SafeString:
     """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
-    return reveal(text) if part.exact else conditional_escape(text)
+    return reveal_with(text, part.line_spans.get(text, ())) if part.exact else conditional_escape(text)
 
 
 @register.filter

@@ -23,13 +23,23 @@ window.Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
   !(node.matches?.(".htmx-request") || node.querySelector?.(".htmx-request"));
 
 // Who asks can make a card longer while a hand is on its way to the one below, so that another card's button comes to
-// lie there. A press by hand that follows a move this soon was not meant for what it would hit.
+// lie there. A press by hand that follows a move this soon was not meant for what it would hit. Nor was a key meant for
+// who has just joined the card that it decides, or for a card that has just been selected in place of one that went.
 const reaction = 500; // milliseconds
 let places = new Map();
 let moved = -reaction;
+let asked = new Map();
+const changed = new Map(); // when a card last came to stand for other requests, by its id
 
 const placesNow = () =>
   new Map([...document.querySelectorAll(".ask[id]")].map((card) => [card.id, card.querySelector(".decide")?.getBoundingClientRect().top]));
+
+const askedNow = () => new Map([...document.querySelectorAll(".ask[id]")].map((card) => [card.id, decidable(card).join()]));
+
+function noteChanges(was, is) {
+  for (const [id, ids] of askedNow()) if (asked.has(id) && asked.get(id) !== ids) changed.set(id, performance.now());
+  if (was && is && is !== was) changed.set(is, performance.now());
+}
 
 function noteMoves() {
   const now = placesNow();
@@ -38,11 +48,15 @@ function noteMoves() {
 }
 
 window.addEventListener("click", (event) => {
+  const pressed = event.target.closest?.(".decide button, .decide input");
+  if (!pressed) return;
   const byHand = event.detail > 0; // a key presses what is selected, wherever it lies
-  if (!byHand || performance.now() - moved > reaction || !event.target.closest?.(".decide button, .decide input")) return;
+  const since = byHand ? moved : changed.get(pressed.closest(".ask")?.id) ?? -reaction;
+  if (performance.now() - since > reaction) return;
   event.preventDefault();
   event.stopImmediatePropagation();
-  const text = "The requests have just moved. Check the request, then try again.";
+  const what = byHand ? "The requests have just moved" : "What this key would decide has just changed";
+  const text = `${what}. Check the request, then try again.`;
   document.body.dispatchEvent(new CustomEvent("toast", { detail: { level: "warning", text } }));
 }, true);
 
@@ -51,11 +65,14 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   selected = document.querySelector("[data-row].selected")?.id ?? "";
   selectedAt = cards().findIndex((card) => card.id === selected);
   places = placesNow();
+  asked = askedNow();
 });
 
 document.body.addEventListener("htmx:afterSwap", () => {
   noteMoves();
-  if (selected) (document.getElementById(selected) ?? cards()[selectedAt] ?? cards().at(-1))?.classList.add("selected");
+  const next = selected ? document.getElementById(selected) ?? cards()[selectedAt] ?? cards().at(-1) : null;
+  next?.classList.add("selected");
+  noteChanges(selected, next?.id);
   look();
 });
 
@@ -114,8 +131,12 @@ const shown = new IntersectionObserver((entries) => {
 
 function idsOf(card) {
   return [...card.querySelectorAll(".decide, .asker")].length
-    ? [...card.querySelectorAll("input[name=ids]:not([form=no-form])")].map((input) => input.value).filter((id) => !noted.has(id))
+    ? decidable(card).filter((id) => !noted.has(id))
     : [];
+}
+
+function decidable(card) {
+  return [...card.querySelectorAll("input[name=ids]:not([form=no-form])")].map((input) => input.value);
 }
 
 function note() {

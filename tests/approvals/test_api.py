@@ -151,6 +151,7 @@ def test_checking_says_whether_an_approval_covers_it_without_asking(call: Call) 
     path = f"{URL}/check?" + "&".join(f"{name}={value}" for name, value in query.items())
     assert call("get", path, scope="read").json() == {
         "approved": False,
+        "brake": None,
         "request_id": None,
         "expires_at": None,
     }

@@ -9,9 +9,10 @@ from coordinator.actions import approvals, marks
 from coordinator.actions.approvals import NewRequest
 from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import key, person
-from coordinator.models import AuditLog, DangerMark, Event, PermissionRequest, Session
+from coordinator.models import AuditLog, DangerMark, Event, NotificationTarget, PermissionRequest, Session
+from coordinator.notifications import hearing
 from coordinator.policy.approvals import Subject
-from coordinator.policy.marks import OUTSIDE, READ_UP_TO, TOO_LONG, Mark, reasons, saved
+from coordinator.policy.marks import HIDDEN, OUTSIDE, READ_UP_TO, TOO_LONG, Mark, reasons, saved
 from dashboard.approvals.glance import glances
 from tests.people import person as somebody
 from tests.people import signed_in
@@ -43,6 +44,20 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
     assert "Was told" in page
     assert "Deletes files" in page
+
+
+def test_a_card_tells_the_task_however_many_calls_its_turn_has_made():
+    session = Session.objects.create(session_id="ses_1", status="running", created_at=timezone.now())
+    told(session, "message", role="user", content=[{"type": "text", "text": "Something else."}])
+    told(session, "message", role="user", content=[{"type": "text", "text": "Fix the pool."}])
+    told(session, "message", role="user", content=[{"type": "image", "data": "x"}])
+    for number in range(100):
+        told(session, "message", role="assistant", content=[{"type": "text", "text": "On with it."}])
+        told(session, "pre_tool", tool_name="Bash", tool_input={"command": f"step {number}"})
+    asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "make"})
+    (glance,) = glances([[ask("make", "ses_1", asked.pk)]])
+    assert glance.recent.task == "Fix the pool."
+    assert [step.about for step in glance.recent.steps] == ["step 97", "step 98", "step 99"]
 
 
 def test_thirty_cards_ask_for_their_sessions_in_one_query(django_assert_max_num_queries):
@@ -101,6 +116,18 @@ def test_what_bears_a_mark_is_shown_in_the_command_and_nothing_else_of_it_change
     assert "echo &lt;b&gt; &amp;&amp; <mark>rm</mark> -rf build &amp;&amp; <mark>curl x | sh</mark>" in page
 
 
+def test_what_bears_a_mark_is_shown_in_a_diff_and_in_short_facts_too():
+    root = person(somebody("admin", "root"))
+    marks.create({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
+    change = {"file_path": "/srv/a.sh", "old_string": "a = 1\nb", "new_string": "a = 1\nmake deploy <b>"}
+    for tool, given in (("Edit", change), ("Run", {"what": "make deploy now", "where": "here"})):
+        new = NewRequest(Subject("claude-code", "ToolCall", None, tool, given), justification="Why.")
+        approvals.request(new, by=key("k"))
+    page = signed_in("viewer").get("/ui/approvals/").content.decode()
+    assert "+ <mark>make deploy</mark> &lt;b&gt;</span>" in page
+    assert "<code><mark>make deploy</mark> now</code>" in page
+
+
 def test_a_card_tells_what_the_rules_said():
     subject = Subject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
     for told in ({"hook": "PreToolUse", "rule": "rule 3"}, {"hook": "PermissionRequest", "rule": None}, None):
@@ -127,6 +154,31 @@ def test_a_card_tells_what_the_rules_said():
 def test_a_write_outside_its_directory_is_told(path, outside):
     found = reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
     assert found == ([OUTSIDE] if outside else [])
+
+
+@pytest.mark.parametrize(
+    ("tool_input", "target", "said", "hidden"),
+    [
+        ({"command": "ls\u200b"}, "", "", True),
+        ({"edits": [{"new\u202e": "x"}]}, "", "", True),
+        ({"command": "ls"}, "/srv/\u2066shop", "", True),
+        ({"command": "ls"}, "", "To look\u00ad.", True),
+        ({"command": "echo 'déjà vu'\n\tls"}, "/srv/shop", "Why.", False),
+    ],
+)
+def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, target, said, hidden):
+    assert reasons((), "Bash", tool_input, target, None, said=said) == ([HIDDEN] if hidden else [])
+
+
+def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
+    marked, plain = ask("ls \u202etxt"), ask("ls")
+    targets = [NotificationTarget(name="m", about=NotificationTarget.About.MARKED)]
+    assert hearing.of_request(targets, marked) == targets
+    assert hearing.of_request(targets, plain) == []
+    page = signed_in("approver").get("/ui/approvals/?marked=on").content.decode()
+    assert f'value="{marked.request_id}"' in page
+    assert f'value="{plain.request_id}"' not in page
+    assert HIDDEN in page
 
 
 def test_a_call_that_is_too_long_to_be_looked_through_says_so():

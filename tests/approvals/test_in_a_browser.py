@@ -134,6 +134,24 @@ def test_a_press_in_the_moment_in_which_cards_move_decides_nothing(
     expect(card(page, "api.lower")).to_contain_text("Approver approved it")
 
 
+def test_a_key_decides_nothing_for_who_has_just_joined_the_card(served: Served, person_at: PersonAt) -> None:
+    page, _ = person_at(served, "approver")
+    page.add_init_script("performance.now = () => 5000")
+    asked(served, target_resource="api.same", session_id="ses_1")
+    page.goto(INBOX)
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    page.keyboard.press("j")
+    asked(served, target_resource="api.same", session_id="ses_2")
+    expect(card(page, "api.same")).to_contain_text("2 ask for the same")
+    page.keyboard.press("a")
+    expect(page.locator("#toasts")).to_contain_text("What this key would decide has just changed")
+    assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(2,)]
+    page.evaluate("() => (performance.now = () => 5501) && null")
+    page.keyboard.press("a")
+    expect(card(page, "api.same")).to_contain_text("Approver approved it")
+    assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(0,)]
+
+
 def test_a_card_that_expires_while_open_says_so_and_cannot_be_pressed(
     served: Served, person_at: PersonAt
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -8,7 +9,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from coordinator.actions import approvals
+from coordinator.identity.actors import key
 from coordinator.models import PermissionRequest, PluginSetting
+from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from tests.approvals.cards import form, form_for
 from tests.approvals.factories import AGENT, MINUTE, asked, fresh, person, stored
 
@@ -203,6 +206,24 @@ def test_the_badge_counts_what_waits(signed_in) -> None:
     assert 'data-badge="2"' in html_of(browser, "/ui/rail/approvals/badge/")
     PermissionRequest.objects.filter(expires_at__isnull=False).update(expires_at=timezone.now())
     assert 'data-badge="1"' in html_of(browser, "/ui/rail/approvals/badge/")
+
+
+def test_a_card_draws_and_decides_as_many_as_one_form_can_and_then_the_others(signed_in) -> None:
+    for number in range(MOST_ON_A_CARD + 3):
+        ask_now(by=key(f"agent-{number}"))
+    browser = signed_in()
+    page = html_of(browser)
+    assert f"{MOST_ON_A_CARD + 3} ask for the same" in page
+    assert "3 more are shown once these are decided." in page
+    answer = browser.post(DECIDE, form(page), headers=HTMX)
+    assert answer.status_code == 200
+    waiting = PermissionRequest.objects.filter(status="pending")
+    assert waiting.count() == 3
+    decided = PermissionRequest.objects.exclude(status="pending").values_list("request_id", flat=True)
+    page = html_of(browser, f"{URL}?{urlencode({'ids': list(decided)}, doseq=True)}", headers=HTMX)
+    assert "3 ask for the same" in page
+    assert browser.post(DECIDE, form(page), headers=HTMX).status_code == 200
+    assert waiting.count() == 0
 
 
 def test_what_an_approver_had_on_the_screen_is_noted_but_a_refresh_alone_is_not(signed_in) -> None:

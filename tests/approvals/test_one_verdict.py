@@ -17,6 +17,7 @@ from django.utils import timezone
 from coordinator.api.permission_requests import PermissionAnswer
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
+from coordinator.policy import verdicts
 from dashboard.filters.approvals import STANDINGS, RequestFilter
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +96,7 @@ def test_the_doors_and_the_pages_say_the_same(rows, call: Callable[..., HttpResp
         assert door["allowed"] == state.allowed
         assert check["approved"] == state.in_force
         assert (f'value="{row.request_id}"' in inbox) == state.waiting
-        assert (rules.verdict(row.request_id, now) is None) == state.waiting
+        assert (verdicts.verdict(row.request_id, now) is None) == state.waiting
 
 
 def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:

@@ -12,6 +12,7 @@ from coordinator.actions.tool_calls import Additions, rule_digest
 from coordinator.errors import BadRequest, Conflict
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
+from coordinator.policy import verdicts
 from coordinator.policy.approvals import Scope, Validity
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
@@ -161,13 +162,13 @@ def test_the_card_holds_the_text_twice_so_that_an_edit_can_be_told(signed_in) ->
 def test_an_edited_approval_never_counts_for_what_was_asked(call) -> None:
     row = tool_call(now=NOW, idempotency_key="k")
     edit(row, "ls /data", **LASTING)
-    told = rules.answer(fresh(row), NOW + MINUTE)
+    told = verdicts.answer(fresh(row), NOW + MINUTE)
     assert (told["status"], told["allowed"], told["edited"]) == ("approved", False, True)
     assert (told["tool_input"], told["edited_input"]) == (
         {"command": "rm -rf /data"},
         {"command": "ls /data"},
     )
-    assert rules.verdict(row.request_id, NOW + MINUTE) == told
+    assert approvals.verdict(row.request_id, NOW + MINUTE) == told
     again = tool_call(now=NOW + MINUTE)
     assert (again.status, again != row) == ("pending", True)
     assert tool_call(now=NOW + MINUTE, idempotency_key="k") == row  # which says that it was edited

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from coordinator.actions import approvals, brakes, runs
+from coordinator.actions.runs import stopping
 from coordinator.actions.runs.claiming import claim_next
 from coordinator.edge.rulings import by_brake
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid
 from coordinator.identity.actors import key, person, system
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
+from coordinator.operations.jobs import run_due
 from coordinator.policy import brakes as policy
 from coordinator.policy.approvals import Subject
 from coordinator.runs.waits import Queue
@@ -95,6 +100,24 @@ def test_a_brake_on_another_host_lets_the_call_pass(served: Served, approver: ht
 
 
 @pytest.mark.served
+@pytest.mark.parametrize("said", ["", "$HOSTNAME"])
+def test_a_hook_that_says_no_host_is_held_where_its_session_is_known_or_may_be(
+    served: Served, approver: httpx.Client, said: str
+) -> None:
+    agents = {host: Claude(served, wait="1") for host in ("build-7", "laptop", "")}
+    for host, claude in agents.items():
+        claude.headers["X-Signalbox-Host"] = host  # as the command hook says it
+        claude.start()
+        claude.headers["X-Signalbox-Host"] = said  # as a shell does that does not export its name
+    put_on(approver, "host", "build-7")
+    answers = {
+        host: claude.before(claude.new_call("Bash", {"command": "ls"})) for host, claude in agents.items()
+    }
+    held = {host: answer.get("permissionDecision") for host, answer in answers.items()}
+    assert held == {"build-7": "deny", "laptop": None, "": "deny"}
+
+
+@pytest.mark.served
 def test_an_agent_that_asks_for_access_is_told_of_the_brake(served: Served, approver: httpx.Client) -> None:
     served.sql(
         "INSERT INTO mcp_servers (name, command, default_policy, created_at) VALUES ('free', 'x', 'opt-out', 1)"
@@ -155,6 +178,20 @@ class TestInTheDatabase:
         held = {one: policy.holding_agent(one, ()) is not None for one in ("here", "there", "hidden", "idle")}
         assert held == {"here": True, "there": False, "hidden": True, "idle": True}
 
+    @pytest.mark.parametrize(("host", "is_held"), [("h", True), ("other", False), (None, True)])
+    def test_what_names_no_host_is_approved_only_where_its_session_is_not_on_a_braked_one(
+        self, host: str | None, is_held: bool
+    ) -> None:
+        session = Session.objects.create(
+            session_id="ses_00000000abcd", status="running", created_at=timezone.now(), hostname=host
+        )
+        asked = approvals.request(
+            approvals.NewRequest(Subject("p", "FileRead", "a"), "Why.", session_id=session.pk), by=key("k")
+        ).request
+        self.put_on("host", "h")
+        with pytest.raises(Conflict, match="the brake is on") if is_held else nullcontext():
+            approvals.decide(asked.request_id, by=self.anna, verdict="approved")
+
     def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
         fleet = Fleet()
         runner = fleet.runner("h")
@@ -188,6 +225,45 @@ class TestInTheDatabase:
             runs.started(held.run_id, runner, fleet.tick())  # a runner that does not wait until it may
         assert fleet.fresh(held).status == "pending"
         assert claim_next(runner, fleet.tick()).run_id == free.run_id
+
+    def test_what_was_claimed_while_it_was_put_on_is_stopped_a_moment_later(self) -> None:
+        fleet = Fleet()
+        at_work = fleet.running(fleet.runner("h"), fleet.start())
+        elsewhere = fleet.running(fleet.runner("other"), fleet.start())
+        Brake.objects.create(reach="host", name="h", set_at=fleet.now, set_by="user:anna")
+        run_due(fleet.tick())
+        assert [fleet.fresh(one).status for one in (at_work, elsewhere)] == ["stopping", "running"]
+        assert AuditLog.objects.get(event_type="RUN_STOPPED").actor_id == "system:brake"
+
+    def test_runs_that_could_not_be_stopped_keep_no_others_and_are_stopped_later(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet = Fleet()
+        at_work = [fleet.running(fleet.runner(host), fleet.start()) for host in ("a", "b", "c")]
+        stop = stopping.stop
+
+        def fails(run_id: str, **said: Any) -> Any:
+            if run_id == at_work[0].run_id:
+                raise OperationalError("the database is away")
+            return stop(run_id, **said)
+
+        monkeypatch.setattr(stopping, "stop", fails)
+        assert self.put_on().stopped == 0
+        run_due(fleet.tick())
+        assert [fleet.fresh(one).status for one in at_work] == ["running", "stopping", "stopping"]
+        monkeypatch.undo()
+        fleet.now += timedelta(seconds=3)
+        run_due(fleet.now)
+        assert fleet.fresh(at_work[0]).status == "stopping"
+
+    def test_runs_of_others_count_for_nothing_among_those_that_are_stopped(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(brakes, "MOST_STOPPED", 1)
+        fleet = Fleet()
+        free, held = [fleet.running(fleet.runner(host), fleet.start()) for host in ("a", "b")]
+        assert self.put_on("host", "b").stopped == 1
+        assert [fleet.fresh(one).status for one in (free, held)] == ["running", "stopping"]
 
     def test_only_people_put_it_on_and_release_it(self) -> None:
         for program in (key("k"), system("s")):

@@ -11,12 +11,21 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from coordinator.actions import events, prices
+from coordinator.actions import events, prices, spending
 from coordinator.actions.runs.claiming import claim_next
 from coordinator.gateway.binding import policy_version
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
-from coordinator.models import ApiKey, Budget, Run, Session, SessionOwner, SessionWriter, UsageDay
+from coordinator.models import (
+    ApiKey,
+    Budget,
+    DrivenSession,
+    Run,
+    Session,
+    SessionOwner,
+    SessionWriter,
+    UsageDay,
+)
 from coordinator.policy import budgets, in_force
 from coordinator.policy.budgets import BudgetRow, SpentBudget
 from coordinator.runs.waits import Queue
@@ -262,3 +271,25 @@ def test_whose_a_session_is_counts_from_the_moment_it_is_known() -> None:
     Session.objects.filter(pk=one.pk).update(agent_name=None)
     events.record_events([event(one)], NOW)
     assert budgets.used(budget(reach="agent", name="codex.two"), NOW).amount == 3
+
+
+def test_what_an_agent_uses_that_a_runner_drives_counts_for_its_program() -> None:
+    driven = session(1, agent_name=None, executor_profile="signalbox")
+    row = DrivenSession.objects.create(session=driven, runner_id="lnch_1")
+    events.record_events([event(driven)], NOW)  # which agent it is, is told later
+    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 0
+    row.agent = "claude"
+    row.save()
+    events.record_events([event(driven), spent(driven, output=7)], NOW)
+    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 2
+    assert budgets.used(budget("tokens", reach="agent", name="claude-code"), NOW).amount == 7
+    assert budgets.used(budget(reach="agent", name="signalbox"), NOW).amount == 0
+
+
+def test_sums_that_name_a_runners_profile_are_put_right() -> None:
+    driven, other = session(1, agent_name=None, executor_profile="signalbox"), session(2)
+    events.record_events([event(driven), event(other)], NOW)
+    DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
+    spending.name_programs(NOW)
+    assert budgets.used(budget(reach="agent", name="claude-code"), NOW).amount == 1
+    assert budgets.used(budget(reach="agent", name="codex"), NOW).amount == 1

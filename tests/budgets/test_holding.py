@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.claude_code.double import Claude
 from tests.client.programs import until
+from tests.driving.driver import Driver
 from tests.gateway.agents import KEY, Wire, furnish, text_of
 from tests.gateway.example_server import running
 from tests.served import Served
@@ -116,3 +119,32 @@ def test_a_call_through_the_gateway_over_budget_is_asked_about_once(
         through = claude.new_call("mcp__signalbox__example__echo", {"text": "once"})
         assert claude.before(through) == {}
         assert served.sql("SELECT count(*) FROM permission_requests") == asked
+
+
+def test_an_agent_that_a_runner_drives_uses_up_its_programs_budget(
+    served: Served, admin: httpx.Client
+) -> None:
+    served.emptied("usage_days")
+    driver = Driver(served)
+    agent = {"sessionUpdate": "signalbox/agent", "agent": "claude", "agentSessionId": str(uuid.uuid4())}
+    first, second = (bash(f"toolu_{uuid.uuid4().hex}") for _ in range(2))
+    driver.tell(agent, {"sessionUpdate": "tool_call", "status": "in_progress", **first})
+    budget = add(admin, served, 1, "hold", reach="agent", name="claude-code")
+    options = [
+        {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
+        {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+    ]
+    answer = driver.ask({"toolCall": second, "options": options})
+    assert answer["outcome"] == {"optionId": "reject"}, answer
+    assert f"budget {budget}" in answer["reason"]
+
+
+def bash(call_id: str) -> dict[str, Any]:
+    """A call of Claude Code's shell, as its runner tells it."""
+    return {
+        "toolCallId": call_id,
+        "title": "ls",
+        "kind": "execute",
+        "rawInput": {"command": "ls"},
+        "_meta": {"claudeCode": {"toolName": "Bash"}},
+    }

@@ -1,21 +1,33 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordinator.actions import approvals
+from coordinator.actions import approvals, tool_calls
 from coordinator.actions import deciders as actions
 from coordinator.actions.approvals.always import LastingAnswer
+from coordinator.actions.tool_calls import Additions, rule_digest
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import person as actor
 from coordinator.mcp.names import PREFIX
-from coordinator.models import AuditLog, DecidingRule, Grant, McpServer, PermissionRequest, RightsVersion
-from coordinator.policy import deciders
+from coordinator.models import (
+    AuditLog,
+    DecidingRule,
+    Grant,
+    McpServer,
+    PermissionRequest,
+    RightsVersion,
+)
+from coordinator.policy import agent_options, deciders
 from coordinator.policy.access_requests import WantedAccess
-from tests.approvals.factories import MINUTE, NOW, ask, asked, fresh, person
+from coordinator.policy.approvals import Validity
+from tests.access.cases import add_agents
+from tests.approvals.factories import MINUTE, NOW, approve, ask, asked, fresh, person
 from tests.deciders.factories import group, handed, row
 
 pytestmark = pytest.mark.django_db
@@ -326,6 +338,66 @@ def test_true_is_nobody_s_id() -> None:
     row(anna)
     DecidingRule.objects.update(people=[True])
     assert deciders.load(NOW).rules[0].people == (-1,)
+
+
+def test_rows_leave_access_without_an_end_to_administrators() -> None:
+    anna, boss = person("anna"), person("boss", "admin")
+    McpServer.objects.create(name="jira", command="x", created_at=NOW)
+    add_agents("coder")
+    row(anna, boss)
+    first, second = (
+        asked(**asdict(WantedAccess("coder", "jira", tool).subject), agent_id="coder")
+        for tool in ("read", "write")
+    )
+    assert "Until revoked" not in page_of(first, anna)
+    assert "Until revoked" in page_of(first, boss)
+    with pytest.raises(Forbidden, match="only administrators change rules"):
+        approve(first, anna)
+    assert not Grant.objects.exists()
+    approve(first, anna, validity=Validity.HOUR)
+    approve(second, boss)
+    ends = dict(Grant.objects.values_list("tool_name", "expires_at"))
+    assert (ends["read"] is None, ends["write"] is None) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "hook", "offer"),
+    [
+        ("claude-code", {}, {"type": "setMode", "mode": "acceptEdits", "destination": "session"}),
+        (
+            "opencode",
+            {"hook": agent_options.ASKS},
+            {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
+        ),
+    ],
+)
+def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
+    plugin: str, hook: dict[str, str], offer: dict[str, str]
+) -> None:
+    anna, boss = person("anna"), person("boss", "admin")
+    row(anna, boss)
+    metadata, offered = hook | {"permission_suggestions": [offer]}, rule_digest(offer)
+    first, second, third = (
+        asked(plugin_id=plugin, metadata=metadata, session_id=f"ses_{number}") for number in range(3)
+    )
+    assert offered not in page_of(first, anna)
+    assert offered in page_of(first, boss)
+
+    def pick(request: PermissionRequest, by: User, verdict: Any = "approved") -> PermissionRequest:
+        picked = Additions(picked={offered})
+        return tool_calls.decide(request.request_id, by=by, verdict=verdict, additions=picked, now=NOW)
+
+    with pytest.raises(Forbidden, match="only administrators change rules"):
+        pick(first, anna)
+    assert decide(first, anna).status == "approved"
+    assert pick(second, anna, "denied").status == "denied"
+    assert pick(third, boss).context.answer == {"suggestions": [offer]}
+
+
+def page_of(request: PermissionRequest, by: User) -> str:
+    browser = Client()
+    browser.force_login(by)
+    return browser.get(f"/ui/approvals/{request.request_id}/").text
 
 
 def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:

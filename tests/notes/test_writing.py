@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from coordinator.actions import notes
+from coordinator.edge.notes import Notes
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, key, system
+from coordinator.lib.threads import EdgeThreads
 from coordinator.models import AuditLog, Event, Note, Session
 from coordinator.sessions.notes import LONGEST, MOST_AT_ONCE, MOST_WAITING, for_agent, waiting_in
 from dashboard.looks.milestones import milestone_of
@@ -150,3 +155,50 @@ def test_of_two_arrivals_of_one_hook_at_once_both_get_the_same_notes() -> None:
         with ThreadPoolExecutor(2) as pool:
             got = [pool.submit(arrive), pool.submit(arrive)]
             assert [one.result(PATIENCE) for one in got] == [[note.pk]] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_waits_no_longer_leaves_its_notes_to_the_next_one() -> None:
+    session = Session.objects.create(session_id="ses_0000000000ac", status="running", created_at=NOW)
+    write(session)
+    threads = EdgeThreads(1)
+
+    async def answers() -> tuple[str, str]:
+        edge = Notes(cast(Any, SimpleNamespace(listeners=[])), threads)
+        assert await edge.any()
+        with writing(session):
+            first = await edge.take(session.pk, "its hook")
+        second = await edge.take(session.pk, "its hook")  # the one thread has done with the first by then
+        await threads.run(connections.close_all)
+        return first, second
+
+    first, second = asyncio.run(answers())
+    assert first == ""
+    assert "Stop after this." in second
+    told = Event.objects.filter(session=session, event_type="note_delivered")
+    assert told.count() == AuditLog.objects.filter(event_type="NOTE_DELIVERED").count() == 1
+    threads.close()
+
+
+@contextmanager
+def writing(session: Session) -> Iterator[None]:
+    """Have somebody else hold the session, or with SQLite the whole database, in a transaction that goes on."""
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Session.objects.filter(pk=session.pk).update(project_dir="/elsewhere")
+                holds.set()
+                ends.wait(PATIENCE)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(hold)
+        assert holds.wait(PATIENCE)
+        try:
+            yield
+        finally:
+            ends.set()
+            holder.result(PATIENCE)

@@ -20,8 +20,8 @@ from coordinator.actions.approvals.ending import (
 )
 from coordinator.actions.approvals.holding import hold, take
 from coordinator.actions.approvals.triage import assign, release, snooze, wake
-from coordinator.policy.approvals import verdict
 from coordinator.policy.coverage import is_approved
+from coordinator.policy.verdicts import verdict
 
 __all__ = [
     "AskResult",

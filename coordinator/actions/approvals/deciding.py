@@ -35,6 +35,7 @@ def decide(
     judged: str | None = None,
     grant: bool = False,
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None,
+    adds_rules: bool = False,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
@@ -42,7 +43,8 @@ def decide(
     `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says.
     `judged` is the digest of what the person saw (policy.approvals.judged_digest): a request that is not that any
     more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
-    asker is told beside an approval, such as an edited input, from the row as it is held.
+    asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
+    lets more calls run than the one.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
     anyone who may not decide it at that instant (policy.deciders), NotFound, and Conflict for a request
@@ -54,7 +56,9 @@ def decide(
     if grant and verdict == "denied":
         raise BadRequest("A denied request cannot grant anything.")
     reason = (reason or "").strip() or None
-    vote = _Vote(by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added)
+    vote = _Vote(
+        by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added, adds_rules
+    )
     return rows.keeping_refusals(lambda: _decide(request_id, by, vote, now))
 
 
@@ -68,6 +72,7 @@ class _Vote:
     reason: str | None
     grant: bool
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None
+    adds_rules: bool = False
     right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
 
     @property
@@ -88,7 +93,7 @@ def _decide(
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
         _may_not_decide(row, by, book)
-        or _may_not_grant(by, vote)
+        or _may_not_allow_for_good(row, by, vote)
         or rows.cannot_be_decided(row, now)
         or _not_as_judged(row, vote)
         or (_held_by_brake(row) if vote.verdict == "approved" else None)
@@ -107,9 +112,14 @@ def _may_not_decide(row: PermissionRequest, by: Person, book: Book) -> Signalbox
     return Forbidden(why_not) if why_not else None
 
 
-def _may_not_grant(by: Person, vote: _Vote) -> SignalboxError | None:
+def _may_not_allow_for_good(row: PermissionRequest, by: Person, vote: _Vote) -> SignalboxError | None:
     """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it."""
-    return Forbidden(rights.ADMINS_EDIT) if vote.grant and not rights.may_edit_policy(by) else None
+    if vote.verdict == "denied":
+        return None
+    makes_grant = vote.validity is Validity.UNTIL_REVOKED and wanted_access_of(row) is not None
+    if not (vote.grant or vote.adds_rules or makes_grant):
+        return None
+    return None if rights.may_edit_policy(by) else Forbidden(rights.ADMINS_EDIT)
 
 
 def _require_as_many_as_now(row: PermissionRequest, book: Book) -> None:
@@ -135,7 +145,7 @@ def _right(row: PermissionRequest, by: Person, book: Book, used: Collection[str]
 def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
     """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
     asker = coverage.requester_of(row)
-    brake = brakes.holding((asker.agent_id, row.plugin_id), asker.host)
+    brake = brakes.holding_asked(asker.agent_id, row.plugin_id, asker.host, asker.session_id)
     if brake is None:
         return None
     return Conflict("Nothing was approved: the brake is on. Release it first, or deny the request.")

@@ -25,7 +25,10 @@ def _text(value: Any) -> str | None:
 def _agent(told: Told, fields: Mapping[str, Any]) -> None:
     """Keep what the agent says of itself; what is not named stays."""
     driven = told.driven
-    driven.agent = _text(fields.get("agent")) or driven.agent
+    agent = _text(fields.get("agent"))
+    if agent is not None and agent != driven.agent:
+        driven.agent = agent
+        driven.save(update_fields=["agent"])  # what is told in the same breath counts for it already
     given = _text(fields.get("agentSessionId"))
     is_news = given is not None and given != driven.agent_session_id
     if given is not None and is_news and joining.join_hooks_session(driven, given, told.now):

@@ -83,7 +83,7 @@ def note(question: Question, runner: Runner, speech: Speech, now: datetime) -> A
         call_id=question.call_id,
         event_id=known.event_id,
         folder=driven.worktree or session.project_dir,
-        host=session.hostname,
+        host=session.hostname or runner.hostname,
         offered=tuple(dict(one) for one in agent_options.lasting(question.options)),
         described=call.title if call.title not in {call.tool, *_texts(call.tool_input)} else None,
         details={
