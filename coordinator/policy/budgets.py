@@ -316,6 +316,11 @@ def _stops(found: Standing) -> bool:
     return found.is_reached or found.use.unpriced > 0
 
 
+def hold_runs(now: datetime) -> bool:
+    """Say whether there is a budget that lets no run begin once it is used up."""
+    return bool(_holding(now))
+
+
 def holding_runs(
     agents: Iterable[str | None], person: str | None, session_id: str | None, now: datetime
 ) -> Standing | None:

@@ -96,14 +96,19 @@ def may_begin(run: Run, runner: Runner, now: datetime) -> bool:
 
     Nobody holds it, no brake is on, no budget that holds runs is used up, and no other runner has its process.
     """
-    if HeldRun.objects.filter(pk=run.pk).exists():
+    if HeldRun.objects.filter(pk=run.pk).exists() or _is_held_back(run, runner, now):
+        return False
+    return not LivingExecutor.objects.filter(pk=run.session_id).exclude(runner_id=runner.runner_id).exists()
+
+
+def _is_held_back(run: Run, runner: Runner, now: datetime) -> bool:
+    """Say whether a brake or a used-up budget holds the run. Which agents it means is looked up only where one may."""
+    if not brakes.in_force() and not budgets.hold_runs(now):
         return False
     agents = offers.agents_meant(run, runner)
     if brakes.holding(agents, runner.hostname) is not None:
-        return False
-    if budgets.holding_run_of(run.session_id, agents, now) is not None:
-        return False
-    return not LivingExecutor.objects.filter(pk=run.session_id).exclude(runner_id=runner.runner_id).exists()
+        return True
+    return budgets.holding_run_of(run.session_id, agents, now) is not None
 
 
 def unclaim(run_id: str, runner_id: str, now: datetime) -> None:

@@ -144,6 +144,8 @@ def _refuse_over_budget(
     session: Session, names: Iterable[str | None], by: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
+    if not budgets.hold_runs(now):
+        return  # whose agent it is, and whose session, need not be looked up
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
     agents = {*names, session.agent_name, session.executor_profile, driven}
     agents |= {offers.PROGRAMS.get(name or "") for name in agents}
