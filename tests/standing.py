@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from coordinator.engine import locks
 from coordinator.feed import triggers
 
 Rows = list[tuple[Any, ...]]
 KEPT = {"django_migrations"}
+TRIES = 3
 
 
 class Standing:
@@ -28,8 +30,18 @@ class Standing:
     def restore(self, *, keep_changes: bool = False) -> None:
         """Make the database hold these rows and no others; put triggers back.
 
-        `keep_changes` leaves the feed and its triggers as they are: for a server that goes on with the database.
+        `keep_changes` leaves the feed and its triggers as they are: for a server that goes on with the database. Its
+        housekeeping may be at these tables: where the two deadlock, PostgreSQL ends one, and we begin anew.
         """
+        for left in reversed(range(TRIES)):
+            try:
+                self._restore(keep_changes=keep_changes)
+                return
+            except OperationalError as problem:
+                if not left or not locks.may_come_free(problem):
+                    raise
+
+    def _restore(self, *, keep_changes: bool) -> None:
         if not keep_changes:
             triggers.restore(self.on)
         left_alone = {"changes"} if keep_changes else set()
