@@ -103,10 +103,11 @@ def may_begin(run: Run, runner: Runner, now: datetime) -> bool:
 
 def _is_held_back(run: Run, runner: Runner, now: datetime) -> bool:
     """Say whether a brake or a used-up budget holds the run. Which agents it means is looked up only where one may."""
-    if not brakes.in_force() and not budgets.hold_runs(now):
+    on = brakes.in_force()
+    if not on and not budgets.hold_runs(now):
         return False
     agents = offers.agents_meant(run, runner)
-    if brakes.holding(agents, runner.hostname) is not None:
+    if any(one.holds(agents, runner.hostname) for one in on):
         return True
     return budgets.holding_run_of(run.session_id, agents, now) is not None
 
