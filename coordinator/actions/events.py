@@ -69,7 +69,8 @@ def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
     An event of an unknown session (NotFound) or with a text that no database can hold (Invalid) is refused
     alone; the others are written. Database errors are raised, and then nothing is written.
     """
-    return write_events(prepare_events(items, now), now)
+    with transaction.atomic():
+        return write_events(prepare_events(items, now), now)
 
 
 def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
@@ -78,35 +79,28 @@ def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEve
 
 
 def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
-    """Write prepared events, as `record_events` says."""
-    with transaction.atomic():
-        known = lock_sessions({one.item.session_id for one in prepared})
-        locks.lock_to_move(
-            {one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known
-        )
-        duplicates = origins.claim_origins(
-            [
-                one.item
-                for one in prepared
-                if isinstance(one.item, DedupedEvent) and _refused(one, known) is None
-            ],
-            now,
-        )
-        outcomes: list[Outcome | None] = []
-        waiting: list[tuple[int, Row]] = []
-        for place, one in enumerate(prepared):
-            refused = _refused(one, known) or (Recorded(None) if id(one.item) in duplicates else None)
-            outcomes.append(refused)
-            if refused is not None or isinstance(one.rows, Invalid):
+    """Write prepared events, as `record_events` says. Must be called within a transaction."""
+    known = lock_sessions({one.item.session_id for one in prepared})
+    locks.lock_to_move({one.item.session_id for one in prepared if one.item.event_type in LIFECYCLE} & known)
+    duplicates = origins.claim_origins(
+        [one.item for one in prepared if isinstance(one.item, DedupedEvent) and _refused(one, known) is None],
+        now,
+    )
+    outcomes: list[Outcome | None] = []
+    waiting: list[tuple[int, Row]] = []
+    for place, one in enumerate(prepared):
+        refused = _refused(one, known) or (Recorded(None) if id(one.item) in duplicates else None)
+        outcomes.append(refused)
+        if refused is not None or isinstance(one.rows, Invalid):
+            continue
+        if one.item.event_type in LIFECYCLE:
+            _write(waiting, outcomes)  # what came before is there when the session's fate is decided
+            waiting = []
+            outcomes[place] = _note(one.item, now)
+            if outcomes[place] is not None:
                 continue
-            if one.item.event_type in LIFECYCLE:
-                _write(waiting, outcomes)  # what came before is there when the session's fate is decided
-                waiting = []
-                outcomes[place] = _note(one.item, now)
-                if outcomes[place] is not None:
-                    continue
-            waiting.append((place, one.rows))
-        _write(waiting, outcomes)
+        waiting.append((place, one.rows))
+    _write(waiting, outcomes)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -190,8 +184,7 @@ def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) 
 def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
     if not waiting:
         return
-    ids = bulk.new_ids("events", len(waiting))
-    bulk.insert("events", "id", EVENT_COLUMNS, ids, (event for _, (event, _) in waiting))
+    ids = bulk.insert_new("events", EVENT_COLUMNS, [event for _, (event, _) in waiting])
     bulk.insert("event_context", "event_id", CONTEXT_COLUMNS, ids, (context for _, (_, context) in waiting))
     spending.count(row for _, row in waiting)
     for (place, _), event_id in zip(waiting, ids, strict=True):

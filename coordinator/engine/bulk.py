@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,24 +12,22 @@ from django.db import connection
 from coordinator.engine import is_sqlite
 
 
-def new_ids(table: str, number: int) -> Sequence[int]:
-    """Return so many new ids of a table whose `id` counts up.
-
-    On SQLite those after the last that AUTOINCREMENT gave: nobody else can write in this transaction.
-    """
-    with connection.cursor() as cursor:
-        if is_sqlite():
+def insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
+    """Insert rows into a table whose `id` counts up, as `insert` does; return their new ids."""
+    if not is_sqlite():
+        with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table}'), 0),"
-                f" coalesce((SELECT max(id) FROM {table}), 0)) + 1"
+                f"SELECT nextval(pg_get_serial_sequence('{table}', 'id')) FROM generate_series(1, %s)",
+                [len(rows)],
             )
-            first = int(cursor.fetchone()[0])
-            return range(first, first + number)
-        cursor.execute(
-            f"SELECT nextval(pg_get_serial_sequence('{table}', 'id')) FROM generate_series(1, %s)",
-            [number],
-        )
-        return [int(row[0]) for row in cursor.fetchall()]
+            ids = [int(row[0]) for row in cursor.fetchall()]
+        insert(table, "id", columns, ids, rows)
+        return ids
+    with connection.cursor() as cursor:
+        cursor.execute(_insert_from_json(table, tuple(columns)), [msgspec.json.encode(rows).decode()])
+        # AUTOINCREMENT gave successive ones: nobody else can write in this transaction.
+        last = int(cursor.lastrowid)
+    return range(last - len(rows) + 1, last + 1)
 
 
 def stretches(table: str, key: str, step: int, after: int | None = None) -> Iterator[tuple[int, int]]:
@@ -53,12 +52,12 @@ def insert(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
     """Insert a row for each id. On SQLite one statement for all: fewer steps, and so fewer hand-overs of the
-    interpreter lock; `ids` are successive there, as `new_ids` gives them. Raises Django's errors on both: Django wraps
-    no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
+    interpreter lock; `ids` are successive there, as `insert_new` gives them. Raises Django's errors on both: Django
+    wraps no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
     with connection.cursor() as cursor:
         if is_sqlite():
             packed = msgspec.json.encode(list(rows)).decode()
-            cursor.execute(_insert_from_json(table, id_column, columns), [ids[0], packed])
+            cursor.execute(_insert_from_json(table, tuple(columns), id_column), [ids[0], packed])
             return
         into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"
         with connection.wrap_database_errors, cursor.copy(into) as copy:
@@ -66,12 +65,13 @@ def insert(
                 copy.write_row([row_id, *row])
 
 
-def _insert_from_json(table: str, id_column: str, columns: Sequence[str]) -> str:
-    values = ", ".join(f"json_extract(value, '$[{n}]')" for n in range(len(columns)))
-    return (
-        f"INSERT INTO {table} ({id_column}, {', '.join(columns)})"
-        f" SELECT %s + key, {values} FROM json_each(%s)"
-    )
+@functools.cache
+def _insert_from_json(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
+    """Return the statement; with `id_column`, its first parameter is the first row's id."""
+    values = [f"json_extract(value, '$[{n}]')" for n in range(len(columns))]
+    if id_column:
+        columns, values = (id_column, *columns), ["%s + key", *values]
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM json_each(%s)"
 
 
 def rows_of_json(*types: str) -> str:

@@ -123,8 +123,7 @@ def load(events: int, sessions: int, now: datetime) -> float:
     while batch := list(islice(rows, BATCH)):
         began = time.perf_counter()
         with transaction.atomic():
-            ids = bulk.new_ids("events", len(batch))
-            bulk.insert("events", "id", EVENT, ids, (event for event, _ in batch))
+            ids = bulk.insert_new("events", EVENT, [event for event, _ in batch])
             bulk.insert("event_context", "event_id", CONTEXT, ids, (context for _, context in batch))
         took += time.perf_counter() - began
         written += len(batch)

@@ -342,8 +342,7 @@ class Events(TableImport):
     def write(self, candidates: list[Candidate]) -> None:
         names = list(candidates[0].row)
         received = instants.to_us(self.job.now)
-        ids = bulk.new_ids("events", len(candidates))
-        bulk.insert("events", "id", names, ids, (list(one.row.values()) for one in candidates))
+        ids = bulk.insert_new("events", names, [list(one.row.values()) for one in candidates])
         contexts = (_context(one, received) for one in candidates)
         bulk.insert("event_context", "event_id", CONTEXT_COLUMNS, ids, contexts)
 
