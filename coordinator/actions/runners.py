@@ -180,7 +180,7 @@ def poll(
     `poll_topics(runner_id)`, and gives an answer that could not be sent back with `poll_broke_off`. A run
     that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
     """
-    runner = _note_sign(Runner.objects.with_news().filter(pk=runner_id).first(), now, key)
+    runner = _note_sign(Runner.with_news(runner_id), now, key)
     if runner.deregistered_at is not None:
         remove(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}

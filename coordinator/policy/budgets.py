@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
 from coordinator.lib import instants
@@ -140,8 +141,15 @@ def in_words(amount: float, measure: str) -> str:
     return f"{amount:,.0f} {UNITS.get(measure, measure)}"
 
 
+IN_FORCE = "SELECT 1 FROM budgets WHERE ended_at IS NULL LIMIT 1"
+
+
 def in_force() -> tuple[BudgetRow, ...]:
-    """Return every budget in force, oldest first."""
+    """Return every budget in force, oldest first. In plain SQL where there is none: each order and call asks it."""
+    with connection.cursor() as cursor:
+        cursor.execute(IN_FORCE)
+        if cursor.fetchone() is None:
+            return ()
     rows = Budget.objects.filter(ended_at__isnull=True).order_by("id")
     return tuple(row_of(row) for row in rows)
 

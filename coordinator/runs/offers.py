@@ -55,8 +55,12 @@ def of_runners(runner_ids: Iterable[str]) -> dict[str, Any]:
 def agent_of(run: Run) -> str | None:
     """Return for which agent a run was ordered; None where it does not say, or any will do."""
     ordered_with = getattr(run, "ordered_with", None)
-    given = ordered_with.parameters if ordered_with is not None else None
-    agent = given.get("agent") if isinstance(given, dict) else None
+    return agent_in(ordered_with.parameters) if ordered_with is not None else None
+
+
+def agent_in(parameters: Any) -> str | None:
+    """Return the agent that the parameters of a run name."""
+    agent = parameters.get("agent") if isinstance(parameters, dict) else None
     return agent if isinstance(agent, str) else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordinator.models import Run
 
 START, RESUME = "start_session", "resume_session"
@@ -10,3 +12,8 @@ OPEN = (Run.Status.PENDING, *ACTIVE)
 OVER = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.STOPPED)
 START_EVENTS = ("session_start", "run_start")
 STOP_EVENTS = ("session_stop", "run_completed")
+
+
+def in_sql(statuses: Iterable[str]) -> str:
+    """Return the statuses as they stand between the brackets of IN (…) in plain SQL."""
+    return ", ".join(f"'{status}'" for status in statuses)

@@ -50,6 +50,7 @@ BETTER_THAN_HEAD: dict[int, str] = {
     164: "says why the session has to be stopped first",
     203: "a run that nobody took leaves its session in error, not pending",
     242: "a list shows blueprints as they are written, as the recorded version does",
+    245: "a waiting runner may have its run before anybody asks how the run stands",
     268: "a callback's words are the recorded version's",
     276: "likewise, and the run of 54",
     280: "as 155",

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.db import connection
+
 from coordinator.errors import Forbidden, NotFound
-from coordinator.models import DrivenSession, Run, Runner, RunnerOffers, Session
+from coordinator.models import DrivenSession, Run, Runner, Session
+
+# Whether a runner drives agents, and whether a session is another's. Asked whenever a run is given out.
+DRIVES = (
+    "SELECT EXISTS (SELECT 1 FROM runner_offers WHERE runner_id = %s),"
+    " EXISTS (SELECT 1 FROM driven_sessions WHERE session_id = %s AND runner_id <> %s)"
+)
 
 
 def require_holder(session_id: str, runner: Runner) -> Run:
@@ -60,8 +68,12 @@ def columns_of(driven: DrivenSession) -> dict[str, Any]:
 def driven_for_poll(run: Run) -> dict[str, Any] | None:
     """Return where the session of a run stands that a runner is given; None for one that drives no agents."""
     holder = str(run.runner_id)
-    DrivenSession.objects.filter(pk=run.session_id).exclude(runner_id=holder).update(runner_id=holder)
-    if not RunnerOffers.objects.filter(pk=holder).exists():
+    with connection.cursor() as cursor:
+        cursor.execute(DRIVES, [holder, run.session_id, holder])
+        drives, is_anothers = cursor.fetchone()
+    if is_anothers:
+        DrivenSession.objects.filter(pk=run.session_id).update(runner_id=holder)
+    if not drives:
         return None
     # There from now on: the agent's hooks may be heard before the runner has told anything.
     known, _ = DrivenSession.objects.get_or_create(session_id=run.session_id, defaults={"runner_id": holder})

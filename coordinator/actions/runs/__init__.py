@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import claim_next, claimable, unclaim
+from coordinator.actions.runs.claiming import claim_next, unclaim
 from coordinator.actions.runs.holding import IMPORTED, hold, release
 from coordinator.actions.runs.loss import end_unconfirmed_stop, finish_unreported, give_up_waiting, recover
 from coordinator.actions.runs.machine import (
@@ -33,7 +33,6 @@ __all__ = [
     "UNCONFIRMED_STOP",
     "StopResult",
     "claim_next",
-    "claimable",
     "completed",
     "create",
     "deliver_callbacks",

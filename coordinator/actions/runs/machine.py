@@ -80,7 +80,7 @@ def locked(run_id: str) -> tuple[Run, Session]:
     """Lock a run's session and return both as they stand then; raise NotFound."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     session = session_id and Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
-    run = Run.objects.filter(pk=run_id).first()
+    run = Run.objects.select_related("ordered_with").filter(pk=run_id).first()
     if not session or run is None:
         raise NotFound("Run not found")
     return run, session
