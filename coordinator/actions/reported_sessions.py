@@ -9,17 +9,17 @@ import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.db import transaction
-from django.db.models import Exists, Max, OuterRef, Q
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions import events, silence, writers
 from coordinator.actions.sessions import ended_by_telemetry, note_lifecycle_event
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.models import DrivenSession, EventContext, LivingExecutor, MessagePart, Run, Session
+from coordinator.models import EventContext, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
-from coordinator.runs.statuses import ACTIVE
+from coordinator.runs.statuses import ACTIVE, in_sql
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.events import DedupedEvent, NewEvent
@@ -43,12 +43,24 @@ def session_for(
     driven = _driven(executor_id, where)
     if driven is not None:
         return KnownSession(driven, complete=True, driven=True)
-    session = _find(executor_id, where.by)
+    session, is_new = _find(executor_id, where.by), False
     if session is None or _missing(session, where):  # else reading was enough, and takes no lock
         with transaction.atomic():
-            session = _find(executor_id, where.by) or _make(executor_id, where, now, status)
+            if session is None:
+                session, is_new = _make(executor_id, where, now, status)
             _fill_in(session, where)
-    return KnownSession(session.session_id, bool(session.hostname and session.project_dir))
+    return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
+
+
+# In plain SQL: many hooks ask it, and making the statement anew takes longer than the database does.
+DRIVEN = (
+    "SELECT d.session_id FROM driven_sessions d WHERE (d.agent_session_id = %s AND ("  # noqa: S608 - our statuses
+    "EXISTS (SELECT 1 FROM runs r WHERE r.session_id = d.session_id"
+    f" AND r.status IN ({in_sql(ACTIVE)}))"
+    " OR EXISTS (SELECT 1 FROM living_executors l WHERE l.session_id = d.session_id)))"
+    " OR (d.session_id = %s AND (d.agent_session_id IS NULL OR d.agent_session_id = %s))"
+    " ORDER BY d.session_id LIMIT 1"
+)
 
 
 def _driven(executor_id: str, where: SessionLocation) -> str | None:
@@ -57,18 +69,16 @@ def _driven(executor_id: str, where: SessionLocation) -> str | None:
     The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
     is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
     """
-    working = Exists(Run.objects.filter(session=OuterRef("pk"), status__in=ACTIVE))
-    waiting = Exists(LivingExecutor.objects.filter(pk=OuterRef("pk")))
-    which = Q(agent_session_id=executor_id) & (Q(working) | Q(waiting))
-    if where.driven is not None:
-        which |= Q(pk=where.driven) & (Q(agent_session_id=None) | Q(agent_session_id=executor_id))
-    return DrivenSession.objects.filter(which).order_by("pk").values_list("pk", flat=True).first()
+    with connection.cursor() as cursor:
+        cursor.execute(DRIVEN, [executor_id, where.driven, executor_id])
+        found = cursor.fetchone()
+    return found[0] if found else None
 
 
 def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
     """Return the session of somebody who speaks just now, as `session_for`; one that silence had ended runs again."""
     known = session_for(executor_id, where, now)
-    if not known.driven:
+    if not known.driven and not known.is_new:
         silence.reopen(known.session_id, now)
     return known
 
@@ -137,26 +147,40 @@ def _is_open(session: Session, by: KeyIdentity | None) -> bool:
     return by is None or not ownership.refusals(by, [session.pk])
 
 
-def _make(executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus) -> Session:
-    """Make the session under an id that follows from the agent's, so that two who make it at once make one."""
+def _make(
+    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus
+) -> tuple[Session, bool]:
+    """Make the session under an id that follows from the agent's, so that two who make it at once make one.
+
+    Returns it, and whether it is new.
+    """
     for session_id in _ids(executor_id):
-        session, is_new = Session.objects.get_or_create(
+        made = Session(
             session_id=session_id,
-            defaults={
-                "status": status,
-                "created_at": now,
-                "executor_session_id": executor_id,
-                "executor_profile": where.profile,
-                "agent_name": where.agent_name,
-                "project_dir": without_secrets(where.project_dir),
-                "hostname": without_secrets(where.hostname),
-            },
+            status=status,
+            created_at=now,
+            executor_session_id=executor_id,
+            executor_profile=where.profile,
+            agent_name=where.agent_name,
+            project_dir=without_secrets(where.project_dir),
+            hostname=without_secrets(where.hostname),
         )
+        session, is_new = _insert(made)
         if is_new and where.by is not None:
             writers.note_maker(session.pk, where.by.actor)
         if is_new or (session.executor_session_id == executor_id and _is_open(session, where.by)):
-            return session
+            return session, is_new
     raise RuntimeError(f"no free session id for {executor_id!r}")  # 48 bits, ten times over
+
+
+def _insert(session: Session) -> tuple[Session, bool]:
+    """Return the session and True, or the one that has its id already and False."""
+    try:
+        with transaction.atomic():
+            session.save(force_insert=True)  # nearly always: looking first would be one more statement
+    except IntegrityError:
+        return Session.objects.get(pk=session.pk), False
+    return session, True
 
 
 def _fill_in(session: Session, where: SessionLocation) -> None:

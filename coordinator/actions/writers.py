@@ -9,12 +9,16 @@ from coordinator.models import SessionWriter
 def note_maker(session_id: str, by: Actor) -> None:
     """Remember the key that made a session. People need no note: their pages are open to all of them."""
     if by.kind == "key":
-        SessionWriter.objects.get_or_create(session_id=session_id, writer=by.name)
+        row = SessionWriter(session_id=session_id, writer=by.name)
+        SessionWriter.objects.bulk_create([row], ignore_conflicts=True)
 
 
 def note_runner(session_id: str, key: str | None) -> None:
     """Remember that a runner which registered with this key has taken a run of the session."""
     if key is not None:
-        SessionWriter.objects.update_or_create(
-            session_id=session_id, writer=key, defaults={"is_runner": True}
+        SessionWriter.objects.bulk_create(
+            [SessionWriter(session_id=session_id, writer=key, is_runner=True)],
+            update_conflicts=True,
+            unique_fields=["session", "writer"],
+            update_fields=["is_runner"],
         )

@@ -40,6 +40,7 @@ from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
+from coordinator.policy import brakes
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
 from coordinator.sessions.agent_programs import AGENTS
@@ -179,9 +180,13 @@ class HookDoor:
         call.ruling = stricter(ruling, self._rulings.by_brakes(asks.agents, asks.where.hostname))
         decides = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
         # What is decided goes on without a database that is busy: it is in the log, and will be in the session.
+        in_force = None
         with contextlib.suppress(SignalboxError) if decides else contextlib.nullcontext():
-            await self._recorder.observe(hook, asks.where, asks.size, ruling)
-        reply = await self._braked(call, hook, ruling, asks)
+            in_force = await self._recorder.observe(hook, asks.where, asks.size, ruling, look=brakes.in_force)
+        is_free = in_force == ()  # no brake was on when the call was written; else the gate asks
+        reply = None if is_free else await self._braked(call, hook, ruling, asks)
+        if is_free:
+            call.ruling = ruling
         if reply is None and decides:
             reply = await self._decided(hook, ruling, asks)
             if ruling.decision != DENY and (reply is None or reply.denial is None):

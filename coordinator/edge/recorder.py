@@ -13,7 +13,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
@@ -23,7 +22,7 @@ from coordinator.actions import reported_sessions as sessions
 from coordinator.actions import tool_calls
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
-from coordinator.edge.writer import GroupWriter, not_written
+from coordinator.edge.writer import GroupWriter, Look, MakeEvents, Written, not_written
 from coordinator.errors import Busy, NotFound, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -56,51 +55,132 @@ class Recorder:
         self.dialect = dialect
         # By key, because a key finds only sessions that are open to it.
         self._known: dict[tuple[KeyIdentity | None, str], _Known] = {}
-        self._writing: set[asyncio.Task[SignalboxError | None]] = set()
+        # … and those that a hook has the writer find, until it has.
+        self._finding: dict[tuple[KeyIdentity | None, str], asyncio.Future[None]] = {}
+        self._writing: set[asyncio.Task[Any]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
 
     async def session_of(
         self, hook: Hook, where: SessionLocation, *, within: float = WRITE_WITHIN
     ) -> KnownSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises Busy."""
-        now = asyncio.get_running_loop().time()
-        heard = self._known.get((where.by, hook.session))
-        known = heard.session if heard is not None and heard.until >= now else None
-        # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
-        if known is None or known.driven or where.driven or (where.hostname and not known.complete):
-            at = instants.parse(hook.at) or timezone.now()
-            known = await self._heard(hook, where, at, within)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-        until = now + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[where.by, hook.session] = _Known(known, until, where.driven)
-        if hook.name in self.dialect.beginnings and not known.driven:
-            take_up = functools.partial(sessions.take_up, known.session_id, timezone.now())
-            await self.perform(take_up, within=within)
+        known = self._remembered(hook, where)
+        if known is None:
+            known = await self.perform(functools.partial(_heard, hook, where), within=within)
+            self._remember(hook, where, known)
         return known
 
-    async def _heard(self, hook: Hook, where: SessionLocation, at: datetime, within: float) -> KnownSession:
-        return await self.perform(
-            functools.partial(sessions.active_session_for, hook.session, where, at), within=within
-        )
+    def _remembered(self, hook: Hook, where: SessionLocation) -> KnownSession | None:
+        """Return the session as an earlier hook found it; None where the database must be asked."""
+        heard = self._known.get((where.by, hook.session))
+        if heard is None or heard.until < asyncio.get_running_loop().time():
+            return None
+        known = heard.session
+        # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
+        if known.driven or where.driven or (where.hostname and not known.complete):
+            return None
+        self._remember(hook, where, known)
+        return known
+
+    def _remember(self, hook: Hook, where: SessionLocation, known: KnownSession) -> None:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
+        self._known[where.by, hook.session] = _Known(known, until, where.driven)
 
     async def observe(
-        self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling = NO_OPINION
-    ) -> None:
+        self,
+        hook: Hook,
+        where: SessionLocation,
+        size: int,
+        ruling: Ruling = NO_OPINION,
+        *,
+        look: Look | None = None,
+    ) -> Any:
         """Have the hook written, with what policy says of it; returns when it is, or a moment later.
 
-        Raises what it was refused for by then.
+        Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
+        by then.
         """
-        await self._soon(hook, self._observed(hook, where, size, ruling))
+        return await self._soon(hook, self._observed(hook, where, size, ruling, look))
 
-    async def _observed(self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling) -> None:
-        known = await self.session_of(hook, where)
-        if known.driven:
-            is_piece = self.dialect.pieces is not None and self.dialect.pieces.of(hook) is not None
-            events: list[NewEvent] = [] if is_piece else [*self.dialect.events_of(hook, known.session_id)]
-        else:
-            events = await self._events(hook, known.session_id, ruling)
-        await self._write(hook, events, size, where.by)
+    async def _observed(
+        self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling, look: Look | None
+    ) -> Any:
+        key = where.by, hook.session
+        known = self._remembered(hook, where)
+        if known is None and not where.driven and key in self._finding:
+            # Once for all hooks that come meanwhile, and in their order.
+            await asyncio.wait([self._finding[key]])
+            known = self._remembered(hook, where)
+        if known is not None and not self._depends(hook):
+            events = self._plain_events(hook, known.session_id, ruling)
+            if not any(_lacks_its_call(event) for event in events):
+                return await self._write(hook, events, size, where.by, look)
+        finding = asyncio.get_running_loop().create_future()
+        if known is None:
+            self._finding.setdefault(key, finding)
+        try:
+            return await self._found_and_written(
+                hook, where, size=size, ruling=ruling, known=known, look=look
+            )
+        finally:
+            finding.set_result(None)
+            if self._finding.get(key) is finding:
+                del self._finding[key]
+
+    def _depends(self, hook: Hook) -> bool:
+        """Say whether what is written for the hook depends on what the database holds of its session."""
+        pieces = self.dialect.pieces
+        if hook.name in self.dialect.beginnings:
+            return True
+        return pieces is not None and (hook.name in self.dialect.turn_ends or pieces.of(hook) is not None)
+
+    async def _found_and_written(
+        self,
+        hook: Hook,
+        where: SessionLocation,
+        *,
+        size: int,
+        ruling: Ruling,
+        known: KnownSession | None,
+        look: Look | None,
+    ) -> Any:
+        """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
+        lost = self._lost.pop(hook.session, None)
+        try:
+            make = functools.partial(self._made, hook, where, ruling, lost)
+            try:
+                written = await self._record(size, make=functools.partial(make, known), look=look)
+            except NotFound:
+                # The session was deleted under us: what its agent still does is heard all the same.
+                self._known.pop((where.by, hook.session), None)
+                written = await self._record(size, make=functools.partial(make, None), look=look)
+        except BaseException:
+            self._lose_again(hook, lost)
+            raise
+        self._remember(hook, where, written.made)
+        return written.seen
+
+    def _made(
+        self,
+        hook: Hook,
+        where: SessionLocation,
+        ruling: Ruling,
+        lost: Counter[str] | None,
+        known: KnownSession | None,
+    ) -> tuple[KnownSession, list[NewEvent]]:
+        """Return the hook's session and its events. Called by the writing thread, in the transaction."""
+        begins = hook.name in self.dialect.beginnings
+        if known is None:
+            known = _heard(hook, where)
+            begins = begins and not known.is_new
+        if begins and not known.driven:
+            sessions.take_up(known.session_id, timezone.now())
+        events = self._events(hook, known, ruling)
+        if lost and events:
+            events = [self.dialect.loss_of(hook, known.session_id, lost), *events]
+        return known, events
 
     async def write(
         self, hook: Hook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
@@ -109,16 +189,20 @@ class Recorder:
         if events:
             await self._soon(hook, self._write(hook, list(events), size, by))
 
-    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, None]) -> None:
-        """Have `work` done; returns when it is, or after `HOOK_ANSWER_AFTER`. Raises what it was refused by then."""
+    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | None:
+        """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
         task = asyncio.ensure_future(self._kept(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
-        if task.done() and (refusal := task.result()) is not None:
-            if isinstance(refusal, Busy) and hook.sent_as is not None and hook.name not in self.dialect.calls:
+        if not task.done():
+            return None
+        result = task.result()
+        if isinstance(result, SignalboxError):
+            if isinstance(result, Busy) and hook.sent_as is not None and hook.name not in self.dialect.calls:
                 self._not_lost(hook)
-            raise refusal
+            raise result
+        return result
 
     def _not_lost(self, hook: Hook) -> None:
         """Take back that a hook is lost: whoever is told so sends it again."""
@@ -126,11 +210,10 @@ class Recorder:
         if left:
             self._lost[hook.session] = left
 
-    async def _kept(self, hook: Hook, work: Coroutine[Any, Any, None]) -> SignalboxError | None:
-        """Do `work`, to the end; return why it failed, for whoever still waits."""
+    async def _kept(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | SignalboxError:
+        """Do `work`, to the end; return its result or why it failed, for whoever still waits."""
         try:
-            await work
-            return None
+            return await work
         except SignalboxError as problem:
             refusal = problem
             log.error("A hook %s of %s is lost: %s", hook.name, hook.session, problem.detail)
@@ -140,8 +223,15 @@ class Recorder:
         self._lost.setdefault(hook.session, Counter())[hook.name] += 1
         return refusal
 
-    async def _write(self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None) -> None:
-        """Write, first of all what was lost before. Raises Busy, and Invalid for what cannot be kept.
+    async def _write(
+        self,
+        hook: Hook,
+        events: list[NewEvent],
+        size: int,
+        by: KeyIdentity | None,
+        look: Look | None = None,
+    ) -> Any:
+        """Write, first of all what was lost before; return what `look` saw. Raises Busy, and Invalid.
 
         What the runner tells that drives the agent is left to it.
         """
@@ -149,66 +239,89 @@ class Recorder:
         if heard is not None and heard.session.driven:
             events = _untold(events)
         if not events:
-            return
+            return None
         lost = self._lost.pop(hook.session, None)
         if lost:
             events = [self.dialect.loss_of(hook, events[0].session_id, lost), *events]
         try:
-            if await self._submit(events, size):
-                return
+            try:
+                return (await self._record(size, events, look=look)).seen
+            except NotFound:
+                pass
             # The session was deleted under us: what its agent still does is heard all the same.
             self._known.pop((by, hook.session), None)
             named = heard.named if heard is not None else None
             where = SessionLocation(hook.folder, profile=self.dialect.name, by=by, driven=named)
-            known = await self._heard(hook, where, timezone.now(), WRITE_WITHIN)
+            known = await self.session_of(hook, where)
             events = _untold(events) if known.driven else events  # it was joined with its runner's
             for event in events:
                 event.session_id = known.session_id
-            if events:
-                await self._submit(events, size)
+            return (await self._record(size, events, look=look)).seen if events else None
         except BaseException:
-            if lost:
-                self._lost.setdefault(hook.session, Counter()).update(lost)
+            self._lose_again(hook, lost)
             raise
+
+    def _lose_again(self, hook: Hook, lost: Counter[str] | None) -> None:
+        """Keep for later what was lost before and could not be written now either."""
+        if lost:
+            self._lost.setdefault(hook.session, Counter()).update(lost)
 
     async def perform(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
         """Have a small piece of work done with the next group of events; return what it returns. Raises Busy."""
         return await self._writer.perform(work, deadline=time.monotonic() + within)
 
-    async def _submit(self, events: list[NewEvent], size: int) -> bool:
-        """Write; return False where the session is gone. Raises Busy, and Invalid for what cannot be kept."""
+    async def _record(
+        self,
+        size: int,
+        events: Sequence[NewEvent] = (),
+        *,
+        make: MakeEvents | None = None,
+        look: Look | None = None,
+    ) -> Written:
+        """Write. Raises NotFound where the session is gone, Busy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
-        outcomes = await self._writer.submit(events, deadline=deadline, size=size)
-        assert not isinstance(outcomes, bytes)
-        problems = [outcome for outcome in outcomes if isinstance(outcome, SignalboxError)]
-        if any(isinstance(problem, NotFound) for problem in problems):
-            return False
+        written = await self._writer.record(events, deadline=deadline, size=size, make=make, look=look)
+        problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
         if problems:
-            raise problems[0]
-        return True
+            raise next((one for one in problems if isinstance(one, NotFound)), problems[0])
+        return written
 
-    async def _edited_call(self, result: NewEvent) -> str | None:
-        """Return the id of the call whose input was edited here and whose result this is."""
-        ids = self.dialect.name, result.session_id, result.tool_name or "", result.tool_input
-        return await self.perform(functools.partial(tool_calls.edited_call, *ids))
-
-    async def _events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
-        dialect, pieces = self.dialect, self.dialect.pieces
+    def _events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
+        """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
+        pieces, session_id = self.dialect.pieces, known.session_id
         piece = pieces.of(hook) if pieces else None
+        if known.driven:
+            return [] if piece is not None else _untold([*self.dialect.events_of(hook, session_id)])
         if pieces and piece is not None:
-            text = await self.perform(functools.partial(sessions.put_together, session_id, piece))
+            text = sessions.put_together(session_id, piece)
             return [pieces.whole(hook, session_id, piece.message_id, text)] if text else []
-        events: list[NewEvent] = []
-        if pieces and hook.name in dialect.turn_ends:
-            left = await self.perform(functools.partial(sessions.leftovers, session_id))
-            events += [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
-        events += dialect.events_of(hook, session_id)
-        for event in events:
-            if event.event_type == "post_tool" and event.tool_use_id is None:
-                event.tool_use_id = await self._edited_call(event)
+        unfinished: list[NewEvent] = []
+        if pieces and hook.name in self.dialect.turn_ends:
+            left = sessions.leftovers(session_id)
+            unfinished = [pieces.whole(hook, session_id, name, text) for name, text in left.items() if text]
+        events = self._plain_events(hook, session_id, ruling)
+        for event in filter(_lacks_its_call, events):
+            ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
+            event.tool_use_id = tool_calls.edited_call(*ids)
+        return [*unfinished, *events]
+
+    def _plain_events(self, hook: Hook, session_id: str, ruling: Ruling) -> list[NewEvent]:
+        """Return the hook's events as far as the hook alone tells them."""
+        events: list[NewEvent] = [*self.dialect.events_of(hook, session_id)]
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events
+
+
+def _heard(hook: Hook, where: SessionLocation) -> KnownSession:
+    """Return our session for the hook's, which speaks just now."""
+    at = instants.parse(hook.at) or timezone.now()
+    return sessions.active_session_for(hook.session, where, at)
+
+
+def _lacks_its_call(event: NewEvent) -> bool:
+    """Say whether it is a result without its call's id: a person may have edited the call's input here."""
+    return event.event_type == "post_tool" and event.tool_use_id is None
 
 
 def _untold(events: list[NewEvent]) -> list[NewEvent]:

@@ -45,12 +45,19 @@ GIVE_UP_BEFORE = 0.3  # seconds before a caller's deadline after which its event
 T = TypeVar("T")
 # What a batch's caller gets, made in the writing thread so that it can be kept in the same transaction.
 MakeAnswer = Callable[[Sequence[Outcome]], bytes]
+# Events that depend on what the database holds, and what else their caller wants to know of it.
+MakeEvents = Callable[[], tuple[Any, Sequence[NewEvent]]]
+Look = Callable[[], Any]
 Result = list[Outcome] | bytes | SignalboxError
 
 
 @dataclass(slots=True, eq=False)
 class WriteJob:
-    """One caller's events, or its `work`. `deadline` is on time.monotonic's clock, `size` in bytes."""
+    """One caller's events, or its `work`. `deadline` is on time.monotonic's clock, `size` in bytes.
+
+    `make` makes the events in the transaction, and `made` is what else it returned; `look` is asked after the commit,
+    and `seen` is what it answered (`Written`).
+    """
 
     items: list[NewEvent]
     deadline: float
@@ -60,6 +67,10 @@ class WriteJob:
     once: idempotency.Claim | None = None
     make_answer: MakeAnswer | None = None
     work: Callable[[], Any] | None = None
+    make: MakeEvents | None = None
+    made: Any = None
+    look: Look | None = None
+    seen: Any = None
     prepared: list[PreparedEvent] = field(default_factory=list)
     given_up: bool = False
     begun: bool = False  # in the hands of the database: committed or not, nobody knows yet
@@ -67,6 +78,18 @@ class WriteJob:
     alarm: asyncio.TimerHandle | None = None
     written: int = 0  # events, as the transaction that is committed wrote them
     caller: str = field(default_factory=CALLER.get)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of events: their `outcomes`, what `make` returned beside them, and what `look` saw after the commit.
+
+    `seen` is None, too, where the database did not answer.
+    """
+
+    outcomes: list[Outcome]
+    made: Any = None
+    seen: Any = None
 
 
 @dataclass(slots=True)
@@ -148,6 +171,25 @@ class GroupWriter:
         job.tell_within = tell_within
         result: list[Outcome] | bytes = await self._done(job)
         return result
+
+    async def record(
+        self,
+        items: Sequence[NewEvent] = (),
+        *,
+        deadline: float,
+        size: int,
+        make: MakeEvents | None = None,
+        look: Look | None = None,
+    ) -> Written:
+        """Have the events written, those `items` or those that `make` makes; raises as `submit` and `perform` do.
+
+        `make` runs in the transaction and may be called twice; it returns whatever its caller wants to know, and the
+        events. `look` reads what is committed by then. A group asks each once, for all who gave the same.
+        """
+        loop = asyncio.get_running_loop()
+        job = WriteJob(list(items), deadline, size, loop, loop.create_future(), make=make, look=look)
+        outcomes = await self._done(job)
+        return Written(outcomes, job.made, job.seen)
 
     async def perform(self, work: Callable[[], T], *, deadline: float) -> T:
         """Have a small `work` done in the next group's transaction, after its events; return what it returns.
@@ -278,6 +320,7 @@ class GroupWriter:
                     continue
                 results = [_refusal(problem)]
             self._wake()
+            _look(group)
             if written := sum(job.written for job in group):
                 meters.EVENTS.add(n=written)
                 meters.GROUPS.observe(written)
@@ -292,14 +335,34 @@ class GroupWriter:
         self._prepared = locks.fail_fast_on_locks(self._prepared)
         with transaction.atomic():
             locks.bound_lock_waits(_time_left(group))
-            plain = [job for job in group if job.make_answer is None and job.work is None]
+            by_job: dict[int, Any] = {
+                id(job): problem
+                for job in group
+                if job.make is not None and (problem := _make_events(job, job.make, now)) is not None
+            }
+            plain = [
+                job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
+            ]
             found = iter(write_events([one for job in plain for one in job.prepared], now) if plain else ())
-            by_job = {id(job): [next(found) for _ in job.prepared] for job in plain}
             for job in plain:
-                job.written = _written(by_job[id(job)])
+                by_job[id(job)] = outcomes = [next(found) for _ in job.prepared]
+                job.written = _written(outcomes)
             results = [by_job[id(job)] if id(job) in by_job else _other(job, now) for job in group]
             self._committing = True
         return results
+
+
+def _make_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:
+    """Have a job's events made; return what goes wrong with that, the database apart: it is its caller's alone."""
+    try:
+        with transaction.atomic():
+            job.made, items = make()
+    except DatabaseError:
+        raise
+    except Exception as problem:
+        return problem
+    job.prepared = prepare_events(items, now)
+    return None
 
 
 def _other(job: WriteJob, now: datetime) -> Any:
@@ -313,6 +376,21 @@ def _other(job: WriteJob, now: datetime) -> Any:
         raise
     except Exception as problem:
         return problem
+
+
+def _look(group: Sequence[WriteJob]) -> None:
+    """Answer what jobs ask after the commit, each question once."""
+    seen: dict[Look, Any] = {}
+    for job in group:
+        if job.look is None:
+            continue
+        if job.look not in seen:
+            try:
+                seen[job.look] = job.look()
+            except DatabaseError as problem:
+                log.warning("What a caller asks after its events cannot be read: %s", str(problem).strip())
+                seen[job.look] = None
+        job.seen = seen[job.look]
 
 
 def _batch(job: WriteJob, now: datetime) -> Result:

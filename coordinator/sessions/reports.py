@@ -19,11 +19,15 @@ UNRECORDED_PROMPT = "(A prompt"
 
 
 class KnownSession(NamedTuple):
-    """A session of ours for one of an agent's, whether it is told where that runs, and whether a runner drives it."""
+    """A session of ours for one of an agent's.
+
+    `complete`: it is known where that runs; `driven`: a runner drives it; `is_new`: it was made just now.
+    """
 
     session_id: str
     complete: bool
     driven: bool = False
+    is_new: bool = False
 
 
 class SessionLocation(NamedTuple):

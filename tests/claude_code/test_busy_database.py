@@ -17,6 +17,7 @@ from coordinator.actions import reported_sessions as sessions
 from coordinator.dialects.claude_code import DIALECT
 from coordinator.dialects.hooks import Hook
 from coordinator.edge.recorder import Recorder
+from coordinator.edge.writer import MakeEvents, Written
 from coordinator.errors import Busy
 from coordinator.sessions.events import NewEvent, Recorded
 from coordinator.sessions.reports import KnownSession, SessionLocation
@@ -83,17 +84,23 @@ class Writer:
         self.failures = failures
         self.written: list[NewEvent] = []
 
-    async def perform(self, work: Any, **_how: Any) -> Any:
-        return KnownSession("ses_1", True) if work.func is sessions.active_session_for else None
-
-    async def submit(self, items: Sequence[NewEvent], **_how: Any) -> list[Recorded]:
+    async def record(
+        self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
+    ) -> Written:
         if self.failures:
             self.failures -= 1
             raise Busy("The database is full.")
+        made, items = make() if make is not None else (None, items)
         self.written += items
-        return [Recorded(1) for _ in items]
+        return Written([Recorded(1) for _ in items], made)
 
 
+@pytest.fixture
+def _one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "active_session_for", lambda *_which: KnownSession("ses_1", True))
+
+
+@pytest.mark.usefixtures("_one_session")
 def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
     async def work() -> list[NewEvent]:
         writer = Writer(failures=3)
@@ -112,6 +119,7 @@ def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
     assert setup.event_type == "Setup"
 
 
+@pytest.mark.usefixtures("_one_session")
 def test_what_comes_again_is_not_called_lost() -> None:
     async def work() -> list[str]:
         writer = Writer(failures=2)
@@ -123,3 +131,41 @@ def test_what_comes_again_is_not_called_lost() -> None:
         return [str(event.tool_input) for event in writer.written if event.event_type == "hooks_lost"]
 
     assert asyncio.run(work()) == ["{'hooks': {'PostToolUse': 1}}"]
+
+
+def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def find(executor_id: str, *_which: Any) -> KnownSession:
+        asked.append(executor_id)
+        return KnownSession("ses_1", True)
+
+    monkeypatch.setattr(sessions, "active_session_for", find)
+
+    class SlowWriter(Writer):
+        """Writes nothing before it is let."""
+
+        def __init__(self) -> None:
+            super().__init__(failures=0)
+            self.let = asyncio.Event()
+
+        async def record(self, *items: Any, **how: Any) -> Written:
+            await self.let.wait()
+            return await super().record(*items, **how)
+
+    async def work() -> list[str]:
+        writer = SlowWriter()
+        recorder = Recorder(writer, DIALECT)  # type: ignore[arg-type]
+        names = ("PreToolUse", "PostToolUse", "Notification", "PreToolUse")
+        about = {"tool_name": "Bash", "tool_use_id": "t"}
+        hooks = [Hook(name, "claude-1", about, "2026-11-21T10:00:00.000000+00:00") for name in names]
+        told = [asyncio.ensure_future(recorder.observe(hook, SessionLocation(), 10)) for hook in hooks]
+        await asyncio.sleep(0)  # all of them wait now
+        writer.let.set()
+        await asyncio.gather(*told)
+        return [event.event_type for event in writer.written]
+
+    assert asyncio.run(work()) == ["pre_tool", "post_tool", "Notification", "pre_tool"]
+    assert asked == ["claude-1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,9 +16,9 @@ from django.utils import timezone
 
 from coordinator.actions import idempotency
 from coordinator.edge import writer as module
-from coordinator.edge.writer import GroupWriter
+from coordinator.edge.writer import GroupWriter, WriteJob
 from coordinator.engine import locks
-from coordinator.errors import Busy, SignalboxError
+from coordinator.errors import Busy, NotFound, SignalboxError
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions.events import NewEvent, Recorded
 
@@ -85,6 +86,64 @@ def test_a_job_that_poisons_its_group_fails_alone(monkeypatch: pytest.MonkeyPatc
     answers = with_writer(work)
     assert answers[1].status == 422
     assert sorted(Event.objects.values_list("reason", flat=True)) == ["a", "b"]
+
+
+async def record(writer: GroupWriter, **what: Any) -> Any:
+    try:
+        return await writer.record(deadline=time.monotonic() + 3.0, size=100, **what)
+    except Exception as refusal:
+        return refusal
+
+
+def test_events_made_in_the_transaction_are_written_with_what_made_them() -> None:
+    def make(session_id: str) -> tuple[str, list[NewEvent]]:
+        Session.objects.create(session_id=session_id, status="running", created_at=timezone.now())
+        if session_id == "spoilt":
+            raise NotFound("Nothing can be made of it.")
+        return f"made {session_id}", [event("first", session_id), event("second", session_id)]
+
+    async def work(writer: GroupWriter) -> Any:
+        return await asyncio.gather(
+            record(writer, make=functools.partial(make, "new")),
+            record(writer, make=functools.partial(make, "spoilt")),
+            record(writer, items=[event("plain")]),
+        )
+
+    made, refused, plain = with_writer(work)
+    assert made.made == "made new"
+    assert [isinstance(one, Recorded) for one in (*made.outcomes, *plain.outcomes)] == [True] * 3
+    assert isinstance(refused, NotFound)
+    assert not Session.objects.filter(pk="spoilt").exists()
+    assert list(Event.objects.filter(session_id="new").order_by("id").values_list("reason", flat=True)) == [
+        "first",
+        "second",
+    ]
+
+
+def test_what_a_group_asks_after_its_commit_is_asked_once_and_sees_the_commit() -> None:
+    looks: list[int] = []
+
+    def look() -> int:
+        looks.append(Event.objects.count())
+        return looks[-1]
+
+    def broken() -> int:
+        raise OperationalError("the line is cut")
+
+    async def work(writer: GroupWriter) -> Any:
+        loop = asyncio.get_running_loop()
+        jobs = [
+            WriteJob([event("a")], time.monotonic() + 3, 1, loop, loop.create_future(), look=asked)
+            for asked in (look, look, None, broken)
+        ]
+        with writer._some:  # all in one group
+            for job in jobs:
+                writer._enqueue(job)
+        await asyncio.gather(*(job.answer for job in jobs))
+        return [job.seen for job in jobs]
+
+    assert with_writer(work) == [4, 4, None, None]
+    assert looks == [4]
 
 
 def test_a_group_that_has_a_bug_is_refused_and_the_writer_lives(monkeypatch: pytest.MonkeyPatch) -> None:
