@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
 KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
+MOST_HELD_FOR = 1_000  # callers
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
 UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
 BUDGETS_UNREAD = Ruling(
@@ -64,6 +65,9 @@ class Rulings:
         self._edits_read = 0  # … of which this many are in `_snapshot`
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
+        # What held_tools found by `_held_by`, by caller: every hook's answer says it.
+        self._held: dict[PartialCall, list[tuple[str, str]]] = {}
+        self._held_by: PolicySnapshot | None = None
         hub.listeners.append(self.on_changes)
 
     def on_changes(self, batch: Sequence[Change]) -> None:
@@ -168,15 +172,11 @@ class Rulings:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
         if self._snapshot is None or not self._is_certain:
             return None
-        if any(one.holds((caller.agent_id, caller.program), None) for one in self._snapshot.brakes):
-            return [(certain.HOLD, "*")]
-        names = (caller.agent_id, caller.program)
-        if any(one.may_concern(names) for one in self._snapshot.spent):
-            return [(certain.HOLD, "*")]
-        known = self._snapshot.managed
-        return certain.held_tools(
-            self._snapshot.rules, caller, grants_deny=known.strict, servers=known.servers
-        )
+        if self._held_by is not self._snapshot or len(self._held) >= MOST_HELD_FOR:
+            self._held, self._held_by = {}, self._snapshot
+        if caller not in self._held:
+            self._held[caller] = _held_tools(self._snapshot, caller)
+        return self._held[caller]
 
     def _is_through_gateway(self, tool: str) -> bool:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""
@@ -244,6 +244,16 @@ class Rulings:
 def by_brake(brake: Braked) -> Ruling:
     """Return the denial of a call that a brake holds."""
     return Ruling(DENY, brake.words, f"brake {brake.id}")
+
+
+def _held_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
+    if any(one.holds((caller.agent_id, caller.program), None) for one in snapshot.brakes):
+        return [(certain.HOLD, "*")]
+    names = (caller.agent_id, caller.program)
+    if any(one.may_concern(names) for one in snapshot.spent):
+        return [(certain.HOLD, "*")]
+    known = snapshot.managed
+    return certain.held_tools(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
 
 
 def _by_budgets(known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str) -> Ruling:
