@@ -23,8 +23,11 @@ class DashboardConfig(AppConfig):
             if entry.badge:
                 fragments.register_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
         register("chat_messages", with_allowance(import_module("dashboard.chat.messages").message_fragments))
-        register("sessions", with_allowance(import_module("dashboard.sessions.rows").row_fragments))
-        register("session_titles", import_module("dashboard.sessions.rows").title_fragments)
+        rows = import_module("dashboard.sessions.rows")
+        register("sessions", with_allowance(rows.row_fragments))
+        register("session_titles", rows.title_fragments)
+        register("permission_requests", rows.waiting_fragments)
+        fragments.register_view(rows.VIEW)
         fragments.register_view(import_module("dashboard.timeline.news").VIEW)
 
 

@@ -303,7 +303,7 @@ class Application:
             return await self.threads.run(live.render, self.fragments, names, changes)
 
         async def sum_up(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(live.sum_up, names, changes)
+            return await self.threads.run(live.sum_up, self.fragments, names, changes)
 
         async def replay(changes: Sequence[Change]) -> list[Frame]:
             return [*await render(changes), *await sum_up(changes)]

@@ -140,7 +140,8 @@ class Channel:
     """Streams that get the same: what `wants` picks from the feed, rendered once by `render`.
 
     Renderings are at least `pause` seconds apart; what comes meanwhile goes together into the next. What `sum_up`
-    renders follows `sum_up_pause` seconds after the first change, for all that came until then.
+    renders follows within `sum_up_pause` seconds after the first change, for all that came until then. All channels
+    with the same pause sum up at the same moments, so that they can share what is drawn of the same thing.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class Channel:
 
     async def _publish_summary(self, sum_up: Render) -> None:
         try:
-            await asyncio.sleep(self._sum_up_pause)
+            await asyncio.sleep(self._until_the_next_summary())
             changes, self._unsummed = list(self._unsummed.values()), {}
             if self.members and (frames := await self._rendered(sum_up, changes)):
                 self._spread(Blob(frames, upto=frames[-1].id))
@@ -191,6 +192,10 @@ class Channel:
             self._summing = None
             if self._unsummed:
                 self._summing = asyncio.ensure_future(self._publish_summary(sum_up))
+
+    def _until_the_next_summary(self) -> float:
+        pause = self._sum_up_pause
+        return pause - asyncio.get_running_loop().time() % pause if pause else 0.0
 
     async def _publish(self) -> None:
         try:

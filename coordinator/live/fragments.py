@@ -7,9 +7,10 @@ fragment holds nothing per viewer: no CSRF token, no name, no time zone (design 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from coordinator.feed.reader import Change
 log = logging.getLogger(__name__)
 
 REMEMBERED = 512  # changes whose fragments are kept for channels that ask a moment later
+SUMMARIES_KEPT = 128  # views whose last summary is kept likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,33 @@ def topics() -> frozenset[str]:
     return frozenset(_renderers) | frozenset(_summaries)
 
 
+@dataclass(slots=True)
+class _LastSummary:
+    """How a view was summed up last, and the change that it was drawn after."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    upto: int = -1
+    drawing: Drawing | None = None
+
+
 class Fragments:
     """The fragments of recent changes, each rendered once, however many channels show it. Used by threads."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[int, list[Fragment]] = OrderedDict()
         self._summed: dict[str, tuple[int, list[Fragment]]] = {}
+        self._views: OrderedDict[tuple[str, str], _LastSummary] = OrderedDict()
+
+    def summary_of(self, view: View, key: str, change_id: int) -> Drawing | None:
+        """Return a view's summary as it stood at that change of it or, which is as right, at a later one."""
+        last = self._views.setdefault((view.name, key), _LastSummary())
+        if len(self._views) > SUMMARIES_KEPT:
+            self._views.popitem(last=False)
+        with last.lock:  # channels ask at the same moment: the others wait for the first one's drawing
+            if last.upto < change_id:
+                last.drawing = view.summary(key)
+                last.upto = change_id
+            return last.drawing
 
     def of(self, changes: Iterable[Change]) -> dict[int, list[Fragment]]:
         """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""

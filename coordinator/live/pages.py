@@ -122,15 +122,17 @@ def _news(names: frozenset[str], changes: Sequence[Change]) -> Iterator[tuple[in
     yield from last.items()
 
 
-def sum_up(names: frozenset[str], changes: Sequence[Change]) -> list[Frame]:
+def sum_up(fragments: Fragments, names: frozenset[str], changes: Sequence[Change]) -> list[Frame]:
     """Return the summaries of the views whose things have changed, as they stand now. Runs in a thread."""
     upto = max(change.id for change in changes)
-    return [
-        Frame(upto, drawing)
-        for view, key in views(names)
-        if any(view.is_about(key, change) for change in changes)
-        and (drawing := _drawn(view, key, partial(view.summary, key), upto))
-    ]
+    frames = []
+    for view, key in views(names):
+        last = max((change.id for change in changes if view.is_about(key, change)), default=None)
+        if last is not None and (
+            drawing := _drawn(view, key, partial(fragments.summary_of, view, key, last), last)
+        ):
+            frames.append(Frame(upto, drawing))
+    return frames
 
 
 def _drawn(view: View, key: str, draw: Callable[[], Drawing | None], upto: int) -> bytes:

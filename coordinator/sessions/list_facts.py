@@ -71,6 +71,11 @@ def facts_of(session_ids: Iterable[str]) -> dict[str, SessionFacts]:
     return facts
 
 
+def waiting_in(session_id: str) -> int:
+    """Return how many requests of the session's agent wait for a person."""
+    return PermissionContext.objects.filter(session_id=session_id, request__status="pending").count()
+
+
 def masked_in(session_id: str) -> int:
     """Return how many secrets were masked in the session's events; an index of those events alone says it."""
     hit = EventContext.objects.filter(session_id=session_id, masked__gt=0)

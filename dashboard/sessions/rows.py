@@ -11,11 +11,12 @@ from django.utils import timezone
 
 from coordinator.feed.reader import Change
 from coordinator.lib import instants
-from coordinator.live.fragments import Fragment
-from coordinator.models import Session
+from coordinator.live.fragments import Drawing, Fragment, View
+from coordinator.models import PermissionContext, Session
 from coordinator.sessions import silence, titles
-from coordinator.sessions.list_facts import SessionFacts, began_us, facts_of
+from coordinator.sessions.list_facts import SessionFacts, began_us, facts_of, waiting_in
 from coordinator.sessions.statuses import LIVE
+from dashboard.rendering.allowance import with_allowance
 from dashboard.templatetags.signalbox import title_of
 
 
@@ -62,6 +63,31 @@ def row_fragments(change: Change) -> Sequence[Fragment]:
         )
         for row in rows_for(sessions)
     ]
+
+
+def waiting_fragments(change: Change) -> Sequence[Fragment]:
+    """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
+    asked = PermissionContext.objects.filter(request__pk=change.key, session_id__isnull=False)
+    return [
+        Fragment(
+            f'[data-session-waiting="{_quoted(session_id)}"]',
+            render_to_string(
+                "sessions/_waiting.html", {"session_id": session_id, "waiting": waiting_in(session_id)}
+            ),
+        )
+        for session_id in asked.values_list("session_id", flat=True)
+        if session_id is not None
+    ]
+
+
+def summary(session_id: str) -> Drawing | None:
+    """Return a session's row as it is now, for lists to take from it what follows its events."""
+    rows = rows_for(Session.objects.filter(pk=session_id))
+    return {"row": render_to_string("sessions/_list_row.html", {"row": rows[0]})[:]} if rows else None
+
+
+# A topic of lists for each session that runs. What a row says beside its events, its own fragments bring.
+VIEW = View("session_row", frozenset({"events"}), frozenset(), lambda *_: None, with_allowance(summary))
 
 
 def title_fragments(change: Change) -> Sequence[Fragment]:

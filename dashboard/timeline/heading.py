@@ -12,7 +12,7 @@ from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
 from coordinator.runs.stops import can_stop, is_stopping
 from coordinator.sessions import silence, titles, usage
-from coordinator.sessions.list_facts import began_us, masked_in, with_last_instant
+from coordinator.sessions.list_facts import began_us, masked_in, waiting_in, with_last_instant
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import counts_of
 from coordinator.sessions.timeline.places import EventPlace
@@ -48,6 +48,7 @@ def header_context(session: Session, query: Query) -> dict[str, Any]:
         "state": silence.IDLE if silence.idle_ids([session.pk], now) else session.status,
         "living": living,
         "living_host": keeper.hostname if keeper else "its runner",
+        "waiting": waiting_in(session.pk),
         "heard": ended or session.created_at,
         "query": query,
         "counts": counts,

@@ -27,7 +27,7 @@ from dashboard.tables.sessions import SessionTable
 PAGE = 25
 MOST_CHOICES = 300
 MOST_CHILDREN = 100
-MOST_FOLLOWED = 16  # running sessions whose events a list listens to beside the topics of the page
+MOST_FOLLOWED = 16  # running sessions whose rows a list follows beside the topics of the page
 STATUSES = (*LIVE, *ENDED)
 
 
@@ -87,7 +87,7 @@ def children(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 
 def followed(rows: Iterable[SessionRow]) -> list[str]:
-    """Return the sessions whose events the list listens to. An id with blanks in it cannot be a topic."""
+    """Return the sessions whose rows follow their events. An id with blanks in it cannot be a topic."""
     return [row.session.pk for row in rows if row.is_live and len(row.session.pk.split()) == 1][
         :MOST_FOLLOWED
     ]

@@ -19,8 +19,9 @@ document.body.addEventListener("live:sessions", ({ detail }) => {
 });
 document.body.addEventListener("live:reset", () => location.reload());
 
-// Cells with `data-follows` follow the events, at most every two seconds; they alone are replaced, so that no row moves.
-const FOLLOW_PAUSE = 2000;
+// What says `data-follows` follows the events; it alone is replaced, so that no row moves. The stream brings a row as the
+// server has drawn it for everybody, at most every two seconds. What it does not bring (after a break) is fetched.
+const ROW_LATE = 4000; // milliseconds after which a row that the stream has not brought is fetched
 const busy = new Set(); // sessions whose rows are to be fetched
 let following = 0;
 
@@ -29,21 +30,31 @@ const rowOf = (id) => document.querySelector(`tr[data-session-row="${CSS.escape(
 document.body.addEventListener("live:events", ({ detail }) => {
   if (!rowOf(detail.parent)) return;
   busy.add(detail.parent);
-  following ||= setTimeout(follow, FOLLOW_PAUSE);
+  following ||= setTimeout(follow, ROW_LATE * (1 + Math.random()));
+});
+
+document.body.addEventListener("live:session_row", ({ detail }) => {
+  if (!detail.row) return;
+  busy.delete(detail.key);
+  show(detail.row);
 });
 
 async function follow() {
   following = 0;
+  if (!busy.size) return;
   const query = new URLSearchParams([...busy].map((id) => ["id", id]));
   busy.clear();
   const answer = await fetch(`${document.querySelector("#sessions").dataset.rowsUrl}?${query}`, { headers: { "HX-Request": "true" } });
-  if (!answer.ok) return;
+  if (answer.ok) show(await answer.text());
+}
+
+function show(html) {
   const holder = document.createElement("template");
-  holder.innerHTML = await answer.text();
+  holder.innerHTML = html;
   for (const fresh of holder.content.querySelectorAll("tr[data-session-row]")) {
     const row = rowOf(fresh.dataset.sessionRow);
-    for (const cell of fresh.querySelectorAll("td[data-follows]")) {
-      row?.querySelector(`td[data-follows="${cell.dataset.follows}"]`)?.replaceWith(cell);
+    for (const part of fresh.querySelectorAll("[data-follows]")) {
+      row?.querySelector(`[data-follows="${part.dataset.follows}"]`)?.replaceWith(part);
     }
   }
 }
@@ -53,7 +64,7 @@ const IDLE_LOOK = 60_000;
 setInterval(() => {
   if (document.hidden) return;
   for (const cell of document.querySelectorAll('td[data-state="running"]')) busy.add(cell.closest("tr").dataset.sessionRow);
-  if (busy.size) following ||= setTimeout(follow, 0);
+  if (busy.size) follow();
 }, IDLE_LOOK);
 
 document.addEventListener("click", async (event) => {

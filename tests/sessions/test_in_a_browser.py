@@ -291,6 +291,66 @@ def test_the_list_tells_of_changes_without_moving(served: Served, person_at: Per
     assert after == before
 
 
+def wait_for_a_person(agent: Agent) -> str:
+    """Have the agent ask for something; return the request's id."""
+    with agent.served.client("agent") as asker:
+        body = {
+            "plugin_id": "p",
+            "permission_type": "NetworkAccess",
+            "target_resource": "https://api.example.org",
+            "justification": "To look",
+            "session_id": agent.session_id,
+        }
+        asked = asker.post("/api/permission-requests", json=body)
+        assert asked.status_code < 300, asked.text
+        return str(asked.json()["request_id"])
+
+
+def test_a_listed_session_tells_what_it_costs_as_that_grows(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url) if "/-/rows/" in request.url else None)
+    page.goto("/ui/sessions/")
+    live(page)
+    row = page.locator(f'[data-session-row="{agent.session_id}"]')
+    expect(row.locator('[data-follows="cost"]')).to_be_hidden()
+    agent.report(
+        "message", role="assistant", model="claude-sonnet-4-5", input_tokens=100_000, output_tokens=0
+    )
+    cost = row.locator('[data-follows="cost"]')
+    expect(cost).to_have_text("$0.30")
+    expect(cost).to_have_attribute("title", "100,000 tokens")
+    agent.report(
+        "message", role="assistant", model="claude-sonnet-4-5", input_tokens=100_000, output_tokens=0
+    )
+    expect(cost).to_have_text("$0.60")
+    assert not fetched, "the stream brings what all who look at the list can share"
+
+
+def test_a_session_that_waits_for_a_person_says_so_in_lists_and_above_its_page(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
+    page, _ = person_at(served, "viewer")
+    head, _ = person_at(served, "viewer")
+    page.goto("/ui/sessions/")
+    head.goto(agent.page)
+    places = [
+        page.locator(f'[data-session-row="{agent.session_id}"] [data-session-waiting]'),
+        head.locator("#session-head [data-session-waiting]"),
+    ]
+    for one in (page, head):
+        live(one)
+    request_id = wait_for_a_person(agent)
+    for place in places:
+        expect(place).to_be_visible()
+        expect(place).to_have_text("1 waiting")
+    served.sql("UPDATE permission_requests SET status = 'denied' WHERE request_id = ?", (request_id,))
+    for place in places:
+        expect(place).to_be_hidden()
+
+
 @pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=["desk", "phone", "dark"])
 def test_no_page_complains_or_is_too_wide(
     served: Served, person_at: PersonAt, agent: Agent, options: dict[str, Any]

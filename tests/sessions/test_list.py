@@ -15,11 +15,12 @@ from coordinator.live.pages import topics_of
 from coordinator.models import PermissionContext, PermissionRequest, Run
 from coordinator.sessions.list_facts import facts_of
 from dashboard.lists import paginator, status_facets
-from dashboard.sessions.rows import row_fragments
+from dashboard.sessions.rows import row_fragments, waiting_fragments
 from dashboard.views.session_list import MOST_FOLLOWED, PAGE
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
+HIDDEN = re.compile(r"<a[^>]*\shidden\s*>")
 
 
 def listed(client, query=""):
@@ -223,7 +224,7 @@ def test_a_list_full_of_running_sessions_asks_for_no_more_than_a_stream_takes(vi
         make_session(f"ses_{number}", status="running")
     page = viewer.get("/ui/sessions/").content.decode()
     topics = re.search(r'data-live-topics="([^"]*)"', page)[1].split()
-    assert len([topic for topic in topics if topic.startswith("events:")]) == MOST_FOLLOWED
+    assert len([topic for topic in topics if topic.startswith("session_row:")]) == MOST_FOLLOWED
     assert topics_of(urlencode({"topics": " ".join(topics)}).encode()) == frozenset(topics)
 
 
@@ -235,6 +236,27 @@ def test_rows_are_told_as_they_are_now(viewer):
     assert "ses_b" not in body
 
 
+def test_a_request_that_changed_tells_how_many_wait_wherever_its_session_says_so():
+    session = make_session('ses_"odd]')
+    for status in ("pending", "approved"):
+        ask(session, status)
+    told = []
+    for request in PermissionRequest.objects.order_by("pk"):
+        told += waiting_fragments(Change(1, 0, "permission_requests", str(request.pk), "p", "update"))
+    assert {fragment.target for fragment in told} == {'[data-session-waiting="ses_\\22 odd]"]'}
+    assert all("1 waiting" in fragment.html and not HIDDEN.search(fragment.html) for fragment in told)
+    PermissionRequest.objects.update(status="denied")
+    (now,) = waiting_fragments(Change(2, 0, "permission_requests", str(request.pk), "p", "update"))
+    assert HIDDEN.search(now.html)
+
+
+def test_a_request_of_no_session_tells_nothing():
+    request = PermissionRequest.objects.create(
+        request_id="alone", created_at=BEGAN, plugin_id="p", permission_type="t", justification="j"
+    )
+    assert waiting_fragments(Change(1, 0, "permission_requests", str(request.pk), "p", "insert")) == []
+
+
 def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
     """A new column says which: one that changes with events takes `data-follows`, another stands here."""
     make_session("ses_a")
@@ -242,6 +264,12 @@ def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
     staying = [cell for cell in cells if "data-follows=" not in cell]
     assert [re.findall('data-label="(.*?)"', cell) for cell in staying] == [[], ["Agent"], ["Started"]]
     assert re.findall('data-follows="(.*?)"', " ".join(cells)) == ["state", "took", "events", "errors"]
+
+
+def test_what_a_row_says_in_its_second_line_follows_the_events(viewer):
+    make_session("ses_a")
+    row = viewer.get("/ui/sessions/-/rows/?id=ses_a").content.decode()
+    assert {"cost", "waiting"} < set(re.findall('data-follows="(.*?)"', row))
 
 
 @pytest.mark.parametrize("query", ["?", "?q=ses", "?dir=app"])

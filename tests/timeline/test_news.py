@@ -198,3 +198,48 @@ def test_many_changes_are_summed_up_once_a_moment_later() -> None:
 
     assert asyncio.run(work())[-1] == b"summary;"
     assert summed == [[5]]
+
+
+def test_a_summary_is_drawn_once_for_all_pages_that_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    def summary_of(key: str) -> dict[str, Any]:
+        drawn.append(key)
+        return {"row": f"{key} after {len(drawn)}"}
+
+    view = fragments.View("session_row", frozenset({"events"}), frozenset(), lambda *_: None, summary_of)
+    monkeypatch.setitem(fragments.VIEWS, "session_row", view)
+    kept = fragments.Fragments()
+    pages = [frozenset({"session_row:a", "sessions"}), frozenset({"session_row:a", "session_row:b"})]
+    told = [Change(7, 0, "events", "1", "a", "insert"), Change(8, 0, "sessions", "c", None, "update")]
+    for names in pages:
+        (frame,) = live.sum_up(kept, names, told)
+        assert data_of(frame)[0][1]["row"] == "a after 1"
+    live.sum_up(kept, pages[1], [Change(9, 0, "events", "2", "a", "insert")])
+    assert drawn == ["a", "a"]
+
+
+def test_channels_sum_up_at_the_same_moments() -> None:
+    moments: list[float] = []
+
+    async def render(changes: Sequence[Change]) -> list[Frame]:
+        return []
+
+    async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+        moments.append(asyncio.get_running_loop().time())
+        return []
+
+    async def work() -> None:
+        pause = 0.4
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(pause - loop.time() % pause)  # to the beginning of a turn
+        for _ in range(2):
+            channel = Channel(lambda one: True, render, sum_up=sum_up, sum_up_pause=pause)
+            channel.members.add(Subscriber(0))
+            channel.on_changes([Change(1, 0, "events", "1", "s", "insert")])
+            await asyncio.sleep(pause / 4)
+        while len(moments) < 2:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(work())
+    assert moments[1] - moments[0] < 0.08
