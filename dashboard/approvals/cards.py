@@ -13,6 +13,7 @@ from typing import Any
 from django.urls import NoReverseMatch, reverse
 
 from coordinator.actions import plugin_permissions
+from coordinator.actions.approvals.triage import MOST_ARRANGED
 from coordinator.lib.invisible import holds_invisible
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals, narrowest
@@ -184,7 +185,7 @@ class Card:
     grantable: bool = False  # whether the plugin could be given this permission for good
     glance: Glance | None = None
     lane: str = ""  # the group of the page in which it stands
-    left: int = 0  # how many more wait for the same than are drawn
+    rest: Sequence[str] = ()  # ids of those that wait for the same and are not drawn
 
     @property
     def first(self) -> PermissionRequest:
@@ -203,7 +204,13 @@ class Card:
     @cached_property
     def whole(self) -> str:
         """Return all who wait in the same form, without what is shown of them: nothing of it is decided."""
-        return json.dumps([f":{member.row.request_id}" for member in self.waiting])
+        waiting = [*(member.row.request_id for member in self.waiting), *self.rest]
+        return json.dumps([f":{request_id}" for request_id in waiting[:MOST_ARRANGED]])
+
+    @property
+    def left(self) -> int:
+        """Return how many more wait for the same than are drawn."""
+        return len(self.rest)
 
     @cached_property
     def waiting(self) -> list[CardMember]:
@@ -329,19 +336,22 @@ def cards_of(
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
             lane,
-            left,
+            rest,
         )
-        for (group, left), glance in zip(drawn, glances(groups), strict=True)
+        for (group, rest), glance in zip(drawn, glances(groups), strict=True)
     ]
 
 
-def _drawn(group: Sequence[PermissionRequest], now: datetime) -> tuple[Sequence[PermissionRequest], int]:
-    """Return what one card draws of a group, so many as wait that one form can decide them, and how many it leaves."""
-    waiting = [row.pk for row in group if approvals.standing(row, now).waiting]
-    if len(waiting) <= MOST_ON_A_CARD:
-        return group, 0
-    later = frozenset(waiting[MOST_ON_A_CARD:])
-    return [row for row in group if row.pk not in later], len(later)
+def _drawn(
+    group: Sequence[PermissionRequest], now: datetime
+) -> tuple[Sequence[PermissionRequest], Sequence[str]]:
+    """Return what one card draws of a group, so many as wait that one form can decide them, and the ids of the rest."""
+    waiting = [row.request_id for row in group if approvals.standing(row, now).waiting]
+    rest = waiting[MOST_ON_A_CARD:]
+    if not rest:
+        return group, rest
+    later = frozenset(rest)
+    return [row for row in group if row.request_id not in later], rest
 
 
 def _votes(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:

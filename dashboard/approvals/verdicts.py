@@ -20,7 +20,7 @@ from coordinator.policy.approvals import Scope, Validity
 
 MOST_ON_A_CARD = 200
 NOT_SHOWN = "Nothing was approved: the form does not say what the page showed. Reload the page."
-TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."
+TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # to decide them
 
 
 class DecisionForm(forms.Form):
@@ -110,10 +110,10 @@ def _decide(request_id: str, said: Mapping[str, Any], by: User | AnonymousUser) 
     )
 
 
-def chosen_in(values: Iterable[str]) -> dict[str, str]:
+def chosen_in(values: Iterable[str], *, most: int = MOST_AT_ONCE) -> dict[str, str]:
     """Return what was chosen: the digest of what was shown of each request, by its id.
 
-    Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for too many.
+    Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for more than `most`.
     """
     found: dict[str, str] = {}
     for value in values:
@@ -123,8 +123,8 @@ def chosen_in(values: Iterable[str]) -> dict[str, str]:
             raise BadRequest("The choice could not be read. Reload the page.") from None
         # No request has an id that a database cannot hold.
         found |= {name: seen for seen, _, name in pairs if is_storable(name)}
-        if len(found) > MOST_AT_ONCE:
-            raise BadRequest(TOO_MANY)
+        if len(found) > most:
+            raise BadRequest(f"Choose at most {most:,} requests at once.")
     if not found:
         raise BadRequest("Choose at least one request.")
     return found

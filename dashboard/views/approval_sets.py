@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from django_htmx.http import trigger_client_event
 
 from coordinator.actions import approvals
-from coordinator.actions.approvals.triage import MOST_AT_ONCE
+from coordinator.actions.approvals.triage import MOST_ARRANGED, MOST_AT_ONCE
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.policy.approvals import DECIDED
 from dashboard.approvals.arrangement import Arrangement
@@ -107,7 +107,7 @@ def triage(request: HtmxHttpRequest) -> HttpResponse:
     """Assign, release, snooze or wake what was chosen, and go back to the list."""
     now = timezone.now()
     try:
-        ids = list(chosen_in(request.POST.getlist("chosen")))
+        ids = list(chosen_in(request.POST.getlist("chosen"), most=MOST_ARRANGED))
         words, leaves = _triage(request, ids, now)
     except SignalboxError as refusal:
         return _refused(request, refusal)
@@ -160,6 +160,9 @@ def _toast(response: HttpResponse, level: str, text: str) -> HttpResponse:
 
 
 def _left(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
-    """Tell the page which requests need not stay on it (static/js/approvals.js)."""
-    detail: dict[str, Any] = {"ids": list(ids)}
+    """Tell the page which requests need not stay on it; of many, that none need (static/js/approvals.js).
+
+    It is told in a header, of which proxies take a few kilobytes.
+    """
+    detail: dict[str, Any] = {"ids": list(ids)} if len(ids) <= MOST_AT_ONCE else {"ids": [], "all": True}
     return trigger_client_event(response, "arranged", detail)

@@ -78,8 +78,9 @@ document.body.addEventListener("htmx:afterSwap", () => {
 
 // Requests that were decided together, or put off, need not stay on the page; the others are drawn as they are now.
 const gone = new Set();
+const idsShown = () => [...inbox().querySelectorAll("[name=ids]")].map((input) => input.value);
 document.body.addEventListener("arranged", ({ detail }) => {
-  for (const id of detail.ids) gone.add(id);
+  for (const id of detail.all ? idsShown() : detail.ids) gone.add(id);
   window.htmx.trigger(inbox(), "expired");
 });
 

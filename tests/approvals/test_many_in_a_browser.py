@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
-from tests.approvals.test_wait import asked
+from tests.approvals.test_wait import BODY, URL, asked
 from tests.browser import PHONE, Watch
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
@@ -224,3 +224,22 @@ def test_on_a_phone_the_bar_is_at_the_foot_and_a_thumb_hits(served: Served, pers
     )
     page.locator("#set").get_by_role("button", name="Approve 1 request").tap()
     expect(page.locator("#inbox")).to_contain_text("Nothing to decide")
+
+
+def test_a_card_on_which_over_a_hundred_wait_is_snoozed_and_leaves(
+    served: Served, person_at: PersonAt
+) -> None:
+    for number in range(60):  # of two keys: each may have a hundred waiting
+        for key in ("agent", "runner"):
+            body = BODY | {"target_resource": "api.same", "session_id": f"ses_{number:012x}"}
+            served.client(key).post(URL, json=body).raise_for_status()
+    asked(served, target_resource="api.other")
+    page = at_inbox(person_at, served)
+    same = card(page, "api.same")
+    same.get_by_text("Snooze", exact=True).click()
+    same.get_by_role("button", name="1 hour").click()
+    expect(page.locator("#toasts")).to_contain_text("120 requests snoozed.")
+    expect(same).to_have_count(0)
+    expect(card(page, "api.other")).to_be_visible()
+    asked(served, target_resource="api.third")
+    expect(card(page, "api.third")).to_be_visible()

@@ -18,8 +18,9 @@ from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
 from coordinator.policy.approvals import judged_digest
 from dashboard.approvals import inbox
+from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.views.approval_sets import tomorrow_morning
-from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, trail
+from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, key, person, trail
 from tests.deciders.factories import row as deciding_row
 
 pytestmark = pytest.mark.django_db
@@ -70,8 +71,8 @@ def test_only_approvers_assign_and_only_to_somebody_who_decides() -> None:
             approvals.assign([row.request_id], nobody, by=anna, now=NOW)
     with pytest.raises(Forbidden):
         approvals.assign([row.request_id], "anna", by=person("vic", "viewer"), now=NOW)
-    with pytest.raises(BadRequest, match="at most 100"):
-        approvals.assign([row.request_id] * 101, "anna", by=anna, now=NOW)
+    with pytest.raises(BadRequest, match="at most 1,000"):
+        approvals.assign([row.request_id] * 1001, "anna", by=anna, now=NOW)
     assert not RequestAssignment.objects.exists()
 
 
@@ -91,6 +92,48 @@ def test_the_card_says_whose_turn_it_is_and_anybody_may_still_decide(signed_in) 
     assert targets(alice, "?taken=nobody") == []
     approvals.decide(row.request_id, by=User.objects.get(username="alice"), verdict="approved")
     assert fresh(row).status == "approved"
+
+
+# --- cards on which many wait ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(signed_in) -> Client:
+    """The browser of somebody at an inbox with one card, on which more wait than it draws."""
+    for number in range(MOST_ON_A_CARD + 3):
+        ask_now("same", by=key(f"agent-{number}"))
+    return signed_in("alice")
+
+
+def whole_card(browser: Client) -> list[str]:
+    """Return what the form below the only card says of whom it stands for."""
+    [tools] = re.findall(r'<form\s+class="ask-tools.*?</form>', browser.get(URL).content.decode(), re.DOTALL)
+    return [one.replace("&quot;", '"') for one in re.findall(r'name="chosen" value="([^"]*)"', tools)]
+
+
+def test_a_card_is_snoozed_and_brought_back_however_many_wait_on_it(crowd: Client) -> None:
+    answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": "snooze-15m"}, headers=HTMX)
+    assert events(answer)["toast"]["text"] == "203 requests snoozed. Deadlines go on."
+    assert targets(crowd) == []
+    assert events(answer)["arranged"] == {"ids": [], "all": True}
+    assert len(answer.headers["HX-Trigger"]) < 4_000, "proxies take headers of a few kilobytes"
+    everything = PermissionRequest.objects.all()
+    answer = crowd.post(TRIAGE, {"chosen": choice(*everything), "do": "wake"}, headers=HTMX)
+    assert events(answer)["toast"]["text"] == "203 requests back in your inbox."
+    assert targets(crowd) == ["same"]
+
+
+def test_a_card_is_assigned_and_released_however_many_wait_on_it(crowd: Client) -> None:
+    for said, words in (("take", "assigned to you"), ("release", "assigned to nobody")):
+        answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": said}, headers=HTMX)
+        assert events(answer)["toast"]["text"] == f"203 requests {words}."
+    assert AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ASSIGNED").count() == 203
+
+
+def test_more_than_a_thousand_are_not_arranged_with_one_press(signed_in) -> None:
+    many = json.dumps([f":req_{number}" for number in range(1_001)])
+    answer = signed_in().post(TRIAGE, {"chosen": many, "do": "snooze-1h"}, headers=HTMX)
+    assert "at most 1,000" in events(answer)["toast"]["text"]
 
 
 # --- snoozing ---------------------------------------------------------------------------------------------

@@ -19,7 +19,10 @@ from coordinator.models import PermissionRequest, RequestAssignment, RequestSnoo
 from coordinator.policy import deciders
 from coordinator.policy.deciders import Book
 
-MOST_AT_ONCE = 100
+MOST_AT_ONCE = 100  # requests that one question is about: a person must be able to read it
+MOST_ARRANGED = (
+    1_000  # requests that are put off or handed over with one press; each assignment is a transaction
+)
 # By then a snoozed request is back: somebody must still have time to look.
 BEFORE_DEADLINE = timedelta(minutes=5)
 LONGEST_SNOOZE = timedelta(days=7)
@@ -147,5 +150,5 @@ def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: Book) -> 
 def _check(request_ids: Sequence[str], by: Person) -> None:
     if not has_role(by, APPROVER):
         raise Forbidden("You need the role approver to arrange requests.")
-    if len(request_ids) > MOST_AT_ONCE:
-        raise BadRequest(f"Choose at most {MOST_AT_ONCE} requests at once.")
+    if len(request_ids) > MOST_ARRANGED:
+        raise BadRequest(f"Choose at most {MOST_ARRANGED:,} requests at once.")
