@@ -302,7 +302,9 @@ class Card:
 
     @property
     def may_last(self) -> bool:
-        """Say whether a rule or grant may answer such a request for good."""
+        """Say whether the person who looks may have a rule or grant answer such a request for good."""
+        if not (self.yours and self.may_allow_for_good):
+            return False
         return self.members[0].needed < 2 and narrowest.may_have_answer(self.first)
 
     @property

@@ -64,7 +64,7 @@ def card_tools(context: Context, card: Any) -> SafeString:
     page has thirty.
     """
     member = card.waiting[0]
-    lasting = reverse("approvals:always", args=[card.first.request_id]) if card.may_last else ""
+    lasting = reverse("approvals:always", args=[card.yours[0].row.request_id]) if card.may_last else ""
     values = (context.get("csrf_token", ""), card.key, card.whole, lasting)
     filled = dict(zip(PLACES, map(escape, values), strict=True))
     drawn = _tools(bool(member.snoozed_until), bool(member.assigned_to), bool(lasting))

@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from coordinator.actions import approvals, grants, tool_rules
 from coordinator.actions.approvals import NewRequest
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key
-from coordinator.models import AuditLog, Grant, PermissionRequest, ToolRule
+from coordinator.models import AuditLog, Grant, PermissionContext, PermissionRequest, ToolRule
 from coordinator.policy import grant_lengths, narrowest
 from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.approvals import Subject
@@ -24,6 +25,7 @@ from dashboard.approvals.always import offer_for
 from tests.access.cases import add_agents, add_server, add_tool
 from tests.approvals.cards import values
 from tests.approvals.factories import fresh, person
+from tests.deciders.factories import row as deciding_row
 
 pytestmark = pytest.mark.django_db
 ROOT = Actor("user", "root")
@@ -129,6 +131,27 @@ def test_nobody_alone_allows_for_good_what_two_must_approve(settings, signed_in)
     row = asked()
     assert narrowest.OF_TWO in signed_in().get(page_of(row)).content.decode()
     assert "Always allow this" not in signed_in("bob").get("/ui/approvals/").content.decode()
+
+
+def test_it_is_offered_to_those_alone_who_may_change_rules(signed_in) -> None:
+    row = asked()
+    browsers = [signed_in("alice"), signed_in("root", "admin")]
+
+    def offers() -> list[bool]:
+        return [page_of(row) in browser.get("/ui/approvals/?all=1").content.decode() for browser in browsers]
+
+    assert offers() == [True, True]
+    deciding_row(*User.objects.all())  # from now on admins alone change rules
+    assert offers() == [False, True]
+    assert page_of(row) not in browsers[0].get(f"/ui/approvals/{row.request_id}/").content.decode()
+
+
+def test_it_is_offered_for_a_request_that_the_person_may_decide(signed_in, settings) -> None:
+    settings.DECIDE_OWN_REQUESTS = False
+    own, other = asked(), asked(session_id="ses_000000000002")
+    PermissionContext.objects.filter(request=own).update(owner="alice")
+    page = signed_in().get("/ui/approvals/").content.decode()
+    assert (page_of(own) in page, page_of(other) in page) == (False, True)
 
 
 def test_a_call_of_which_rules_see_no_text_opens_no_call_that_has_one(signed_in) -> None:
