@@ -129,16 +129,27 @@ def kept_secret_key(folder: Path) -> str:
     """Return the key kept in `folder`, made on first use and readable by its owner alone."""
     path = folder / "secret_key"
     try:
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            private_files.file(path)
-            return path.read_text().strip()
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_urlsafe(64))
+        if not os.path.lexists(path):
+            _make_secret_key(path)
+        private_files.file(path)
         return path.read_text().strip()
     except (OSError, private_files.NotPrivate) as problem:
         raise _unusable(folder, problem) from None
+
+
+def _make_secret_key(path: Path) -> None:
+    """Make the file, whole at once; where another process was faster, its file stays."""
+    made = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(64))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    finally:
+        made.unlink()
 
 
 def keep_private(folder: Path) -> None:

@@ -167,3 +167,41 @@ def test_a_group_of_ones_own_may_write_above_and_one_with_others_may_not(
     monkeypatch.setattr(private_files, "members", lambda _gid: {os.geteuid(), NOBODY})
     with pytest.raises(NotPrivate, match="writable for nobody, by its group"):
         private_files.folder(tmp_path / "data")
+
+
+FIRST_START = """
+import sys
+from pathlib import Path
+from coordinator import settings
+
+def made(size):
+    print("making", flush=True)
+    sys.stdin.readline()
+    return sys.argv[2] * 60
+
+settings.secrets.token_urlsafe = made
+print(settings.kept_secret_key(Path(sys.argv[1])), flush=True)
+"""
+
+
+def first_start(folder: Path, letter: str) -> subprocess.Popen[str]:
+    """Start a process that needs the key of `folder`; it is stopped in the middle of making one of `letter`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FIRST_START, str(folder), letter],
+        cwd=ROOT,
+        env=os.environ | KEY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "making\n"
+    return process
+
+
+def test_processes_that_start_at_once_have_the_same_whole_key(tmp_path: Path) -> None:
+    slow, quick = (first_start(tmp_path, letter) for letter in "sq")
+    kept = [process.communicate("go on\n", timeout=60)[0].strip() for process in (quick, slow)]
+    assert kept == ["q" * 60] * 2
+    assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
+    assert mode(tmp_path / "secret_key") == 0o600
