@@ -77,7 +77,9 @@ def parts() -> list[Part]:
             "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i"
             " JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass('events')"
         )
-        found = [_part(name, bound) for name, bound in cursor.fetchall() if bound != "DEFAULT"]
+        # PostgreSQL tells no bound of a part that another process has dropped while it was looking.
+        told = [(name, bound) for name, bound in cursor.fetchall() if bound is not None]
+        found = [_part(name, bound) for name, bound in told if bound != "DEFAULT"]
     return sorted(found, key=lambda part: part.first)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -74,6 +75,13 @@ def told(name: str, number: int = 1, *, at: datetime = NOW, text: str = "a long 
     outcomes = record_events([item] * number, at)
     settle()
     return [outcome.event_id for outcome in outcomes]  # type: ignore[union-attr]
+
+
+def in_own_connection(work: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return work(*given)
+    finally:
+        connection.close()
 
 
 def part_of(event_id: int, table: str = "events") -> str:
@@ -521,6 +529,19 @@ def test_a_part_that_another_process_drops_meanwhile_is_no_error(monkeypatch: py
         assert pruning._drop_old_parts(NOW - timedelta(days=30), NOW) == pruning.Prunable()
     finally:
         partitions.make(known[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_that_is_dropped_while_the_parts_are_looked_up_is_none_of_them() -> None:
+    fill_two_parts()
+    known = partitions.parts()
+    with ThreadPoolExecutor(1) as other, transaction.atomic():
+        run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        run("SELECT 1")  # from here on the catalogue is read as it stands now
+        assert other.submit(in_own_connection, partitions.drop, known[0], to_ms(NOW)).result(60)
+        found = partitions.parts()
+    partitions.make(known[0])
+    assert found == known[1:]
 
 
 def test_a_dry_run_drops_nothing() -> None:
