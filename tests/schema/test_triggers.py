@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from coordinator.models import (
     Run,
 )
 from coordinator.models import Session as SessionRow
+from coordinator.operations.startup import migrations_on_disk
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = datetime(2026, 2, 23, 12, tzinfo=UTC)
@@ -285,3 +287,32 @@ class TestStanding:
         assert [topic for topic, *_ in told()] == ["api_keys"]
         with connection.schema_editor() as editor:
             operation.database_backwards("coordinator", editor, altered, state)
+
+
+# By which migration a server knows that a newer version has defined the triggers, and leaves them alone
+# (operations.post_migrate, operations.startup); with the digest of the definitions since then.
+DEFINED_SINCE = (("0075_spans_by_session", "bf209e1fc675e0cd"),)
+
+
+def defined_now() -> str:
+    """Return a digest of what makes the triggers, on both engines and whatever columns the tables have."""
+    columns = [[*sorted({table.key, "any_other"} | table.quiet)] for table in triggers.FEED_TABLES]
+    made = [
+        trigger.statements
+        for table, its in zip(triggers.FEED_TABLES, columns, strict=True)
+        for build in (change_triggers._sqlite_triggers, change_triggers._postgres_triggers)
+        for trigger in build(table, its)
+    ]
+    return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
+
+
+def test_other_definitions_of_the_triggers_come_with_a_migration() -> None:
+    """Else two versions side by side would each put up their own at every start, the older one in the newer's place.
+
+    Where nothing else is to be migrated, an empty migration will do. Add a line to DEFINED_SINCE for it.
+    """
+    since = [migration for migration, _ in DEFINED_SINCE]
+    known = {name for app, name in migrations_on_disk() if app == "coordinator"}
+    assert DEFINED_SINCE[-1][1] == defined_now()
+    assert set(since) <= known
+    assert since == sorted(set(since))
