@@ -8,11 +8,14 @@ connects it, signed in with its password.
 from __future__ import annotations
 
 import logging
+import secrets
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core import signing
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -46,6 +49,15 @@ CODES = AttemptLimit(
 )
 # Where a proxy does not say whom it speaks for, everybody comes from this machine.
 CODES_FROM_THIS_MACHINE = replace(CODES, tries=300)
+# Many share an address: whoever makes up codes there keeps nobody out whose browser was let in before.
+CODES_ON_DEVICE = replace(
+    CODES,
+    reason="refused code of single sign-on on known device {source}",
+    tries=10,
+    refusal="Too many sign-ins from this browser were refused lately. Try again in a few minutes.",
+)
+DEVICE_KNOWN_FOR = timedelta(days=180)
+_SALT = "signalbox.provider-device"
 
 
 class NoRole(Forbidden):
@@ -179,18 +191,28 @@ def role_after_disconnecting(user: User) -> str:
     return min(before, had, key=ROLES.index) if before in ROLES and had else ""
 
 
-def check_tries(address: str, now: datetime) -> None:
-    """Raise TooMany where the provider refused too many codes lately that came from there."""
-    source, limit = _codes_from(address)
+def check_tries(address: str, mark: str, now: datetime) -> None:
+    """Raise TooMany where the provider refused too many codes lately that came from there.
+
+    `mark` is the browser's of an earlier sign-in (`device_mark`), empty where it has none.
+    """
+    source, limit = _codes_from(address, mark)
     limit.check(source, now)
 
 
-def _codes_from(address: str) -> tuple[str, AttemptLimit]:
+def device_mark() -> str:
+    """Return the mark by which a browser is known as one in which the provider's answer let somebody in."""
+    return signing.dumps(secrets.token_hex(8), salt=_SALT)
+
+
+def _codes_from(address: str, mark: str) -> tuple[str, AttemptLimit]:
+    with suppress(signing.BadSignature):
+        return str(signing.loads(mark, salt=_SALT, max_age=DEVICE_KNOWN_FOR)), CODES_ON_DEVICE
     source = network_of(address)
     return source, CODES_FROM_THIS_MACHINE if source == THIS_MACHINE else CODES
 
 
-def note_refusal(refusal: SignalboxError, problem: str, address: str, now: datetime) -> None:
+def note_refusal(refusal: SignalboxError, problem: str, address: str, mark: str, now: datetime) -> None:
     """Log and audit that somebody was not let in, and why; of one address the first times in ten minutes alone.
 
     What is the provider's health, and not their doing, is logged alone. Nobody is locked out but by codes that the
@@ -199,9 +221,9 @@ def note_refusal(refusal: SignalboxError, problem: str, address: str, now: datet
     if isinstance(refusal, Busy):
         log.warning("single sign-on: %s", problem)
         return
-    source, limit = _codes_from(address)
+    source, limit = _codes_from(address, mark)
     if not isinstance(refusal, CodeRefused):
-        limit = REFUSED
+        source, limit = network_of(address), REFUSED
     if not isinstance(refusal, TooMany) and not limit.seconds_left(source, now):
         log.warning("single sign-on from %s refused: %s", address, problem)
         limit.note(source, actor=PROVIDER, target=None, now=now, metadata={"problem": problem[:500]})

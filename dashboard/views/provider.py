@@ -152,7 +152,7 @@ def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
         begun = flow.take(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
         raise Refused(f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in.")
-    provider_sign_ins.check_tries(address, now)
+    provider_sign_ins.check_tries(address, _device(request), now)
     identity, id_token = flow.finish(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
     )
@@ -172,7 +172,26 @@ def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
     sign_in_ways.hold(request, id_token, until=now + timedelta(seconds=settings.SIGN_IN_GOOD_FOR))
     if begun.purpose == "confirm":
         return render(request, "accounts/provider_confirmed.html")
-    return redirect(begun.goal)
+    answer = redirect(begun.goal)
+    return _knowing_device(answer, request) if begun.purpose == "sign in" else answer
+
+
+def _device(request: HttpRequest) -> str:
+    return request.COOKIES.get(settings.PROVIDER_DEVICE_COOKIE_NAME, "")
+
+
+def _knowing_device(answer: HttpResponse, request: HttpRequest) -> HttpResponse:
+    """Mark this browser as one in which somebody was signed in (coordinator.actions.provider_sign_ins)."""
+    answer.set_cookie(
+        settings.PROVIDER_DEVICE_COOKIE_NAME,
+        provider_sign_ins.device_mark(),
+        provider_sign_ins.DEVICE_KNOWN_FOR,
+        path=resolve_url("accounts:provider-back"),
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="Lax",
+    )
+    return answer
 
 
 def _owner(session: SessionStore) -> int | None:
@@ -184,7 +203,7 @@ def _owner(session: SessionStore) -> int | None:
 def _refused(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:
     """Show that nobody was signed in, and why, and write it down."""
     problem = getattr(refusal, "problem", "") or f"{type(refusal).__name__}: {refusal.detail}"
-    provider_sign_ins.note_refusal(refusal, problem, address_of(request), timezone.now())
+    provider_sign_ins.note_refusal(refusal, problem, address_of(request), _device(request), timezone.now())
     kind = type(refusal).__name__
     context = {
         "detail": refusal.detail,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.http import HttpResponse
@@ -303,6 +304,26 @@ def test_the_provider_is_asked_about_few_codes_that_it_would_not_have_by_network
     assert visitor.provider.asked.count(TOKEN) == AuditLog.objects.count() == 3
     visitor.client.defaults["REMOTE_ADDR"] = "198.51.100.8"
     assert visitor.sign_in().status_code == 302
+
+
+def test_codes_that_a_stranger_makes_up_keep_nobody_out_whose_browser_was_let_in_before(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider_sign_ins, "CODES", replace(provider_sign_ins.CODES, tries=3))
+    known_on_device = replace(provider_sign_ins.CODES_ON_DEVICE, tries=2)
+    monkeypatch.setattr(provider_sign_ins, "CODES_ON_DEVICE", known_on_device)
+    stranger = Visitor(visitor.provider)
+    for one in (visitor, stranger):
+        one.client.defaults["REMOTE_ADDR"] = "198.51.100.7"
+    assert visitor.sign_in().status_code == 302
+    assert [made_up(stranger).status_code for _ in range(4)] == [403, 403, 403, 429]
+    del visitor.client.cookies[settings.SESSION_COOKIE_NAME]
+    assert visitor.sign_in().status_code == 302
+    del visitor.client.cookies[settings.SESSION_COOKIE_NAME]
+    assert [made_up(visitor).status_code for _ in range(3)] == [403, 403, 429]  # it has a bound of its own
+    marked = visitor.client.cookies[settings.PROVIDER_DEVICE_COOKIE_NAME].value
+    stranger.client.cookies[settings.PROVIDER_DEVICE_COOKIE_NAME] = f"x{marked}"
+    assert made_up(stranger).status_code == 429
 
 
 def test_a_provider_that_does_not_answer_about_a_code_is_not_asked_again_at_once(
