@@ -126,6 +126,11 @@ class CardMember:
         return None if self.agent_waits_until else approvals.usable_until(self.row, self.now)
 
     @property
+    def is_marked(self) -> bool:
+        """Say whether there is more to tell of one that waits than who asks, since when and until when."""
+        return bool(self.assigned_to or self.snoozed_until or self.told_to_wait or self.needed > 1)
+
+    @property
     def waited(self) -> timedelta | None:
         return approvals.waited(self.row)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -76,6 +77,22 @@ def _tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
     token, key, chosen, link = PLACES
     said = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
     return render_to_string("approvals/_tools.html", said | {"snoozed": snoozed, "assigned": assigned})
+
+
+@register.simple_tag
+def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
+    """Draw what a verdict may say beside yes or no (approvals/_decide_words.html), once for each kind of card."""
+    offered = tuple(one for one in validities if one[0] != Validity.UNTIL_REVOKED or card.may_stand)
+    drawn = _words(tuple(card.scopes), offered, card.gives_access)
+    return SafeString(drawn.replace(PLACES[1], escape(card.key)))
+
+
+@lru_cache(maxsize=64)
+def _words(
+    scopes: tuple[tuple[str, str], ...], validities: tuple[tuple[str, str], ...], gives_access: bool
+) -> str:
+    said = {"key": PLACES[1], "scopes": scopes, "validities": validities, "gives_access": gives_access}
+    return render_to_string("approvals/_decide_words.html", said)
 
 
 @register.filter
