@@ -17,6 +17,7 @@ from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from coordinator.identity import proofs
+from tests import engines
 from tests.browser import (  # noqa: F401 - fixtures for every test
     RUNNING,
     chromium,
@@ -58,12 +59,16 @@ DRIVES = re.compile(r"playwright|chromium|person_at|real_agent")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave files unread where the command asks for browsers or real agents alone and they name neither.
+    """Leave files unread of which the command asks for no test: reading all of them takes each process ten seconds.
 
-    Reading all of them takes each process ten seconds. What DRIVES does not find is refused where all is read (below).
+    What DRIVES does not find is refused where all is read (below).
     """
     asked = config.getoption("markexpr")
-    if not asked or set(re.findall(r"\w+", asked)) - {"and", "or", "not", "browser", "real_agent"}:
+    if not asked:
+        return None
+    if "not one_engine" in asked.split(" and ") and engines.one_is_enough_for_all_of(collection_path):
+        return True
+    if set(re.findall(r"\w+", asked)) - {"and", "or", "not", "browser", "real_agent"}:
         return None
     if eval(asked, {"__builtins__": {}}, {"browser": False, "real_agent": False}):
         return None
@@ -102,61 +107,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
-SERVED = frozenset({"serve", "served", "one_server", "shared_server", "served_template"})
-# What names of fixtures and words of a test file say that its tests meet a database.
-WITH_DATABASE = SERVED | {"db", "transactional_db"}
-MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
-
-
-# Folders and files whose subject is another than the database (sockets, bodies, clients, foreign text,
-# who is let in, how a page looks): CI runs them
-# on SQLite alone.
-OTHER_SUBJECTS = (
-    "accounts/test_stolen_cookie.py",
-    "admin/test_query_counts.py",
-    "admin/test_view_only.py",
-    "bodies/",
-    "claude_code/test_doctor.py",
-    "client/",
-    "demo/test_people.py",
-    "dialects/test_hostile.py",
-    "dialects/test_opencode_plugin.py",
-    "docs/",
-    "driving/test_changes.py",
-    "driving/test_hostile_agents.py",
-    "edge/test_downloads.py",
-    "gateway/test_passing.py",
-    "gateway/test_rude_servers.py",
-    "guards/test_answers.py",
-    "guards/test_caches.py",
-    "guards/test_deployment.py",
-    "guards/test_edge_doors.py",
-    "guards/test_smuggling.py",
-    "guards/test_unproven.py",
-    "hostile/",
-    "hosting/",
-    "house/",
-    "live/test_early_refusals.py",
-    "live/test_limits.py::test_beyond_the_limit",
-    "live/test_limits.py::test_headers",
-    "live/test_limits.py::test_without_keys",
-    "live/test_odd_addresses.py",
-    "mcp/test_discovery.py",
-    "notifications/test_services.py",
-    "operator/test_install_service.py",
-    "operator/test_logs.py",
-    "pages/",
-    "pages/test_csp.py",
-    "sandbox/",
-    "server/test_bad_start.py",
-    "server/test_listening.py",
-    "server/test_private_data.py",
-    "server/test_what_is_loaded.py",
-    "sessions/test_page.py",
-    "wire/test_newest_traffic.py",
-)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what one engine is enough for, what needs a browser, and what talks to a served program.
@@ -164,30 +114,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     In parallel, what takes longest goes first, so that all processes end together.
     """
     for item in items:
-        if item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS) or not _meets_database(item):
+        if engines.one_is_enough(item):
             item.add_marker("one_engine")
         fixtures = frozenset(getattr(item, "fixturenames", ()))
         if "chromium" in fixtures:
             item.add_marker("browser")
-        if fixtures & SERVED:
+        if fixtures & engines.SERVED:
             item.add_marker("served")
         if _is_driving(item) and not _text_drives(item.path):
             raise pytest.UsageError(f"{item.nodeid} drives other programs, and DRIVES does not find it.")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
-
-
-def _meets_database(item: pytest.Item) -> bool:
-    """Say whether the test may meet a database; a file that names one, or starts a program, counts as a whole."""
-    fixtures = frozenset(getattr(item, "fixturenames", ()))
-    if item.get_closest_marker("django_db") or fixtures & WITH_DATABASE:
-        return True
-    return _text_meets_database(item.path)
-
-
-@functools.cache
-def _text_meets_database(path: Path) -> bool:
-    return MEETS_DATABASE.search(path.read_text()) is not None
 
 
 @pytest.fixture(autouse=True, scope="session")

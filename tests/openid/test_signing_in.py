@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection, transaction
 from django.http import HttpResponse
-from django.utils import timezone
 
-from coordinator.actions import provider_sign_ins, users
+from coordinator.actions import users
 from coordinator.edge.auth import _person
 from coordinator.errors import Unauthorized
 from coordinator.identity.actors import system
-from coordinator.identity.openid.identities import Identity
 from coordinator.identity.roles import role_of
 from coordinator.models import AuditLog, ProviderIdentity
 from tests.openid.conftest import AGAIN, CONNECT, ROLES, START, Visitor
@@ -429,36 +423,3 @@ def test_the_cookie_alone_disconnects_nothing(visitor: Visitor, bob: User) -> No
     visitor.client.defaults["HTTP_X_SIGNALBOX_PROOF"] = "00" * 32
     assert visitor.client.post(LEAVE).status_code == 403
     assert ProviderIdentity.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
-def test_who_signs_in_and_who_deletes_them_take_turns() -> None:
-    """Both lock the person first: the other way round, PostgreSQL ends one of them as a deadlock."""
-    anna = Identity("https://login.example", "u-1", "anna", "admin")
-    provider_sign_ins.sign_in(anna, "198.51.100.7", timezone.now())
-
-    def sign_in() -> User:
-        try:
-            return provider_sign_ins.sign_in(replace(anna, role="viewer"), "198.51.100.7", timezone.now())
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic():
-            list(User.objects.select_for_update().filter(username="anna"))
-            signing_in = pool.submit(sign_in)
-            wait_for_a_waiter()
-            assert ProviderIdentity.objects.select_for_update().get().subject == "u-1"
-        assert role_of(signing_in.result(60)) == "viewer"
-
-
-def wait_for_a_waiter() -> None:
-    until = time.monotonic() + 60
-    for_me = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-    with connection.cursor() as cursor:
-        while time.monotonic() < until:
-            cursor.execute(for_me)
-            if cursor.fetchone():
-                return
-    raise AssertionError("nobody waits for the lock")

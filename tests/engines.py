@@ -1,0 +1,162 @@
+"""Which tests one engine is enough for: CI runs them on SQLite alone.
+
+On PostgreSQL run all tests about what the database does: events, the feed, search, the schema, claims and locks,
+votes and grants as they are written, budgets' sums, housekeeping, parts, moving, importing, backups. Beside them
+every page, list and door and every table of the admin is asked there once with odd rows (`foreign/`,
+`guards/test_every_url.py`, `admin/test_every_table.py`, the recorded traffic in `wire/`). What is named here goes
+through the same queries again to look at something else.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+SERVED = frozenset({"serve", "served", "one_server", "shared_server", "served_template"})
+# What names of fixtures and words of a test file say that its tests meet a database.
+WITH_DATABASE = SERVED | {"db", "transactional_db"}
+MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
+TESTS = Path(__file__).parent
+
+# Beginnings of nodes' ids.
+OTHER_SUBJECTS = (
+    # how a page looks and reads
+    "admin/test_agents.py",
+    "admin/test_every_table.py::test_a_row",
+    "admin/test_permission_boxes.py",
+    "admin/test_plugins.py",
+    "admin/test_query_counts.py",
+    "agents/test_pages.py",
+    "approvals/test_inbox.py",
+    "deciders/test_page.py",
+    "docs/",
+    "foreign/test_any_value.py::test_the_admin_shows_every_row",
+    "edge/test_downloads.py",
+    "keys/test_page.py",
+    "mcp/test_discovery.py",
+    "mcp/test_gateway_settings.py",
+    "mcp/test_pages.py",
+    "pages/",
+    "plugins/test_pages.py",
+    "runs/test_newest_pages.py",
+    "runs/test_pages.py",
+    "sessions/test_page.py",
+    "timeline/test_news.py",
+    "transparency/test_pages.py",
+    # who is let in, and who may what
+    "accounts/test_own_account.py",
+    "accounts/test_proof.py",
+    "accounts/test_signing_in.py",
+    "accounts/test_stolen_cookie.py",
+    "admin/test_users.py",
+    "admin/test_view_only.py",
+    "approvals/test_only_people_decide.py",
+    "deciders/test_who_may_decide.py",
+    "guards/test_answers.py",
+    "guards/test_caches.py",
+    "guards/test_deployment.py",
+    "guards/test_edge_doors.py",
+    "guards/test_unproven.py",
+    "guards/test_whose.py",
+    "keys/test_refusals.py",
+    "openid/test_attacks.py",
+    "openid/test_signing_in.py",
+    "operator/test_shared_user.py",
+    # foreign and hostile text, and what is masked in it
+    "approvals/test_what_was_judged.py",
+    "bodies/",
+    "demo/test_people.py",
+    "dialects/test_hostile.py",
+    "driving/test_hostile_agents.py",
+    "gateway/test_rude_servers.py",
+    "guards/test_smuggling.py",
+    "hostile/",
+    "importing/test_hostile_sources.py",
+    "push/test_hostile_forms.py",
+    "secrets/test_doors.py",
+    "secrets/test_running.py",
+    # other programs' words: hooks, transcripts and telemetry, as they are told by recordings
+    "claude_code/test_deciding.py",
+    "claude_code/test_doctor.py",
+    "claude_code/test_failing_closed.py",
+    "claude_code/test_rules.py",
+    "claude_code/test_suggestions.py",
+    "claude_code/test_telemetry.py",
+    "dialects/test_codex.py",
+    "dialects/test_documented.py",
+    "dialects/test_gemini.py",
+    "dialects/test_opencode.py",
+    "dialects/test_opencode_plugin.py",
+    "timeline/test_refused_calls.py",
+    "transcripts/",
+    # the gateway between agents and MCP servers
+    "access/test_check_door.py",
+    "gateway/test_all_servers.py",
+    "gateway/test_beside.py",
+    "gateway/test_beside_for_real.py",
+    "gateway/test_handed_to_agents.py",
+    "gateway/test_lost_sessions.py",
+    "gateway/test_open_streams.py",
+    "gateway/test_passing.py",
+    "gateway/test_questions.py",
+    "gateway/test_told_to_who_is_there.py",
+    # sockets, processes, files, sandboxes and clients
+    "client/",
+    "connecting/test_gateway.py",
+    "driving/test_changes.py",
+    "hosting/",
+    "house/",
+    "importing/test_damaged_sources.py",  # the source is SQLite's file, whatever it is read into
+    "importing/test_sources_in_use.py",
+    "live/test_early_refusals.py",
+    "live/test_limits.py::test_beyond_the_limit",
+    "live/test_limits.py::test_headers",
+    "live/test_limits.py::test_without_keys",
+    "live/test_odd_addresses.py",
+    "operator/test_install_service.py",
+    "operator/test_logs.py",
+    "runner/test_changes.py",
+    "sandbox/",
+    "server/test_bad_start.py",
+    "server/test_listening.py",
+    "server/test_private_data.py",
+    "server/test_what_is_loaded.py",
+    "transparency/test_verifier.py",
+    "wire/test_example_runner.py",
+    "wire/test_newest_traffic.py",
+    # what a message says and whom it is for
+    "approvals/test_always.py",
+    "budgets/test_messages.py",
+    "contract/test_openapi.py",
+    "notifications/test_hearing.py",
+    "notifications/test_quiet_hours.py",
+    "notifications/test_services.py",
+    "notifications/test_words.py",
+    "demo/test_live.py",
+)
+
+
+def one_is_enough(item: pytest.Item) -> bool:
+    """Say whether the test shows nothing of the database that another engine could do otherwise."""
+    return item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS) or not _meets_database(item)
+
+
+def one_is_enough_for_all_of(path: Path) -> bool:
+    """Say whether that holds for all tests of a file, so that it need not be read."""
+    return path.is_relative_to(TESTS) and f"{path.relative_to(TESTS)}".startswith(OTHER_SUBJECTS)
+
+
+def _meets_database(item: pytest.Item) -> bool:
+    """Say whether the test may meet a database; a file that names one, or starts a program, counts as a whole."""
+    fixtures = frozenset(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker("django_db") or fixtures & WITH_DATABASE:
+        return True
+    return _text_meets_database(item.path)
+
+
+@functools.cache
+def _text_meets_database(path: Path) -> bool:
+    return MEETS_DATABASE.search(path.read_text()) is not None
