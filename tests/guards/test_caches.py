@@ -15,6 +15,7 @@ from tests.served import KEYS, Served
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("unrendered")
 def test_no_page_export_or_answer_of_django_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     person = callers.browser(callers.people()["superuser"])

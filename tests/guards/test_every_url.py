@@ -123,6 +123,7 @@ def knocking(
     return people, programs
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_pages_let_in_whom_the_table_says(knocking) -> None:
     """Nobody, one kind of key, the people on either side of the line and a superuser, at each page."""
     people, programs = knocking
@@ -159,6 +160,7 @@ def on_either_side(who: str) -> list[tuple[str, bool]]:
     return [*refused, (roles[least], True), ("superuser", True)]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_admin_is_for_admins_alone_and_no_key_opens_it(knocking) -> None:
     people, programs = knocking
     wrong, kinds = [], itertools.cycle(programs.values())

@@ -11,7 +11,7 @@ from tests.guards import callers
 from tests.guards.table import PAGES
 from tests.guards.test_every_url import ask, every_route, path_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unrendered")]
 # They lead in, end the session or keep a colour: dashboard.frame.proofs.without_proof.
 OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
 # They end where the provider of single sign-on says who it is, and only in the browser that set out.
