@@ -39,6 +39,7 @@ FLAGS = [
     "--disable-sync",
 ]
 expect.set_options(timeout=PATIENCE * 1000)
+EMPTY = '<link rel="icon" href="data:,">'
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
@@ -129,17 +130,19 @@ class Watch:
         return [text for text in self.seen if not any(re.search(one, text) for one in self.expected)]
 
 
-def sign_in(context: BrowserContext, name: str) -> None:
-    """Sign in as one of PEOPLE with the context's cookies, without drawing the form."""
+def sign_in(page: Page, name: str) -> None:
+    """Sign in as one of PEOPLE with the cookies of the page's context, without drawing the form."""
+    context = page.context
     context.request.get("/ui/sign-in/")
     token = next(cookie["value"] for cookie in context.cookies() if cookie["name"] == "signalbox_csrf")
     form = {"username": name, "password": PEOPLE[name], "csrfmiddlewaretoken": token, "new_proof": PROOF}
     answer = context.request.post("/ui/sign-in/", form=form)
     assert answer.url.endswith("/ui/"), answer.text()
-    page = context.new_page()
-    page.goto("/health")
+    # An empty page of the server's origin, which asks for no icon.
+    page.route("**/empty", lambda route: route.fulfill(content_type="text/html", body=EMPTY))
+    page.goto("/empty")
     page.evaluate("proof => localStorage.setItem('signalbox-proof', proof)", PROOF)
-    page.close()
+    page.unroute("**/empty")
 
 
 def confirm_by_password(page: Page, name: str) -> None:
@@ -150,7 +153,10 @@ def confirm_by_password(page: Page, name: str) -> None:
 
 @pytest.fixture
 def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
-    """A function that gives a page at `served`, signed in as one of PEOPLE (or nobody), and its watch."""
+    """A function that gives a page for `served`, signed in as one of PEOPLE (or nobody), and its watch.
+
+    It shows none of our pages yet: each takes a browser and a server their time, and most tests begin at another.
+    """
     contexts: list[BrowserContext] = []
     watches: list[Watch] = []
 
@@ -161,8 +167,7 @@ def person_at(chromium: Browser) -> Iterator[Callable[..., tuple[Page, Watch]]]:
         page = context.new_page()
         watches.append(Watch(page))
         if name:
-            sign_in(context, name)
-            page.goto("/ui/")
+            sign_in(page, name)
         return page, watches[-1]
 
     yield arrive

@@ -77,6 +77,7 @@ def test_no_page_is_wider_than_a_phone(served: Served, person_at: PersonAt) -> N
 
 def test_another_programs_new_session_shows_up_on_the_overview(served: Served, person_at: PersonAt) -> None:
     page, _ = person_at(served, "viewer")
+    page.goto("/ui/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     add_session(served, "ses_0123456789ab")
     expect(page.locator("#now")).to_contain_text("ses_0123456789ab")
@@ -84,6 +85,7 @@ def test_another_programs_new_session_shows_up_on_the_overview(served: Served, p
 
 def test_a_key_pauses_what_is_live(served: Served, person_at: PersonAt) -> None:
     page, _ = person_at(served, "viewer")
+    page.goto("/ui/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("p")
     expect(page.locator("#live")).to_have_attribute("data-state", "paused")
@@ -118,6 +120,7 @@ def test_the_keyboard_walks_rows_and_helps(served: Served, person_at: PersonAt) 
     for number in range(3):
         add_session(served, f"ses_to_walk_{number}")
     page, _ = person_at(served, "viewer")
+    page.goto("/ui/")
     for key in "jjk":
         page.keyboard.press(key)
     assert page.locator("[data-row].selected").count() == 1
@@ -138,6 +141,7 @@ def test_times_are_told_in_the_viewers_zone(served: Served, person_at: PersonAt)
 
 def test_everything_is_reached_without_javascript(served: Served, person_at: PersonAt) -> None:
     page, _ = person_at(served, "viewer", java_script_enabled=False)
+    page.goto("/ui/")
     page.get_by_role("button", name="viewer").click()
     page.get_by_role("link", name="Account", exact=True).click()
     page.locator("main").get_by_role("button", name="Dark").click()
@@ -149,6 +153,7 @@ def test_everything_is_reached_without_javascript(served: Served, person_at: Per
 
 def test_a_phone_reaches_every_entry(served: Served, person_at: PersonAt) -> None:
     page, _ = person_at(served, "admin", **PHONE)
+    page.goto("/ui/")
     page.get_by_role("button", name="More").click()
     page.locator("#menu").get_by_role("link", name="Admin").click()
     expect(page).to_have_url(served.url + "/admin/")
@@ -157,6 +162,7 @@ def test_a_phone_reaches_every_entry(served: Served, person_at: PersonAt) -> Non
 def test_a_request_that_fails_says_so(served: Served, person_at: PersonAt) -> None:
     page, watch = person_at(served, "viewer")
     watch.expect("404")
+    page.goto("/ui/")
     page.evaluate("htmx.ajax('GET', '/nowhere', {target: '#now', swap: 'innerHTML'})")
     expect(page.locator(".toast.error")).to_contain_text("Not Found")
     expect(page.locator("#now")).not_to_contain_text("Not Found")

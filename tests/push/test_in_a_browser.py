@@ -196,6 +196,7 @@ def test_a_locked_phone_hears_of_a_request_within_two_seconds_of_its_commit(
 
 def test_the_app_can_be_installed(served: Served, person_at: PersonAt) -> None:
     page, _ = person_at(served, "approver", **PHONE)
+    page.goto("/ui/")
     cdp = page.context.new_cdp_session(page)
     found = cdp.send("Page.getAppManifest")
     assert (found["url"], found["errors"]) == (f"{served.url}/ui/manifest.webmanifest", [])
@@ -372,7 +373,8 @@ def test_a_phone_whose_session_ended_says_only_that_one_should_sign_in(served: S
     assert phone.page.evaluate("caches.has('signalbox-kept')") is False
     phone.worker.evaluate("async () => { await look(); }")  # as an open page asks for
     assert [one["title"] for one in phone.shown()] == [SIGN_IN]
-    sign_in(phone.page.context, "approver")
+    with phone.page.context.new_page() as beside:
+        sign_in(beside, "approver")
     phone.worker.evaluate("async () => { await look(); }")
     assert phone.shown() == []
 
@@ -570,7 +572,8 @@ def test_the_phone_is_tied_to_the_sign_in_again_after_a_new_password(served: Ser
     served.sql("UPDATE push_subscriptions SET sign_in = 'of the former password'")
     page.evaluate("sessionStorage.setItem('signalbox-renewed', document.body.dataset.push)")
     page.context.clear_cookies()
-    sign_in(page.context, "approver")
+    with page.context.new_page() as beside:
+        sign_in(beside, "approver")
     page.goto("/ui/approvals/")
     page.wait_for_function("() => sessionStorage.getItem('signalbox-renewed').includes(' ')")
     assert served.sql("SELECT sign_in FROM push_subscriptions") == [before]
