@@ -65,7 +65,7 @@ def plainly(given_rows: list[dict[str, Any]], agent: str, server: str, tool: str
 
 
 @pytest.mark.django_db
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(rows, max_size=12))
 def test_every_cell_is_resolve_and_resolve_is_the_rule(given_rows: list[dict[str, Any]]) -> None:
     Grant.objects.all().delete()

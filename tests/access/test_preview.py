@@ -62,7 +62,7 @@ def decisions() -> dict[tuple[str, str, str], str]:
 
 
 @pytest.mark.django_db
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=rows, chosen=edits)
 def test_a_preview_turns_what_saving_turns(stored: list[dict[str, object]], chosen: Sequence[Edit]) -> None:
     with transaction.atomic():

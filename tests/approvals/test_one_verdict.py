@@ -78,7 +78,7 @@ def scatter(number: int, dice: random.Random, now) -> None:
 def rows() -> Iterator[list[PermissionRequest]]:
     """Rows whose times lie seconds apart from one frozen now."""
     with time_machine.travel(timezone.now(), tick=False):
-        scatter(150, random.Random(6), timezone.now())
+        scatter(100, random.Random(6), timezone.now())
         yield list(PermissionRequest.objects.with_context().order_by("id"))
 
 

@@ -67,7 +67,7 @@ FAILURES = (
     TooLarge("Nobody can judge that."),
     MemoryError(),
 )
-TRIED = 60  # steps of a hook's way that fail, one after the other
+TRIED = 40  # steps of a hook's way that fail, one after the other
 RULES = {
     "danger": Rule(1, "Bash", "ask", "danger", wait_seconds=1),
     "never": Rule(2, "Bash", "deny", "never"),
