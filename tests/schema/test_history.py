@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +10,12 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
+from pytest_django import DjangoDbBlocker
 
 from coordinator.feed import triggers
 from tests import standing
 from tests.schema.facts import Fact, of_postgres, of_sqlite
 
-pytestmark = pytest.mark.django_db(transaction=True)
 GRAPH = MigrationLoader(None).graph
 # In the order in which they are run, which is not everywhere that of their numbers.
 STEPS = [n for app, n in GRAPH.forwards_plan(GRAPH.leaf_nodes("coordinator")[0]) if app == "coordinator"]
@@ -79,15 +79,29 @@ ROWS: dict[str, dict[str, Any]] = {
 FILLINGS = {"TextField": "kept", "CharField": "kept", "BooleanField": True, "BinaryField": b"kept"}
 
 
-@pytest.fixture(autouse=True)
-def whole_again() -> Iterator[None]:
-    """Leave the database migrated to the end, whatever became of the test."""
-    yield
-    call_command("migrate", verbosity=0)
+@pytest.fixture(scope="module", autouse=True)
+def whole_again(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A migrated database for all tests here, and for those that follow, whatever became of these.
+
+    No test here migrates to the end for the next one: most begin at the bottom, where a step takes little time.
+    """
+    with django_db_blocker.unblock():
+        before = standing.Standing()
+        try:
+            yield
+        finally:
+            call_command("migrate", verbosity=0)
+            before.restore()
 
 
-def migrate_to(step: str | None) -> None:
-    MigrationExecutor(connection).migrate([("coordinator", step)])
+def begin_at(step: str) -> None:
+    """Make the database that the history makes up to a step, without anything of the tests before."""
+    migrate_to(None)
+    migrate_to(step)
+
+
+def migrate_to(step: str | None, between: Callable[..., None] | None = None) -> None:
+    MigrationExecutor(connection, between).migrate([("coordinator", step)])
 
 
 def run(sql: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -155,23 +169,53 @@ def described() -> set[Fact]:
         return read(cursor, tables())
 
 
+def test_seeds_are_those_of_the_history() -> None:
+    assert run("SELECT plugin_id, allowed_permissions FROM plugin_settings ORDER BY plugin_id") == [
+        ("memory.ks22", '["MemoryRead","MemoryWrite"]'),
+        ("mind.cerebras", '["NetworkAccess"]'),
+        ("mind.deepseek", '["NetworkAccess"]'),
+    ]
+    assert run("SELECT id, default_engine_id, status FROM agents") == [
+        ("agent.cloto_default", "mind.cerebras", "online")
+    ]
+    assert run("SELECT plugin_id FROM agent_plugins ORDER BY pos_x") == [("mind.cerebras",), ("memory.ks22",)]
+
+
+def test_seeds_that_were_changed_later_stay_on_the_way_back() -> None:
+    run("UPDATE agents SET name = 'Renamed'")
+    run("UPDATE plugin_settings SET allowed_permissions = '[]' WHERE plugin_id = 'mind.deepseek'")
+    migrate_to("0005_optimize_plugin_data")
+    assert run("SELECT name FROM agents") == [("Renamed",)]
+    assert run("SELECT plugin_id FROM plugin_settings") == [("mind.deepseek",)]
+
+
 def test_forwards_and_back_with_rows_in_every_table() -> None:
+    """One migration each way, looked at between its steps: one for each step would work out all before it anew."""
     migrate_to(None)
     assert not tables()
     schema_at: dict[str, set[Fact]] = {}
-    for step in STEPS:
-        migrate_to(step)
-        triggers.restore(connection)
-        schema_at[step] = described()
-        for table in sorted(tables(), key=parents_first):
-            if not has_row(table):
-                insert(table)
-            assert has_row(table)
-    for step in reversed(STEPS):
-        assert described() == schema_at[step], step
-        assert all(has_row(table) for table in tables()), step
-        place = STEPS.index(step)
-        migrate_to(STEPS[place - 1] if place else None)
+    came_back: list[str] = []
+
+    def between(what: str, migration: Any = None, _fake: bool = False) -> None:
+        if migration is None or migration.app_label != "coordinator":
+            return
+        step = migration.name
+        if what == "apply_success":
+            triggers.restore(connection)
+            schema_at[step] = described()
+            for table in sorted(tables(), key=parents_first):
+                if not has_row(table):
+                    insert(table)
+                assert has_row(table)
+        if what == "unapply_start":
+            came_back.append(step)
+            assert described() == schema_at[step], step
+            assert all(has_row(table) for table in tables()), step
+
+    migrate_to(STEPS[-1], between)
+    assert list(schema_at) == STEPS
+    migrate_to(None, between)
+    assert came_back == STEPS[::-1]
     assert not tables()
 
 
@@ -180,7 +224,7 @@ def test_a_step_gives_the_schema_of_its_time() -> None:
         with connection.cursor() as cursor:
             return [c.name for c in connection.introspection.get_table_description(cursor, table)]
 
-    migrate_to("0001_init")
+    begin_at("0001_init")
     assert tables() == {"plugin_settings", "plugin_configs", "agents"}
     assert columns("plugin_settings") == ["plugin_id", "is_active"]
     assert columns("agents")[-1] == "metadata"
@@ -195,20 +239,8 @@ def test_a_step_gives_the_schema_of_its_time() -> None:
     assert "sessions" not in tables()
 
 
-def test_seeds_are_those_of_the_history() -> None:
-    assert run("SELECT plugin_id, allowed_permissions FROM plugin_settings ORDER BY plugin_id") == [
-        ("memory.ks22", '["MemoryRead","MemoryWrite"]'),
-        ("mind.cerebras", '["NetworkAccess"]'),
-        ("mind.deepseek", '["NetworkAccess"]'),
-    ]
-    assert run("SELECT id, default_engine_id, status FROM agents") == [
-        ("agent.cloto_default", "mind.cerebras", "online")
-    ]
-    assert run("SELECT plugin_id FROM agent_plugins ORDER BY pos_x") == [("mind.cerebras",), ("memory.ks22",)]
-
-
 def test_seeds_never_overwrite_what_a_person_wrote() -> None:
-    migrate_to("0005_optimize_plugin_data")
+    begin_at("0005_optimize_plugin_data")
     run(
         "INSERT INTO plugin_settings (plugin_id, is_active, allowed_permissions) VALUES "
         "('mind.deepseek', %s, '[]'), ('memory.ks22', %s, '[\"FileRead\"]')",
@@ -236,17 +268,9 @@ def everything() -> set[tuple[Any, ...]]:
     }
 
 
-def test_seeds_that_were_changed_later_stay_on_the_way_back() -> None:
-    run("UPDATE agents SET name = 'Renamed'")
-    run("UPDATE plugin_settings SET allowed_permissions = '[]' WHERE plugin_id = 'mind.deepseek'")
-    migrate_to("0005_optimize_plugin_data")
-    assert run("SELECT name FROM agents") == [("Renamed",)]
-    assert run("SELECT plugin_id FROM plugin_settings") == [("mind.deepseek",)]
-
-
 @pytest.mark.parametrize(("name", "afterwards"), [("Python Analyst", "Python Bridge"), ("Mine", "Mine")])
 def test_the_renamed_agent_is_renamed_unless_a_person_did(name: str, afterwards: str) -> None:
-    migrate_to("0010_add_chat_persistence")
+    begin_at("0010_add_chat_persistence")
     run(
         "INSERT INTO agents (id, name, default_engine_id) VALUES ('agent.analyst', %s, 'python.analyst')",
         name,
@@ -256,7 +280,7 @@ def test_the_renamed_agent_is_renamed_unless_a_person_did(name: str, afterwards:
 
 
 def test_without_the_default_agent_it_gets_no_plugins() -> None:
-    migrate_to("0014_add_revoked_keys")
+    begin_at("0014_add_revoked_keys")
     run("DELETE FROM agents")
     migrate_to("0015_add_agent_plugins")
     assert run("SELECT * FROM agent_plugins") == []
