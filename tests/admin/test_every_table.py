@@ -14,7 +14,7 @@ from tests.admin.rows import ODD_DATE, REGISTERED, odd_row
 from tests.pages.markup import inline_parts
 from tests.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 SEARCHED = ("a", "9000001", "9" * 30, 'user\'s "it" \\ %_ é', '"quoted words"')
 MADE_BY_HAND = (
     {"created_at__year": "2026"},

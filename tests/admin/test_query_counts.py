@@ -12,7 +12,7 @@ from tests.admin.pages import url
 from tests.admin.rows import REGISTERED, odd_row
 from tests.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 
 MOST = 9  # session, person, role, count, rows, strays or prefetches
 

@@ -12,7 +12,7 @@ from tests.admin.rows import REGISTERED, odd_row
 from tests.admin.test_every_table import place
 from tests.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 
 EDITED = {"Agent", "DangerMark", "McpServer", "PluginSetting", "User"}
 VIEW_ONLY = [model for model in REGISTERED if isinstance(admin.site._registry[model], ViewOnlyAdmin)]
