@@ -8,9 +8,12 @@ after three polls that failed within 3 s, so a restart has no such time. tests/e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import logging
+import os
+import queue
 import select
 import signal
 import socket
@@ -188,6 +191,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.connections: weakref.WeakSet[Protocol] = weakref.WeakSet()
         self.serving: asyncio.Task[None] | None = None
         self.is_ready = self.has_met_grpc = False
+        self.told_early: list[int] = []
 
     def _setup_event_loop(self) -> None:
         self.loop = new_loop()
@@ -200,10 +204,27 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
             self.is_ready = True
             supervisor.tell_ready()
 
+    def note_signals(self, already: queue.SimpleQueue[int]) -> None:
+        """Keep what tells this worker to stop until its loop runs: before that, uvloop loses it.
+
+        `already` is what the server's own handler, which a fresh worker still has, was told.
+        """
+        for number in supervisor.STOP:
+            signal.signal(number, lambda told, _frame: self.told_early.append(told))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.told_early.append(already.get_nowait())
+
     def init_signals(self) -> None:
+        """Do nothing yet: `note_signals` has, and `_serve` does the rest."""
+
+    def _listen_to_signals(self) -> None:
         """Leave SIGHUP to the supervisor: a terminal that closes sends it to everybody."""
         super().init_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for told in self.told_early:
+            if told in supervisor.STOP:
+                os.kill(os.getpid(), told)
 
     def run(self) -> None:
         """Serve until told to stop, and then be gone: without the collector's last walk through all that lives."""
@@ -218,6 +239,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     async def _serve(self) -> None:
         self.serving = asyncio.current_task()
+        self._listen_to_signals()
         gasgi.ASGIProtocol = Protocol
         await super()._serve()
 

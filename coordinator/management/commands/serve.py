@@ -169,6 +169,7 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
             "logger_class": ServerLog,
             "control_socket_disable": True,
             "when_ready": _be_ready_to_fork,
+            "post_fork": lambda server, worker: worker.note_signals(server.SIG_QUEUE),
             "on_exit": lambda _server: gc.freeze(),  # a quarter of a second of a restart
         }
         for name, value in values.items():
