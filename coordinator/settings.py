@@ -260,9 +260,7 @@ _host_only = "__Host-" if HTTPS else ""
 SESSION_COOKIE_NAME = f"{_host_only}signalbox_session"
 CSRF_COOKIE_NAME = f"{_host_only}signalbox_csrf"
 DEVICE_COOKIE_NAME = "signalbox_device"  # a browser that somebody has signed in with (actions/accounts.py)
-PROVIDER_DEVICE_COOKIE_NAME = (
-    "signalbox_provider_device"  # … by single sign-on (actions/provider_sign_ins.py)
-)
+PROVIDER_DEVICE_COOKIE_NAME = "signalbox_provider_device"  # … by single sign-on
 SESSION_COOKIE_AGE = 14 * 24 * 3600
 SESSION_ENGINE = "coordinator.identity.session_store"
 # Until the password is asked for again.

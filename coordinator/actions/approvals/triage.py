@@ -20,9 +20,7 @@ from coordinator.policy import deciders
 from coordinator.policy.deciders import Book
 
 MOST_AT_ONCE = 100  # requests that one question is about: a person must be able to read it
-MOST_ARRANGED = (
-    1_000  # requests that are put off or handed over with one press; each assignment is a transaction
-)
+MOST_ARRANGED = 1_000  # requests that are put off or handed over with one press; each is a transaction
 # By then a snoozed request is back: somebody must still have time to look.
 BEFORE_DEADLINE = timedelta(minutes=5)
 LONGEST_SNOOZE = timedelta(days=7)
