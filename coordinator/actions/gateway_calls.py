@@ -96,11 +96,17 @@ def lost_if_gone(call: GatewayCall, *, by: Binding | None, now: datetime) -> Gat
     over = isinstance(call.run_until, datetime) and call.run_until <= now
     if call.state != CallState.RUNNING or not (over or workers.is_gone(call.worker)):
         return call
-    with transaction.atomic():
-        free = GatewayCall.objects.filter(pk=call.pk, state=CallState.RUNNING)
-        if free.update(state=CallState.LOST, ended_at=now):
-            _audit("MCP_CALL_LOST", call, "failure", "Its end was never heard: it may have run.", now, by=by)
+    lose(call.pk, "Its end was never heard: it may have run.", by=by, now=now)
     return GatewayCall.objects.get(pk=call.pk)
+
+
+def lose(call_id: str, why: str, *, by: Binding | None, now: datetime) -> None:
+    """Note that a running call was sent, and that nobody knows how it ended."""
+    with transaction.atomic():
+        running = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
+        if running.update(state=CallState.LOST, ended_at=now, message=None):
+            call = GatewayCall.objects.get(pk=call_id)
+            _audit("MCP_CALL_LOST", call, "failure", why, now, by=by)
 
 
 def ask(
@@ -546,15 +552,14 @@ def _close_card(call: GatewayCall, by: Actor, reason: str, now: datetime) -> Non
         approvals.withdraw(call.request_id or "", by=by, reason=reason, now=now)
 
 
-def end(call_id: str, response: bytes | None, *, asks: bool = False, now: datetime) -> None:
-    """Note how a running call ended: with the server's response, or (None) without one, and then nobody knows.
+def end(call_id: str, response: bytes, *, asks: bool = False, now: datetime) -> None:
+    """Note that a running call ended with its server's response.
 
     Where the response `asks` for more, the request is kept: it is sent once more, with what the client says.
     """
-    kept = response if response is not None and len(response) <= LONGEST_RESULT else None
     ended: dict[str, object] = {
-        "state": CallState.DONE if response is not None else CallState.LOST,
-        "result": None if kept is None else _sealed(kept),
+        "state": CallState.DONE,
+        "result": _sealed(response) if len(response) <= LONGEST_RESULT else None,
         "ended_at": now,
         "delivered_at": None,
     }

@@ -40,6 +40,10 @@ class UpstreamFailed(Exception):
         self.may_have_run = may_have_run
 
 
+class BrokenOff(UpstreamFailed):
+    """The connection ended in the middle of an answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a server listens. `socket_path` is a Unix socket; `private` allows addresses of this network."""
@@ -246,7 +250,7 @@ class Answer:
                     yield piece
         except (OSError, EOFError, asyncio.LimitOverrunError) as problem:
             words = in_words(problem) if isinstance(problem, OSError) else "closed the connection"
-            raise UpstreamFailed(f"{words} in the middle of its answer", may_have_run=True) from None
+            raise BrokenOff(f"{words} in the middle of its answer", may_have_run=True) from None
         self._ended = True
 
     async def body(self, most: int) -> bytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 MOST_BYTES = 16 * 1024 * 1024
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _LINES = re.compile(rb"\r\n|\n|\r")
+_PLACED = re.compile(rb"(?:\A|[\r\n])(id|retry)(?:: ?([^\r\n]*))?(?=[\r\n])")
+LONGEST_ID = 4096  # bytes
 
 
 class TooLong(Exception):
@@ -33,6 +36,22 @@ class Splitter:
         if len(self._rest) > self._most:
             raise TooLong
         return found
+
+
+@dataclass(slots=True)
+class Place:
+    """How far a stream was heard: the id after which its rest can be asked for, if any, and how long to wait first."""
+
+    last_id: bytes = b""
+    retry: float = 0.0
+
+    def note(self, event: bytes) -> None:
+        """Take in what an event says of its place."""
+        for name, value in _PLACED.findall(event):
+            if name == b"id" and b"\0" not in value:
+                self.last_id = value if len(value) <= LONGEST_ID else b""
+            elif name == b"retry" and value.isdigit() and len(value) < 10:
+                self.retry = int(value) / 1000
 
 
 def data_of(event: bytes) -> bytes:

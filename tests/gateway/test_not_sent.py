@@ -68,7 +68,7 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
     found = calls(sending=SimpleNamespace(call=fails(problem)))
 
     async def passed(x: Any) -> None:
-        await found._passed(x, cast(Any, SimpleNamespace(upstream=0.0)))
+        await found._passed(x, cast(Any, SimpleNamespace(at_server=lambda _: contextlib.nullcontext())))
 
     monkeypatch.setattr(found, "_answer", passed)
     assert not refusal(found.call(exchange())).not_sent

@@ -280,25 +280,22 @@ class Calls:
         return Gone()
 
     async def _passed(self, x: Exchange, record: CallRecord) -> None:
-        began = time.perf_counter()
         x.is_sent = True
         look = functools.partial(self._look_once_more, x, record)
         try:
-            response, event, status = await self._sending.call(x, x.message.raw, x.line, look)
+            with record.at_server(x):
+                response, event, status = await self._sending.call(x, x.message.raw, x.line, look)
         except LeftOpen:
-            record.upstream += time.perf_counter() - began
             await x.line.end()
             self._records.end(record, "ok", None, HEARD_ELSEWHERE)
             return
         except UpstreamFailed as problem:
-            record.upstream += time.perf_counter() - began
             words = answers.broke_off if problem.may_have_run else answers.not_reached
             about = {"decision": "allow", "sent": problem.may_have_run}
             response = answers.tool_error(x.message, words(x.server.name, record.tool, str(problem)), about)
             self._records.end(record, "failed", response, f"The server {problem}.")
             await x.line.answer(response)
             return
-        record.upstream += time.perf_counter() - began
         through = f"a result of {record.tool} of {x.server.name}"
         told = response
         if x.takes_notes:

@@ -38,7 +38,8 @@ class Exchange:
     """`client` is the client's session; None for a stateless message. `started` is on time.perf_counter's clock.
 
     `brake` is the one that was on for the agent when the database was last asked, at `looked_at` (time.monotonic).
-    `is_sent`: a server may have heard the call. `takes_notes`: the client's session is certainly its caller's, so what
+    `is_sent`: a server may have heard the call. `resumed`: how often the rest of its answer was asked for, since the
+    stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
     people write to it may go out with the answer.
     """
 
@@ -56,6 +57,7 @@ class Exchange:
     brake: Braked | None = None
     looked_at: float = 0.0
     is_sent: bool = False
+    resumed: int = 0
     takes_notes: bool = False
     caller: Caller = field(init=False)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -62,7 +63,8 @@ class CallRecord:
     """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
 
     `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
-    `goes_on` says that it was begun with an earlier request, `is_over` that it has ended, or goes on with another one.
+    `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
+    earlier request, `is_over` that it has ended, or goes on with another one.
     """
 
     call_id: str
@@ -76,6 +78,7 @@ class CallRecord:
     decided_by: str = ""
     waited: float = 0.0
     upstream: float = 0.0
+    resumed: int = 0
     event_id: int | None = None
     is_begun: bool = False
     is_over: bool = False
@@ -83,6 +86,16 @@ class CallRecord:
     told: AgentsCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @contextlib.contextmanager
+    def at_server(self, x: Exchange) -> Iterator[None]:
+        """Take in how long the server has the call, and how often it is asked for the rest of the answer."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.upstream += time.perf_counter() - began
+            self.resumed = x.resumed
 
     @property
     def own_id(self) -> str:
@@ -295,6 +308,7 @@ class Records:
                     "upstream_ms": round(record.upstream * 1000, 1),
                     "own_ms": round(own * 1000, 1),
                     "waited_ms": round(record.waited * 1000),
+                    **({"resumed": record.resumed} if record.resumed else {}),
                 }
             },
         )

@@ -45,8 +45,10 @@ class Relaying:
             response, event = await response_of(
                 answer, x.message.id, x.line, transform=changed if change else None
             )
-        except LeftOpen:
-            await x.line.end()
+        except LeftOpen as left:
+            if not left.by_server:
+                raise
+            await x.line.end()  # its client asks the server for the rest
             return
         finally:
             answer.close()

@@ -139,14 +139,13 @@ class Runner:
     ) -> None:
         """Send a call, or with `state` the next try of it, and note how that ended."""
         line: Line | None = options.get("line", x.line)
-        began = time.perf_counter()
         event, response, problem = None, None, None
         try:
-            response, event = await self._sent_in_time(x, body, line)
+            with record.at_server(x):
+                response, event = await self._sent_in_time(x, body, line)
         except (UpstreamFailed, NotSent) as failure:
             problem = failure
-        record.upstream += time.perf_counter() - began
-        if isinstance(problem, LeftOpen) and line is not None and _hears_elsewhere(x):
+        if isinstance(problem, LeftOpen) and line is not None:
             await self._note(functools.partial(gateway_calls.leave_to_client, record.call_id))
             self._records.end(record, "ok", None, HEARD_ELSEWHERE)
             await line.end()
@@ -210,7 +209,7 @@ class Runner:
             raise NotSent(found.fault if found else "is not registered any more")
         return found
 
-    async def _ended(self, call_id: str, response: bytes | None, *, asks: bool = False) -> None:
+    async def _ended(self, call_id: str, response: bytes, *, asks: bool = False) -> None:
         await self._note(functools.partial(gateway_calls.end, call_id, response, asks=asks))
 
     async def _note(self, end: Callable[..., None]) -> None:
@@ -249,7 +248,8 @@ class Runner:
         if isinstance(problem, HeldBack):
             await self._note_brake(x, record, binding, problem.brake)
         if sent:
-            await self._ended(record.call_id, None)
+            why_lost = f"The server {why}: it may have run."
+            await self._note(functools.partial(gateway_calls.lose, record.call_id, why_lost, by=binding))
         elif state is None:
             await self._threads.run(gateway_calls.undo, record.call_id, response, now=timezone.now())
         elif stands:
@@ -373,11 +373,6 @@ def question_in(response: bytes) -> Question | None:
 
 def _begins(state: GoOnState) -> str:
     return f"{state.round + 1}."
-
-
-def _hears_elsewhere(x: Exchange) -> bool:
-    """Say whether the client itself gets what its server tells on another stream: it is there, at the server's door."""
-    return not x.gone.happened and x.client is not None and x.client.door == x.server.name
 
 
 def renumbered(response: bytes, number: Any) -> bytes:

@@ -6,6 +6,7 @@ of ours, and come back under their own: each client counts for itself.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.links import Links
+from coordinator.edge.gateway.resuming import Resuming
 from coordinator.edge.gateway.upstreams import BOTH, Forgotten, Upstreams, call_response, own_response
 from coordinator.gateway import answers, sse
 from coordinator.gateway.http_client import Look
@@ -30,6 +32,7 @@ class Sending:
     def __init__(self, upstreams: Upstreams, links: Links) -> None:
         self._upstreams = upstreams
         self._links = links
+        self._resuming = Resuming(upstreams)
 
     async def call(
         self, x: Exchange, body: bytes, line: Line | None, look: Look
@@ -37,8 +40,9 @@ class Sending:
         """Send a call that may run, and what its server tells before the response to the line.
 
         Returns the response, the event in which it came if in one, and the status. Nothing runs in a session that the
-        server forgot, so the call is sent once more in a new one, once `look` has found that it still may. Raises
-        UpstreamFailed, SessionOver, and what `look` raises.
+        server forgot, so the call is sent once more in a new one, once `look` has found that it still may. Where the
+        stream ends before the response, the rest is asked for. Raises UpstreamFailed (LeftOpen where the client asks
+        for the rest itself), SessionOver, and what `look` raises.
         """
         try:
             return await self._call(x, body, line, look)
@@ -54,12 +58,13 @@ class Sending:
         answer = await self._upstreams.send_call(
             x, ids.sent(body) if ids else body, session=_session(x), look=look
         )
+        follow = functools.partial(self._resuming.rest, x)
         try:
             if ids is None:
-                response, event = await call_response(answer, x, line)
+                response, event = await call_response(answer, x, line, follow=follow)
             else:
                 response, event = await call_response(
-                    answer, x, line, number=ids.number, transform=ids.answered, told=ids.told
+                    answer, x, line, follow=follow, number=ids.number, transform=ids.answered, told=ids.told
                 )
             return response, event, answer.status
         finally:

@@ -17,7 +17,7 @@ import msgspec
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.gateway import sse
-from coordinator.gateway.http_client import Answer, HttpClient, Look, UpstreamFailed
+from coordinator.gateway.http_client import Answer, BrokenOff, HttpClient, Look, UpstreamFailed
 from coordinator.gateway.servers import Server
 from coordinator.lib import json_bounds
 from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
@@ -47,7 +47,15 @@ NOTHING = msgspec.Raw(b"")
 
 
 class LeftOpen(UpstreamFailed):
-    """The server ended the stream before its response, and gives it to whoever asks for what follows (SEP-1699)."""
+    """The stream ended before its response, which the server gives to whoever asks for what follows its last event.
+
+    `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
+    """
+
+    def __init__(self, words: str, place: sse.Place, *, by_server: bool) -> None:
+        super().__init__(words, may_have_run=True)
+        self.place = place
+        self.by_server = by_server
 
 
 class Forgotten(UpstreamFailed):
@@ -258,11 +266,12 @@ async def response_of(
     transform: Transform | None = None,
     told: Callable[[bytes], bytes] | None = None,
     within: float = BODY_WITHIN,
+    place: sse.Place | None = None,
 ) -> tuple[bytes, bytes | None]:
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
     `transform` changes the response, `told` the events before it. `within`: seconds for a response in one piece.
-    Raises UpstreamFailed where none comes.
+    `place` is how far an earlier stream of the same was heard. Raises UpstreamFailed where none comes.
     """
     if answer.kind != "text/event-stream":
         body = await body_of(answer, MOST_ANSWER, within)
@@ -271,19 +280,26 @@ async def response_of(
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
         body = _numbered(body, number)
         return (await transform(body) if transform else body), None
-    can_go_on = False
-    async for event in events_of(answer):
-        data = sse.data_of(event)
-        can_go_on = can_go_on or event.startswith(b"id:") or b"\nid:" in event
-        if data and answers_to(data, number):
-            named = _numbered(data, number)
-            changed = await transform(named) if transform else named
-            return changed, event if changed is data else sse.with_data(event, changed)
-        if line is not None and not (data and is_response(data)):
-            await line.open()
-            await line.event(told(event) if told else event)
+    place = place or sse.Place()
+    try:
+        async for event in events_of(answer):
+            place.note(event)
+            data = sse.data_of(event)
+            if data and answers_to(data, number):
+                named = _numbered(data, number)
+                changed = await transform(named) if transform else named
+                return changed, event if changed is data else sse.with_data(event, changed)
+            if line is not None and not (data and is_response(data)):
+                await line.open()
+                await line.event(told(event) if told else event)
+    except BrokenOff as problem:
+        if not place.last_id:
+            raise
+        raise LeftOpen(str(problem), place, by_server=False) from None
     words = "ended its answer without a response"
-    raise LeftOpen(words, may_have_run=True) if can_go_on else UpstreamFailed(words, may_have_run=True)
+    if not place.last_id:
+        raise UpstreamFailed(words, may_have_run=True)
+    raise LeftOpen(words, place, by_server=True)
 
 
 def _numbered(response: bytes, number: Any) -> bytes:
@@ -304,16 +320,28 @@ async def own_response(answer: Answer, number: str) -> bytes:
 
 
 async def call_response(
-    answer: Answer, x: Exchange, line: Line | None, *, number: Any = None, **changes: Any
+    answer: Answer,
+    x: Exchange,
+    line: Line | None,
+    *,
+    number: Any = None,
+    follow: Callable[..., Awaitable[tuple[bytes, bytes | None]]] | None = None,
+    **changes: Any,
 ) -> tuple[bytes, bytes | None]:
     """Return the response to a call as `response_of` does, within the time that the server has for a call.
 
-    `number` is the call's id at the server, where that is not its client's.
+    `number` is the call's id at the server, where that is not its client's. `follow` gets the response of a stream
+    that ended before it.
     """
     number = x.message.id if number is None else number
     try:
         async with asyncio.timeout(x.server.call_seconds):
-            return await response_of(answer, number, line, within=float(x.server.call_seconds), **changes)
+            try:
+                return await response_of(answer, number, line, within=float(x.server.call_seconds), **changes)
+            except LeftOpen as left:
+                if follow is None:
+                    raise
+                return await follow(left, number, line, **changes)
     except TimeoutError:
         words = f"did not answer within {x.server.call_seconds} seconds"
         raise UpstreamFailed(words, may_have_run=True) from None

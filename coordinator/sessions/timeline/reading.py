@@ -57,11 +57,15 @@ class StoredValue:
 
 @dataclass(frozen=True, slots=True)
 class GatewayTimes:
-    """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own."""
+    """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own.
+
+    `resumed` is how often it asked the server for the rest of an answer, whose stream had ended before the result.
+    """
 
     waited_ms: float
     upstream_ms: float
     own_ms: float
+    resumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +372,11 @@ def _gateway_times(text: str | None) -> GatewayTimes | None:
     if not isinstance(told, dict):
         return None
     times = [told.get(name) for name in ("waited_ms", "upstream_ms", "own_ms")]
-    return GatewayTimes(*(float(one) if isinstance(one, int | float) else 0.0 for one in times))
+    resumed = told.get("resumed")
+    return GatewayTimes(
+        *(float(one) if isinstance(one, int | float) else 0.0 for one in times),
+        resumed=resumed if isinstance(resumed, int) else 0,
+    )
 
 
 def _read_whole(events: list[TimelineEvent]) -> list[TimelineEvent]:
