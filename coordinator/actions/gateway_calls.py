@@ -40,6 +40,8 @@ from coordinator.secrets.sealing import seal, unseal
 
 GRANTS_PAGE = "/ui/mcp/"
 SEALED_AS = "mcp-gateway-call"
+# In which a call may come whose cancellation came first, on another line or to another process.
+OVERTAKEN_FOR = timedelta(minutes=1)
 # For so long a result that its client did not hear is kept for the same call made again.
 KEPT_FOR = timedelta(minutes=10)
 BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
@@ -166,9 +168,11 @@ def ask_unless_begun(
     Looked at after the question is written: whoever took its approval before had begun the call in the same step, and
     a person who approved a call shall not be asked about it again while it runs.
 
-    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be cancelled
-    from the moment on that people are asked.
+    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be cancelled.
+    Raises Cancelled where it was, before or meanwhile.
     """
+    if kept is not None and _is_overtaken(place, kept[1], now):
+        raise Cancelled
     with transaction.atomic():
         found = ask(binding, ruling, place, until=until, now=now)
         if found.status == PermissionRequest.Status.PENDING and _begun(binding, now).exists():
@@ -176,6 +180,10 @@ def ask_unless_begun(
             return None
         if kept is not None and found.status == PermissionRequest.Status.PENDING:
             _keep_on_line(binding, place, found, *kept, now=now)
+    if kept is not None and _is_overtaken(place, kept[1], now):
+        # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
+        cancel_on_line(place.gateway_session or "", kept[1], binding.by, now=now)
+        raise Cancelled
     return found
 
 
@@ -205,8 +213,62 @@ def leave_line(call_id: str) -> None:
     GatewayCall.objects.filter(pk=call_id, is_task=False, state=CallState.WAITING).delete()
 
 
-def is_cancelled(call_id: str) -> bool:
-    return GatewayCall.objects.filter(pk=call_id, state=CallState.CANCELLED).exists()
+class Cancelled(Exception):
+    """The client does not want its call any more."""
+
+
+def require_wanted(call_id: str) -> None:
+    """Raise Cancelled where the client has cancelled the call."""
+    if GatewayCall.objects.filter(pk=call_id, state=CallState.CANCELLED).exists():
+        raise Cancelled
+
+
+def cancel(
+    gateway_session: str,
+    number: Any,
+    by: Actor,
+    *,
+    key_id: int,
+    agent_id: str,
+    keeps_card: bool = False,
+    now: datetime,
+) -> bool:
+    """Cancel a call as `cancel_on_line` does; one that is not there yet will be as soon as people are to be asked.
+
+    Two requests of a client may be taken in in any order, and by two processes.
+    """
+    note = _overtaking(gateway_session, number, key_id, agent_id, now)
+    note.save(force_insert=True)
+    is_found = cancel_on_line(gateway_session, number, by, keeps_card=keeps_card, now=now)
+    if is_found:
+        GatewayCall.objects.filter(pk=note.pk).delete()
+    return is_found
+
+
+def _overtaking(gateway_session: str, number: Any, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+    """Return the row of a cancellation that came before its call. It is about nothing but the client's id for that."""
+    return GatewayCall(
+        call_id=new_id(),
+        key_id=key_id,
+        agent_id=agent_id,
+        gateway_session=gateway_session,
+        state=CallState.CANCELLED,
+        message=seal(SEALED_AS, json.dumps(number).encode()).decode(),
+        created_at=now,
+        ended_at=now,
+        expires_at=now + OVERTAKEN_FOR,
+    )
+
+
+def overtaking() -> QuerySet[GatewayCall]:
+    """Return the cancellations that came before their calls."""
+    return GatewayCall.objects.filter(state=CallState.CANCELLED, call_key="")
+
+
+def _is_overtaken(place: Place, number: Any, now: datetime) -> bool:
+    """Say whether a call's cancellation came before it."""
+    noted = overtaking().filter(gateway_session=place.gateway_session, expires_at__gt=now)
+    return any(_number_of(one) == json.dumps(number) for one in noted)
 
 
 def cancel_on_line(

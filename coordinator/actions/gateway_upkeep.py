@@ -32,6 +32,7 @@ def _forget_results(now: datetime) -> None:
     heard = Q(is_task=False, ended_at__lt=now - gateway_calls.KEPT_FOR)
     GatewayCall.objects.filter(heard | Q(expires_at__lt=now), result__isnull=False).update(result=None)
     GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
+    gateway_calls.overtaking().filter(expires_at__lt=now).delete()
     GatewayCall.objects.filter(created_at__lt=now - CALLS_FOR).exclude(state=CallState.RUNNING).delete()
 
 

@@ -34,8 +34,9 @@ class Door(BaseHTTPRequestHandler):
             self._answer(*self.server.forgets)
         elif number is None:
             self.server.told.append((session, message))
-            if method == "notifications/cancelled":
-                self.server.streams[session, message["params"]["requestId"]].put(None)
+            cancelled = session, message.get("params", {}).get("requestId")
+            if method == "notifications/cancelled" and cancelled in self.server.streams:
+                self.server.streams[cancelled].put(None)
             self._answer(202, None)
         elif method == "tools/list":
             self.server.listed += 1

@@ -211,6 +211,21 @@ def test_a_call_that_was_cancelled_while_it_waited_is_withdrawn_and_never_runs(
     assert box.sql("SELECT count(*) FROM mcp_gateway_calls WHERE state = 'waiting'") == [(0,)]
 
 
+@pytest.mark.parametrize("server", ["", "older"])
+def test_a_call_whose_cancellation_overtook_it_asks_nobody_and_never_runs(
+    box: Served, older: OlderServer, server: str
+) -> None:
+    rule(box, "mcp__older__*", "ask")
+    wire = begun(box, server)
+    call = wire.message("tools/call", {"name": tool(wire), "arguments": {"a": 1}})
+    cancel(wire, call["id"])
+    answer = wire.post(call)
+    assert answer.status_code in {200, 202}
+    assert '"result"' not in answer.text
+    assert box.sql("SELECT count(*) FROM permission_requests") == [(0,)]
+    assert not older.calls
+
+
 def test_a_call_whose_clients_patience_ended_can_still_be_approved_for_the_next_try(
     box: Served, older: OlderServer
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
-from coordinator.actions import gateway_calls
+from coordinator.actions import gateway_calls, gateway_upkeep
 from coordinator.actions.gateway_calls import Place
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.http import Gone
@@ -212,9 +212,58 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
     assert not gateway_calls.cancel_on_line("gws-two", 7, BINDING.by, now=now)
     assert gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, keeps_card=True, now=now)
     assert PermissionRequest.objects.get(pk=asked.pk).status == "pending"
-    assert gateway_calls.is_cancelled(call_id)
+    with pytest.raises(gateway_calls.Cancelled):
+        gateway_calls.require_wanted(call_id)
     attempt = gateway_calls.Attempt(call_id, BINDING, Caller("agent.one"), place)
     assert not gateway_calls._note_running(
         attempt, asked.request_id, cast(Any, SimpleNamespace(call_seconds=1)), now
     )
     assert not gateway_calls.cancel_on_line("gws-one", 7, BINDING.by, now=now), "twice"
+
+
+def cancel(number: Any = 7, **options: Any) -> bool:
+    now = options.get("now", timezone.now())
+    return gateway_calls.cancel("gws-one", number, BINDING.by, key_id=1, agent_id="agent.one", now=now)
+
+
+def ask(number: Any = 7, session: str = "gws-one") -> PermissionRequest | None:
+    kept = (gateway_calls.new_id(), number)
+    return gateway_calls.ask_unless_begun(
+        BINDING, RULING, Place(None, session), until=None, now=timezone.now(), kept=kept
+    )
+
+
+def test_nobody_is_asked_about_a_call_whose_cancellation_came_first() -> None:
+    assert not cancel()
+    with pytest.raises(gateway_calls.Cancelled):
+        ask()
+    assert not PermissionRequest.objects.exists()
+    assert ask("7") is not None, "another call"
+    assert ask(session="gws-two") is not None, "another client's"
+
+
+def test_a_card_is_closed_whose_calls_cancellation_came_while_it_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    really = gateway_calls.ask
+
+    def cancelled_meanwhile(*given: Any, **options: Any) -> PermissionRequest:
+        assert not cancel()
+        return really(*given, **options)
+
+    monkeypatch.setattr(gateway_calls, "ask", cancelled_meanwhile)
+    with pytest.raises(gateway_calls.Cancelled):
+        ask()
+    assert [row.status for row in PermissionRequest.objects.all()] == ["withdrawn"]
+    assert not GatewayCall.objects.filter(state=CallState.WAITING).exists()
+
+
+def test_a_cancellation_that_found_its_call_or_is_old_is_about_no_other() -> None:
+    ask()
+    assert cancel()
+    assert ask() is not None
+    GatewayCall.objects.all().delete()
+    assert not cancel(now=timezone.now() - 2 * gateway_calls.OVERTAKEN_FOR)
+    gateway_upkeep.keep_in_order(timezone.now())
+    assert not GatewayCall.objects.exists()
+    assert ask() is not None

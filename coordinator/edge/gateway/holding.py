@@ -92,7 +92,7 @@ class Holding:
         with self._places.place(held.x.key.name):
             try:
                 await self._hold(held, state)
-            except Cancelled:
+            except gateway_calls.Cancelled:
                 self._records.end(held.record, "held", None, "The client cancelled the call while it waited.")
                 await held.x.line.let_go()
             finally:
@@ -104,11 +104,16 @@ class Holding:
         if x.client is None:
             return False
         told = str(x.message.params.get("reason", "")).lower()
+        number = x.message.params.get("requestId")
+        if not isinstance(number, str | int | float):
+            return False
         cancel = functools.partial(
-            gateway_calls.cancel_on_line,
+            gateway_calls.cancel,
             x.client.session_id,
-            x.message.params.get("requestId"),
+            number,
             x.key.actor,
+            key_id=x.key.id,
+            agent_id=x.agent_id,
             # A client whose own patience ended leaves, as one whose line breaks: people may still decide.
             keeps_card="timed out" in told or "timeout" in told,
         )
@@ -130,9 +135,9 @@ class Holding:
             await self._turn_away(held, answers.waiting_for_run(held.binding.tool))
 
     async def _require_wanted(self, held: Held) -> None:
-        """Raise Cancelled where the client has cancelled the call."""
+        """Raise gateway_calls.Cancelled where the client has cancelled the call."""
         if held.is_kept:
-            await self._threads.run(_require_wanted, held.record.call_id)
+            await self._threads.run(gateway_calls.require_wanted, held.record.call_id)
 
     async def _known(self, held: Held, known: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
@@ -396,18 +401,9 @@ class Holding:
             await self._turn_away(held, answers.stopped_short(held.binding.tool, refusal.reason))
 
 
-class Cancelled(Exception):
-    """The client does not want its call any more."""
-
-
-def _require_wanted(call_id: str) -> None:
-    if gateway_calls.is_cancelled(call_id):
-        raise Cancelled
-
-
 def _if_decided(request_id: str, kept: str | None) -> PermissionRequest | None:
     if kept is not None:
-        _require_wanted(kept)
+        gateway_calls.require_wanted(kept)
     row = rules.find(request_id)
     return None if rules.standing(row, timezone.now()).waiting else row
 
