@@ -371,12 +371,9 @@ def _gateway_times(text: str | None) -> GatewayTimes | None:
     told = told.get("gateway") if isinstance(told, dict) else None
     if not isinstance(told, dict):
         return None
-    times = [told.get(name) for name in ("waited_ms", "upstream_ms", "own_ms")]
-    resumed = told.get("resumed")
-    return GatewayTimes(
-        *(float(one) if isinstance(one, int | float) else 0.0 for one in times),
-        resumed=resumed if isinstance(resumed, int) else 0,
-    )
+    times = [told.get(name) for name in ("waited_ms", "upstream_ms", "own_ms", "resumed")]
+    waited, upstream, own, resumed = (float(one) if isinstance(one, int | float) else 0.0 for one in times)
+    return GatewayTimes(waited, upstream, own, int(resumed))
 
 
 def _read_whole(events: list[TimelineEvent]) -> list[TimelineEvent]:
