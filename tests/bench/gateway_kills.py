@@ -10,8 +10,10 @@ systemd, frozen and then killed) and started again. The clients go on as they ar
 an end. The server behind the gateway counts what it runs and takes a moment for it, so that kills hit calls under way.
 
 Nothing may run that nobody approved. What was approved once may run once, and its client hears the result, or that it
-may have run. One that left in the moment in which the answer was sent asks anew, and so does Signalbox: those are
-counted. Prints one table. Exits with 1 where that does not hold, or the run proves nothing.
+may have run, as the audit log does. A call that was begun in the moment of the kill may not have been sent: nobody can
+tell, so that is told in the same words, and counted apart. One that left in the moment in which its answer was sent
+asks anew, and so does Signalbox: those are counted. Prints one table. Exits with 1 where that does not hold, or the run
+proves nothing.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ class Tally:
     approved: int = 0
     ran: int = 0
     heard: Counter[str] = field(default_factory=Counter)  # of approved calls: what their clients were told
+    # … of those that did not run: the server ended between noting that they are sent and sending them
+    not_run: Counter[str] = field(default_factory=Counter)
     unapproved_ran: list[str] = field(default_factory=list)
     ran_twice: list[str] = field(default_factory=list)
     asked_anew: int = (
@@ -69,7 +73,7 @@ class Tally:
     )
     lost: list[str] = field(
         default_factory=list
-    )  # approved, and their clients heard of no end, or nothing ran
+    )  # approved, and their clients heard of no end, or nothing ran, or the audit log does not say what they heard
 
     @property
     def proves(self) -> bool:
@@ -112,6 +116,7 @@ class Caller:
         self.box = box
         self.state: dict[str, Any] = {}
         self.task: str | None = None
+        self.last = ""  # what it met last, for whoever reads why it heard nothing
 
     def insist(self, until: Callable[[], bool]) -> str:
         """Call, and call again, until an end is heard; return which: RAN, MAY_HAVE_RUN or NO."""
@@ -121,9 +126,11 @@ class Caller:
                 if not self.wire.stateless and self.wire.session is None:
                     self.wire.initialize()
                 told = self._try()
-            except (httpx.TransportError, Refused, json.JSONDecodeError, IndexError, KeyError):
+            except (httpx.TransportError, Refused, json.JSONDecodeError, IndexError, KeyError) as problem:
+                self.last = f"{type(problem).__name__} {problem}"[:200]
                 time.sleep(0.1)  # the server is away, or its answer was cut off
                 continue
+            self.last = str(told)[:200]
             if (end := _end(told)) is not None:
                 return end
             time.sleep(0.05)
@@ -207,6 +214,17 @@ def approvals(box: Served, path: str) -> int:
     return sum(json.loads(given or "{}").get("path") == path for (given,) in rows)
 
 
+def is_audited_as_lost(box: Served, path: str) -> bool:
+    """Say whether the audit log has it that the call of a path was begun and may have run."""
+    rows = box.sql(
+        "SELECT r.request_id, c.tool_input FROM permission_requests r JOIN permission_context c"
+        " ON c.request_id = r.request_id WHERE r.status = 'approved'"
+    )
+    own = {str(one) for one, given in rows if json.loads(given or "{}").get("path") == path}
+    lost = box.sql("SELECT metadata FROM audit_logs WHERE event_type = 'MCP_CALL_LOST'")
+    return any(json.loads(told)["request_id"] in own for (told,) in lost)
+
+
 class Kills:
     """One server that is killed again and again while calls wait."""
 
@@ -255,7 +273,7 @@ class Kills:
                 person.look()
                 time.sleep(0.1)
             over.set()
-        self._count(paths, [one.result() for one in ends])
+        self._count(callers, [one.result() for one in ends])
 
     def _wait_for(self, count: int) -> None:
         """Wait until the moment to kill has come: in a quarter of the rounds before all questions stand."""
@@ -273,8 +291,9 @@ class Kills:
         if way == "frozen":
             time.sleep(0.5)
 
-    def _count(self, paths: list[str], heard: list[str]) -> None:
-        for path, told in zip(paths, heard, strict=True):
+    def _count(self, callers: list[Caller], heard: list[str]) -> None:
+        for caller, told in zip(callers, heard, strict=True):
+            path = caller.path
             runs, approved = self._upstream.runs[path], approvals(self._server.served, path)
             self.tally.calls += 1
             self.tally.approved += bool(approved)
@@ -286,18 +305,28 @@ class Kills:
             if approved:
                 self.tally.heard[told] += 1
                 self.tally.asked_anew += told == NO and runs > 0
-                if told != MAY_HAVE_RUN and (not runs or told not in {RAN, NO}):
-                    self.tally.lost.append(f"{path} ran {runs} times and its client heard: {told}")
+                self.tally.not_run[told] += not runs
+                if told == MAY_HAVE_RUN and not is_audited_as_lost(self._server.served, path):
+                    self.tally.lost.append(f"{path} ({caller.kind}) is not told as lost by the audit log")
+                elif told != MAY_HAVE_RUN and (not runs or told not in {RAN, NO}):
+                    words = f"ran {runs} times and its client heard: {told}; at last {caller.last}"
+                    self.tally.lost.append(f"{path} ({caller.kind}) {words}")
 
 
 def table(tally: Tally) -> str:
     """Return the tally as a Markdown table."""
     ways = ", ".join(f"{way} {count}" for way, count in sorted(tally.ways.items()))
-    heard = ", ".join(f"{what} {count}" for what, count in sorted(tally.heard.items()))
+    heard, not_run = (
+        ", ".join(f"{what} {count}" for what, count in sorted(counted.items()) if count)
+        for counted in (tally.heard, tally.not_run)
+    )
     rows = {
         "kills": f"{tally.kills} ({ways})",
         "calls": f"{tally.calls}, {tally.waited} of them waiting and {tally.under_way} under way at a kill",
         "approved": f"{tally.approved}, of which ran {tally.ran}; their clients heard: {heard}",
+        "approved, and did not run: begun, and the server ended before it was sent": (
+            f"{tally.not_run.total()}; their clients heard: {not_run or '-'}"
+        ),
         "ran unapproved": str(len(tally.unapproved_ran)),
         "ran twice": str(len(tally.ran_twice)),
         "ran, and asked anew since the answer was lost on its way": str(tally.asked_anew),
