@@ -45,6 +45,9 @@ OVERTAKEN_FOR = timedelta(minutes=1)
 # For so long a result that its client did not hear is kept for the same call made again.
 KEPT_FOR = timedelta(minutes=10)
 BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
+# Without asking again, after which who waits beside its agent counts as gone: a question is held for 25 seconds.
+BESIDE_ASKS_WITHIN = timedelta(minutes=2)
+CANCELLED_BY_CLIENT = "The client cancelled the call."
 LONGEST_RESULT = 4 * 1024 * 1024  # bytes that are kept
 STARTS_WITHIN = timedelta(seconds=75)  # for reaching its server, which may have to be started
 ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
@@ -237,7 +240,9 @@ def cancel(
 
     Two requests of a client may be taken in in any order, and by two processes.
     """
-    note = _overtaking(gateway_session, number, key_id, agent_id, now)
+    note = _overtaking(
+        new_id(), key_id=key_id, agent_id=agent_id, gateway_session=gateway_session, number=number, now=now
+    )
     note.save(force_insert=True)
     is_found = cancel_on_line(gateway_session, number, by, keeps_card=keeps_card, now=now)
     if is_found:
@@ -245,10 +250,18 @@ def cancel(
     return is_found
 
 
-def _overtaking(gateway_session: str, number: Any, key_id: int, agent_id: str, now: datetime) -> GatewayCall:
+def _overtaking(
+    call_id: str,
+    *,
+    key_id: int,
+    agent_id: str,
+    gateway_session: str | None = None,
+    number: Any = None,
+    now: datetime,
+) -> GatewayCall:
     """Return the row of a cancellation that came before its call. It is about nothing but the client's id for that."""
     return GatewayCall(
-        call_id=new_id(),
+        call_id=call_id,
         key_id=key_id,
         agent_id=agent_id,
         gateway_session=gateway_session,
@@ -287,9 +300,17 @@ def cancel_on_line(
         if waiting.filter(pk=call.pk).update(state=CallState.CANCELLED, ended_at=now, message=None)
     ]
     for call in cancelled:
-        if not keeps_card and not waiting.filter(request_id=call.request_id).exists():
-            _close_card(call, by, "The client cancelled the call.", now)
+        if not keeps_card:
+            _close_card_of_nobody(call, by, CANCELLED_BY_CLIENT, now)
     return bool(cancelled)
+
+
+def _close_card_of_nobody(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+    """Close the card of a call that waits no more, unless another call of the same waits for it."""
+    waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
+    gone = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
+    if not waiting.exclude(pk__in=gone.values("pk")).exists():
+        _close_card(call, by, reason, now)
 
 
 def _number_of(call: GatewayCall) -> str | None:
@@ -466,10 +487,12 @@ def _note_running(attempt: Attempt, request_id: str, server: Server, now: dateti
         # What runs beside its agent has no result here that anybody could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }
-    task = GatewayCall.objects.filter(pk=attempt.call_id)
-    if task.exists():  # who calls beside the gateway names the id: no other caller's task is theirs
-        own = task.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
-        return not attempt.is_beside and bool(own.filter(state=CallState.WAITING).update(**running))
+    known = GatewayCall.objects.filter(pk=attempt.call_id)
+    if known.exists():  # who calls beside the gateway names the id: nothing else that waits is theirs
+        own = known.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id)
+        if attempt.is_beside:
+            own = _beside(own)
+        return bool(own.filter(state=CallState.WAITING).update(**running))
     _row(attempt.call_id, attempt.binding, attempt.place, now, **running).save(force_insert=True)
     return True
 
@@ -498,8 +521,76 @@ def _row(call_id: str, binding: Binding, place: Place, now: datetime, **more: ob
     )
 
 
+def _beside(calls: QuerySet[GatewayCall]) -> QuerySet[GatewayCall]:
+    """Return those of the calls that are of servers beside their agents: no client's line or task."""
+    return calls.filter(worker=None, is_task=False, gateway_session=None)
+
+
+def ask_beside(attempt: Attempt, ruling: Ruling, *, now: datetime) -> PermissionRequest:
+    """Put a call of a server beside its agent before people, as `ask` does, and note that it waits.
+
+    Raises Cancelled where its client has cancelled it.
+    """
+    with transaction.atomic():
+        found = ask(attempt.binding, ruling, attempt.place, until=None, now=now)
+        if found.status == PermissionRequest.Status.PENDING:
+            _note_waiting(attempt, found.request_id, now)
+    return found
+
+
+def _note_waiting(attempt: Attempt, request_id: str, now: datetime) -> None:
+    """Note that a call beside its agent waits, or that it still does. Raises Cancelled."""
+    call_id, binding = attempt.call_id, attempt.binding
+    waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
+    own = _beside(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
+    own = own.filter(key_id=binding.key_id, agent_id=binding.agent_id)
+    asked = {"call_key": binding.key, "definition_digest": binding.definition_digest}
+    if own.update(**waits, **asked, policy_version=binding.policy_version):
+        return
+    try:
+        with transaction.atomic():
+            row = _row(call_id, binding, attempt.place, now, state=CallState.WAITING, **waits)
+            row.save(force_insert=True)
+    except IntegrityError:  # it was cancelled before it asked
+        raise Cancelled from None
+
+
+def cancel_beside(
+    call_id: str, by: Actor, *, key_id: int, agent_id: str, keeps_card: bool = False, now: datetime
+) -> GatewayCall | None:
+    """Cancel a call that its agent's own machine has not sent; return it, or None where there is nothing to cancel.
+
+    One that is not there yet will be as soon as it asks.
+    """
+    cancelled = {"state": CallState.CANCELLED, "ended_at": now, "delivered_at": now}
+    with suppress(IntegrityError), transaction.atomic():
+        _overtaking(call_id, key_id=key_id, agent_id=agent_id, now=now).save(force_insert=True)
+        return None
+    with transaction.atomic():
+        own = _beside(GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id))
+        if own.filter(state=CallState.WAITING).update(**cancelled):
+            call = own.get()
+            if not keeps_card:
+                _close_card_of_nobody(call, by, CANCELLED_BY_CLIENT, now)
+            return call
+        if own.filter(state=CallState.RUNNING).exists():  # it was allowed, and did not hear that in time
+            undo(call_id, now=now)
+            return own.get()
+    return None
+
+
+def leave_beside(attempt: Attempt, *, allowed: bool = False, now: datetime) -> None:
+    """Forget that a call beside its agent waits; where policy has `allowed` it by now, nobody need decide it."""
+    waits = _beside(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING))
+    for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
+        GatewayCall.objects.filter(pk=call.pk, state=CallState.WAITING).delete()
+        if allowed:
+            _close_card_of_nobody(call, attempt.binding.by, "The policy allows the call by now.", now)
+
+
 def begin_beside(attempt: Attempt, *, now: datetime) -> None:
     """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict."""
+    leave_beside(attempt, allowed=True, now=now)
     running = {
         "state": CallState.RUNNING,
         "started_at": now,

@@ -286,7 +286,23 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
         "Ask whether a call of a server beside the agent may be sent",
         "`decision` is allow, deny (with `reason`) or wait (with `card`, where a person decides): ask again with "
         "`call_id` then. Held for up to 25 s while a person is asked.",
-        {"server": TEXT, "tool": TEXT, "arguments": TEXT, "definition": {}, "session": TEXT, "call_id": TEXT},
+        {
+            "server": TEXT,
+            "tool": TEXT,
+            "arguments": TEXT,
+            "definition": {},
+            "session": TEXT,
+            "call_id": TEXT,
+            "begins": {"type": "boolean"},
+        },
+    ),
+    "/api/mcp/calls/{call_id}/cancel": _beside(
+        "cancel",
+        "Cancel a call that was not sent",
+        "Its card is closed, unless another call waits for it, or the `reason` is that the client's own time was up. "
+        "Whoever names its call itself, in the question that `begins` it, can cancel that before it is answered.",
+        {"reason": TEXT},
+        [_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
     "/api/mcp/calls/{call_id}/end": _beside(
         "end",

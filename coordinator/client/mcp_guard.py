@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from typing import Any
 from urllib.parse import quote
 
@@ -155,7 +156,9 @@ class Guard:
                 return False
             call.cancel()
             del self._calls[json.dumps(number)]
-            return True
+        reason = params.get("reason") if isinstance(params, dict) else None
+        threading.Thread(target=call.withdraw, args=(str(reason or ""),), daemon=True).start()
+        return True
 
     # --- the server ---------------------------------------------------------------------------------------
 
@@ -221,7 +224,8 @@ class Call:
         }
         meta = params.get("_meta")
         self._token = meta.get("progressToken") if isinstance(meta, dict) else None
-        self._id: str | None = None
+        self._id = f"sbx-{uuid.uuid4().hex}"  # of our own choice: it may be cancelled before the first answer
+        self._is_known = False  # Signalbox has answered about it
         self._told = 0
 
     def cancel(self) -> None:
@@ -232,17 +236,18 @@ class Call:
         """Return where the call may run. Raises Refused."""
         last, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
-            asked = {**self._question, "call_id": self._id}
+            asked = {**self._question, "call_id": self._id, "begins": not self._is_known}
             try:
                 said = _post("/api/mcp/calls", asked)
             except (Away, Broken) as problem:
-                if time.monotonic() - last > UNREACHED_FOR and self._id is None:
+                if time.monotonic() - last > UNREACHED_FOR and not self._is_known:
                     raise Refused(NOBODY.format(problem)) from None
                 self.cancelled.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             pause = FIRST_PAUSE
             decision = said.get("decision")
+            self._is_known = True
             self._id = said["call_id"] if isinstance(said.get("call_id"), str) else self._id
             if decision == "allow":
                 return
@@ -250,6 +255,21 @@ class Call:
                 raise Refused(str(said.get("reason") or "Denied in Signalbox."))
             self._report(said)
         raise Refused("The call was cancelled.")
+
+    def withdraw(self, reason: str) -> None:
+        """Tell Signalbox that nobody waits for the call any more, and for what `reason` by the client's own words."""
+        path, until = f"/api/mcp/calls/{quote(self._id, safe='')}/cancel", time.monotonic() + UNREACHED_FOR
+        pause = FIRST_PAUSE
+        while time.monotonic() < until:
+            try:
+                _post(path, {"reason": reason[:200]})
+            except (Away, Broken):
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Refused:  # an older one, perhaps, that has no such door
+                return
+            else:
+                return
 
     def _report(self, said: dict[str, Any]) -> None:
         if self._token is not None:
@@ -260,7 +280,7 @@ class Call:
 
     def end(self, message: dict[str, Any]) -> None:
         """Tell Signalbox how the call ended."""
-        if self._id is None or self.began is None:
+        if self.began is None:
             return
         result = message.get("result")
         is_error = "error" in message or (isinstance(result, dict) and result.get("isError") is True)

@@ -147,7 +147,7 @@ def test_a_call_waits_for_a_person_and_asks_by_its_id(agent: Agent, box: Signalb
     def decide(asked: dict[str, Any]) -> Answer:
         if len(box.asked()) < 3:
             return 200, {"decision": "wait", "call_id": "c7", "request_id": "r", "card": "http://card"}
-        assert asked["call_id"] == "c7"
+        assert (asked["call_id"], asked["begins"]) == ("c7", False)
         return 200, {"decision": "allow", "call_id": "c7"}
 
     box.answers = decide
@@ -233,6 +233,25 @@ def test_a_cancelled_call_is_not_sent(agent: Agent, box: Signalbox) -> None:
     waits.set()
     box.answers = lambda _asked: (200, {"decision": "allow", "call_id": "c"})
     assert " 1 " in agent.call(number=3)["content"][0]["text"]
+
+
+def test_signalbox_is_told_that_a_call_was_cancelled_before_it_answered(agent: Agent, box: Signalbox) -> None:
+    waits = threading.Event()
+
+    def decide(asked: dict[str, Any]) -> Answer:
+        waits.wait(PATIENCE)
+        return 200, {"decision": "allow", "call_id": asked["call_id"]}
+
+    box.answers = decide
+    agent.send("tools/call", 1, name="echo", arguments={})
+    until(box.asked)
+    (asked,) = box.asked()
+    assert asked["begins"] is True
+    agent.send("notifications/cancelled", requestId=1, reason="Esc")
+    path = f"/api/mcp/calls/{asked['call_id']}/cancel"
+    until(lambda: box.asked(path))
+    waits.set()
+    assert [told["reason"] for told in box.asked(path)] == ["Esc"]
 
 
 # Answers its first call once the next one is on its way, and reads no more of that before it was heard.

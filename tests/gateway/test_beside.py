@@ -10,6 +10,7 @@ import pytest
 from tests.gateway.agents import KEY, LONG_AGO, OTHER_KEY, furnish, rule
 from tests.gateway.conftest import TABLES
 from tests.gateway.test_held_calls import InBackground, decide, pending
+from tests.patience import until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -117,3 +118,83 @@ def test_a_call_that_was_allowed_unheard_does_not_pass_a_brake(served: Served, a
         served.sql("DELETE FROM brakes")
     assert served.sql("SELECT state FROM mcp_gateway_calls") == [("cancelled",)]
     assert asked(agent)["decision"] == "allow"  # by the approval that nobody used
+
+
+def cancel(agent: httpx.Client, call_id: str, reason: str = "", **headers: str) -> None:
+    path = f"/api/mcp/calls/{call_id}/cancel"
+    assert agent.post(path, json={"reason": reason}, headers=headers).status_code == 200
+
+
+def waits(served: Served, agent: httpx.Client, call_id: str) -> InBackground:
+    """Ask about a call by an id of its own; it waits when this returns."""
+    found = InBackground(lambda: asked(agent, call_id=call_id, begins=True))
+    waiting = "SELECT count(*) FROM mcp_gateway_calls WHERE call_id = ? AND state = 'waiting'"
+    until(lambda: served.sql(waiting, (call_id,)) == [(1,)], "it does not wait")
+    return found
+
+
+def cards(served: Served) -> list[str]:
+    return [row[0] for row in served.sql("SELECT status FROM permission_requests ORDER BY id")]
+
+
+def test_a_cancelled_call_leaves_no_card_and_is_not_allowed(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    waiting = waits(served, agent, "sbx-one")
+    cancel(agent, "sbx-one")
+    assert "cancelled" in waiting.result()["reason"]
+    assert cards(served) == ["withdrawn"]
+    assert asked(agent, call_id="sbx-one")["decision"] == "deny"
+    assert cards(served) == ["withdrawn"]
+
+
+def test_nobody_is_asked_about_a_call_that_was_cancelled_first(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    cancel(agent, "sbx-one")
+    assert asked(agent, call_id="sbx-one", begins=True)["decision"] == "deny"
+    assert cards(served) == []
+
+
+def test_the_same_call_of_another_keeps_its_card(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    first, second = (waits(served, agent, name) for name in ("sbx-one", "sbx-two"))
+    cancel(agent, "sbx-one")
+    first.result()
+    (request_id,) = pending(served)
+    cancel(agent, "sbx-two", Authorization=f"Bearer {OTHER_KEY}")
+    decide(served, request_id)
+    assert second.result() == {"decision": "allow", "call_id": "sbx-two"}
+
+
+def test_a_client_whose_time_is_up_leaves_the_card(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    waiting = waits(served, agent, "sbx-one")
+    cancel(agent, "sbx-one", "Request timed out")
+    assert waiting.result()["decision"] == "deny"
+    decide(served, pending(served)[0])
+    assert asked(agent)["decision"] == "allow"
+
+
+def test_the_approval_of_a_call_that_was_cancelled_unheard_is_for_the_next(
+    served: Served, agent: httpx.Client
+) -> None:
+    rule(served, "mcp__local__write", "ask")
+    waiting = waits(served, agent, "sbx-one")
+    decide(served, pending(served)[0])
+    assert waiting.result()["decision"] == "allow"
+    cancel(agent, "sbx-one")
+    assert asked(agent, call_id="sbx-two", begins=True)["decision"] == "allow"
+    assert cards(served) == ["approved"]
+
+
+def test_a_card_is_closed_that_policy_needs_no_more(served: Served, agent: httpx.Client) -> None:
+    rule(served, "mcp__local__write", "ask")
+    InBackground(lambda: agent.post("/api/mcp/calls", json=CALL | {"call_id": "sbx-one", "begins": True}))
+    pending(served)
+    served.sql("DELETE FROM tool_rules")
+    said = until(lambda: _allowed(asked(agent, call_id="sbx-one")), "the rule still asks")
+    assert said["call_id"] == "sbx-one"
+    assert cards(served) == ["withdrawn"]
+
+
+def _allowed(said: dict[str, Any]) -> dict[str, Any] | None:
+    return said if said["decision"] == "allow" else None

@@ -13,7 +13,7 @@ from tests.gateway.agents import KEY, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.hosting.conftest import SERVER
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -42,6 +42,20 @@ def test_a_server_beside_its_agent_goes_by_the_rules_that_are_served(served: Ser
     assert denied["isError"]
     assert "Denied" in text_of(denied)
     assert "echo {'a': 2} 2 " in text_of(agent.call("echo", 4, a=2)), "the denied call did not reach it"
+
+
+def test_no_card_is_left_of_a_call_that_its_agent_cancelled(served: Served, agent: Agent) -> None:
+    rule(served, "mcp__local__echo", "ask")
+    agent.send("tools/call", 1, name="echo", arguments={"path": "/a"})
+    (request_id,) = pending(served)
+    agent.send("notifications/cancelled", requestId=1, reason="Esc")
+    card = "SELECT status FROM permission_requests WHERE request_id = ?"
+    until(lambda: served.sql(card, (request_id,)) == [("withdrawn",)], "its card stands")
+    told = "SELECT error FROM events WHERE event_type = 'post_tool' AND tool_name = 'mcp__local__echo'"
+    until(lambda: served.sql(told), "its end is not told")
+    assert served.sql(told) == [("The client cancelled the call while it waited.",)]
+    served.sql("DELETE FROM tool_rules")
+    assert " 1 " in text_of(agent.call("echo", 2)), "the cancelled call reached the server"
 
 
 def test_a_call_beside_its_agent_waits_for_a_person_and_stands_in_a_timeline(

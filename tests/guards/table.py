@@ -188,6 +188,7 @@ EDGE: dict[tuple[str, str], str] = {
     ("POST", r"/runner/sessions/([^/]+)/permission"): R,
     ("POST", r"/runner/sessions/([^/]+)/permission/withdraw"): R,
     ("POST", r"/api/mcp/calls"): A,
+    ("POST", r"/api/mcp/calls/([^/]+)/cancel"): A,
     ("POST", r"/api/mcp/calls/([^/]+)/end"): A,
     ("POST", r"/api/mcp/listings/(.+)"): A,
     **{(method, r"/mcp"): A for method in ("POST", "GET", "DELETE")},

@@ -19,7 +19,8 @@ from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.calls import Calls, binding_of
-from coordinator.edge.gateway.exchange import Exchange, agent_of, named_session
+from coordinator.edge.gateway.exchange import Exchange, agent_of, is_impatience, named_session
+from coordinator.edge.gateway.holding import CANCELLED
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.records import CallRecord, Records
@@ -58,7 +59,10 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x
 
 
 class Question(msgspec.Struct):
-    """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again."""
+    """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again.
+
+    Who names the call itself says whether its question `begins`, as far as it knows.
+    """
 
     server: Name
     tool: Name
@@ -66,6 +70,13 @@ class Question(msgspec.Struct):
     definition: Any = None
     session: Name | None = None
     call_id: Name | None = None
+    begins: bool = False
+
+
+class Cancelling(msgspec.Struct):
+    """Why a client wants a call no more, in its own words."""
+
+    reason: str = ""
 
 
 class Ending(msgspec.Struct):
@@ -151,6 +162,28 @@ class BesideDoor:
             self._records.end(record, "error" if ending.is_error else "ok", response)
         await send_json(send, 200, {"ok": True})
 
+    async def cancel(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /api/mcp/calls/{call_id}/cancel`: a call that was not sent is not wanted any more."""
+        admission, raw = await self._read(scope, receive)
+        told = _decoded(raw, Cancelling).reason
+        agent_id = agent_of(admission, headers_of(scope))
+        call = await self._threads.run(
+            gateway_calls.cancel_beside,
+            call_id[:500],
+            admission.caller.actor,
+            key_id=admission.caller.id,
+            agent_id=agent_id,
+            keeps_card=is_impatience(told),
+            now=timezone.now(),
+        )
+        if call is not None:
+            with Disconnect(receive) as gone:
+                message = _empty_call(call.tool_name)
+                x = await self._exchange(scope, admission, call.server_id, gone, message)
+                record = self._records.taken_up(x, call_id, call.session_id or "", call.tool_name)
+                self._records.end(record, "held", None, CANCELLED)
+        await send_json(send, 200, {"ok": True})
+
     async def listing(self, server_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
         admission, raw = await self._read(scope, receive)
@@ -226,24 +259,41 @@ class BesideDoor:
         session_id = await self._records.session_of(x)
         ruling, _ = await self._calls.decide(x, tool, arguments, session_id)
         call_id = question.call_id or gateway_calls.new_id()
-        if question.call_id:
+        is_again = question.call_id is not None and not question.begins
+        if question.begins and question.call_id:  # or whoever asks did not hear the first answer
+            is_again = await self._threads.run(gateway_calls.is_begun, call_id)
+        if is_again:
             record = self._records.taken_up(x, call_id, session_id, tool)
         else:
             record = self._records.begin(x, call_id, session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
             words = await self._calls.note_denial(x, record, ruling)
+            attempt = Attempt(call_id, binding_of(x, record, ruling), x.caller, Place(session_id))
+            await self._threads.run(gateway_calls.leave_beside, attempt, now=timezone.now())
             return self._no(record, words)
-        event_id = None if question.call_id else await self._records.write_begin(record)
+        event_id = None if is_again else await self._records.write_begin(record)
         place = Place(session_id, event_id=event_id, client="signalbox mcp")
         binding = binding_of(x, record, ruling)
         attempt = Attempt(call_id, binding, x.caller, place, is_beside=True)
         if ruling.decision == ASK:
-            return await self._asked(x, record, ruling, attempt)
+            return await self._asked_unless_cancelled(x, record, ruling, attempt)
         if (brake := await x.braked(self._gate)) is not None:
             return await self._held_back(x, record, attempt, brake)
         await self._threads.run(gateway_calls.begin_beside, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
+
+    async def _asked_unless_cancelled(
+        self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: Attempt
+    ) -> Answer:
+        try:
+            answer = await self._asked(x, record, ruling, attempt)
+        except gateway_calls.Cancelled:
+            self._records.leave(record)  # its end is written where it is cancelled
+            return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
+        if answer["decision"] == DENY:
+            await self._threads.run(gateway_calls.leave_beside, attempt, now=timezone.now())
+        return answer
 
     async def _asked(self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: Attempt) -> Answer:
         if await self._threads.run(gateway_calls.is_begun_beside, attempt):
@@ -252,10 +302,8 @@ class BesideDoor:
             return {"decision": "allow", "call_id": attempt.call_id}
         with self._places.place(x.key.name):
             for _ in range(MOST_TRIES):
-                row = await self._threads.run(
-                    gateway_calls.ask, attempt.binding, ruling, attempt.place, until=None, now=timezone.now()
-                )
-                found = await self._until_decided(x, row)
+                row = await self._threads.run(gateway_calls.ask_beside, attempt, ruling, now=timezone.now())
+                found = await self._until_decided(x, row, attempt.call_id)
                 if found is None:
                     return await self._wait(row, attempt)
                 answer = await self._decided(x, record, attempt, found)
@@ -269,10 +317,12 @@ class BesideDoor:
                 attempt = Attempt(attempt.call_id, fresh[0], attempt.caller, attempt.place, is_beside=True)
         return self._no(record, CHANGED)
 
-    async def _until_decided(self, x: Exchange, row: PermissionRequest) -> PermissionRequest | None:
+    async def _until_decided(
+        self, x: Exchange, row: PermissionRequest, call_id: str
+    ) -> PermissionRequest | None:
         found = await self._waits.wait_until(
-            functools.partial(_if_decided, row.request_id),
-            topics=[f"permission_requests:{row.pk}"],
+            functools.partial(_if_decided, row.request_id, call_id),
+            topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
             timeout=HELD_FOR,
             still_allowed=x.admission.still_allowed,
             gone=x.gone,
@@ -376,7 +426,8 @@ def _denied(binding: Binding, denial: Ruling) -> str:
     return answers.denied(binding.server_id, binding.tool, denial.reason, gateway_calls.allowed_at(denial))
 
 
-def _if_decided(request_id: str) -> PermissionRequest | None:
+def _if_decided(request_id: str, call_id: str) -> PermissionRequest | None:
+    gateway_calls.require_wanted(call_id)
     row = rules.find(request_id)
     return None if rules.standing(row, timezone.now()).waiting else row
 

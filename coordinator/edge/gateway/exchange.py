@@ -125,6 +125,12 @@ def named_session(headers: Headers) -> str | None:
     return None if not told or told.startswith("$") or "\x00" in told else told[:200]
 
 
+def is_impatience(reason: str) -> bool:
+    """Say whether a client cancels since its own patience ended: people may still decide, as where its line breaks."""
+    said = reason.lower()
+    return "timed out" in said or "timeout" in said
+
+
 def program_of(name: str) -> str:
     """Return the agent program that a client's name means; nothing where it is none that we know."""
     lowered = name.lower()

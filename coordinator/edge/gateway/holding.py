@@ -20,7 +20,7 @@ from coordinator.actions import approvals, gateway_calls
 from coordinator.actions.approvals.holding import held_for
 from coordinator.actions.gateway_calls import Attempt, Place
 from coordinator.edge.gateway import running
-from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.exchange import Exchange, is_impatience
 from coordinator.edge.gateway.pulse import Pulse
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.running import Runner
@@ -48,6 +48,7 @@ MOST_ROUNDS = 9  # clients try ten times
 WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
 PATIENCE = {"codex": 10.0}  # seconds after which programs are known to break off, whatever they are told
 HEARD_WITHIN = 0.5  # seconds after a call's end in which it is noted that its own line heard it
+CANCELLED = "The client cancelled the call while it waited."
 MOST_TRIES = 4  # how often a question is put anew while others take its approval
 
 
@@ -93,7 +94,7 @@ class Holding:
             try:
                 await self._hold(held, state)
             except gateway_calls.Cancelled:
-                self._records.end(held.record, "held", None, "The client cancelled the call while it waited.")
+                self._records.end(held.record, "held", None, CANCELLED)
                 await held.x.line.let_go()
             finally:
                 if held.is_kept:
@@ -103,7 +104,6 @@ class Holding:
         """Cancel the call that a client's notification names, and close its card; False where none of it waits."""
         if x.client is None:
             return False
-        told = str(x.message.params.get("reason", "")).lower()
         number = x.message.params.get("requestId")
         if not isinstance(number, str | int | float):
             return False
@@ -114,8 +114,7 @@ class Holding:
             x.key.actor,
             key_id=x.key.id,
             agent_id=x.agent_id,
-            # A client whose own patience ended leaves, as one whose line breaks: people may still decide.
-            keeps_card="timed out" in told or "timeout" in told,
+            keeps_card=is_impatience(str(x.message.params.get("reason", ""))),
         )
         return await self._threads.run(cancel, now=timezone.now())
 
