@@ -24,7 +24,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32603,
 )
 HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
-UNREACHABLE = -32010  # of the codes that are left to implementations
+UNREACHABLE, BRAKED = -32010, -32011  # of the codes that are left to implementations
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT = "io.modelcontextprotocol/clientInfo"
 META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -71,10 +71,12 @@ def build(example: Example) -> MCPServer:
 
     @server.resource("example://note")
     def note() -> str:
+        example.calls["note"] += 1
         return "a note"
 
     @server.prompt()
     def greet(name: str) -> str:
+        example.calls[f"greet {name}"] += 1
         return f"Greet {name}."
 
     return server

@@ -97,12 +97,14 @@ class GatewayDoor:
             threads=threads,
             instant=instant,
         )
-        self._relaying = Relaying(self.upstreams, self.clients, self.links, self.listings)
         self._telling = Telling(self.upstreams, self.links, self.listings)
         self._news = News(hub, threads)
         self._held: set[Disconnect] = set()
         self.records = records = Records(writer)
         self.refusals = Refusals(records)
+        self._relaying = Relaying(
+            self.upstreams, self.clients, self.links, self.listings, instant=instant, refusals=self.refusals
+        )
         runner = Runner(sending, self.registry, records, threads, gate=gate, notes=notes)
         self.holding = Holding(waits, threads, records, runner)
         self.calls = Calls(

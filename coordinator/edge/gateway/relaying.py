@@ -8,8 +8,10 @@ import msgspec
 
 from coordinator.edge.gateway.clients import Clients
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.upstreams import (
     Forgotten,
     LeftOpen,
@@ -19,28 +21,87 @@ from coordinator.edge.gateway.upstreams import (
     finish,
     response_of,
 )
+from coordinator.errors import Forbidden
 from coordinator.gateway import answers
-from coordinator.gateway.http_client import Answer
-from coordinator.gateway.messages import INTERNAL, TASKS
+from coordinator.gateway.http_client import Answer, Look
+from coordinator.gateway.messages import BRAKED, INTERNAL, TASKS
+from coordinator.policy.brakes import Braked
+
+# Requests that pass a brake: what there is, what is new, and what becomes of a call that runs, or is to run no more.
+PASS_A_BRAKE = frozenset(
+    {
+        "ping",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "server/discover",
+        "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tools/list",
+    }
+)
+
+
+class Stopped(Exception):
+    """A brake is on for the agent."""
+
+    def __init__(self, brake: Braked) -> None:
+        super().__init__(brake.words)
 
 
 class Relaying:
     """One a process."""
 
-    def __init__(self, upstreams: Upstreams, clients: Clients, links: Links, listings: Listings) -> None:
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        clients: Clients,
+        links: Links,
+        listings: Listings,
+        *,
+        instant: Instant,
+        refusals: Refusals,
+    ) -> None:
         self._upstreams = upstreams
         self._clients = clients
         self._links = links
         self._listings = listings
+        self._instant = instant
+        self._refusals = refusals
 
     async def relay(self, x: Exchange, change: Any) -> None:
-        """Pass a request on, and its answer back."""
+        """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
+        if x.message.method in PASS_A_BRAKE:
+            await self._relay(x, change, None)
+            return
+
+        async def look() -> None:
+            await self._require_no_brake(x)
+
+        try:
+            await look()
+            await self._relay(x, change, look)
+        except Stopped as stopped:
+            words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
+            await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
+            await x.line.answer(answers.error(x.message.id, BRAKED, words))
+
+    async def _require_no_brake(self, x: Exchange) -> None:
+        """Raise Stopped where a brake is on for the agent at this instant."""
+        _, brake = await self._instant.look(x.known_as)
+        if brake is not None:
+            raise Stopped(brake)
+
+    async def _relay(self, x: Exchange, change: Any, look: Look | None) -> None:
 
         async def changed(body: bytes) -> bytes:
             found: bytes = await change(x, body)
             return found
 
-        answer = await self._sent(x)
+        answer = await self._sent(x, look)
         try:
             response, event = await response_of(
                 answer, x.message.id, x.line, transform=changed if change else None
@@ -54,11 +115,13 @@ class Relaying:
             answer.close()
         await finish(x.line, response, event, answer.status)
 
-    async def _sent(self, x: Exchange) -> Answer:
-        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver."""
+    async def _sent(self, x: Exchange, look: Look | None = None) -> Answer:
+        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
         try:
+            if look is not None:
+                return await self._upstreams.send_call(x, x.message.raw, session=session, look=look)
             return await self._upstreams.send(x, x.message.raw, session=session)
         except Forgotten:
             raise await self._links.over(x) from None

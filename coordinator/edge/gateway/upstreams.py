@@ -84,10 +84,10 @@ class Upstreams:
         self.http = HttpClient()
 
     async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> Answer:
-        """Send a call that may run. Raises UpstreamFailed, and what `look` raises. Close the answer.
+        """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
 
-        A server that has to be started first, or connected to for a moment, gets the call only once `look` has found,
-        after that wait, that it still may.
+        Close the answer. A server that has to be started first, or connected to for a moment, gets the call only once
+        `look` has found, after that wait, that it still may.
         """
         for _ in range(MOST_STARTS):
             answer = await self.send(x, body, session=session, when_ready=True, look=look)
