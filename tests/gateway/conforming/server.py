@@ -20,6 +20,7 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from tests.gateway.conforming.questions import A_TEXT, IMAGE, Context, Json, an_object, form, needs
+from tests.gateway.conforming.tasks import Tasks
 from tests.gateway.conforming.tools import Tools
 from tests.gateway.example_server import PIXEL, serving
 
@@ -28,6 +29,11 @@ TEXT = "This is the content of the static text resource."
 
 class Conforming(Tools):
     """Every handler of the server; one for all of its clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks = Tasks()
+        self.tools |= {name: ({"type": "object"}, tool) for name, tool in self.tasks.tools.items()}
 
     async def list_tools(self, ctx: Context, params: Any) -> Json:
         return {
@@ -177,6 +183,7 @@ def build() -> Server[Any]:
             on_completion=as_of_the_era(one.complete),
             on_set_logging_level=as_of_the_era(one.nothing),
         )
+    one.tasks.join(server)
     server.middleware.append(
         RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience="conforming")
     )
