@@ -1,4 +1,4 @@
-"""Which calls are held for certain, as the server last told: kept for the time when it cannot be asked.
+"""Which calls are held for certain, as the server said last: kept for when it cannot be reached.
 
 The server says it with its answers (`X-Signalbox-Held`, made by its `policy.certain`): a JSON list of pairs of a word,
 `hold` or `free`, and tool names; of those that name a tool the first counts, and a tool that none names is free.
@@ -20,7 +20,7 @@ LARGEST = 1 << 16  # bytes of the file that are read
 
 
 def understood(text: str | bytes) -> list[list[str]] | None:
-    """Return the pairs that a header or a file says; None where that is none of ours."""
+    """Return the pairs in a header or a file; None where it is not in our form."""
     try:
         lines = json.loads(text)
     except (ValueError, RecursionError):
@@ -35,7 +35,7 @@ def _is_line(line: Any) -> bool:
 
 
 def is_held(lines: list[list[str]], tool: str | None) -> bool:
-    """Say whether a call of this tool is held for certain; None is a tool that cannot be told."""
+    """Say whether a call of this tool is held for certain; None is a tool whose name is not known."""
     if tool is None:
         return any(word == "hold" for word, _ in lines)
     for word, names in lines:
@@ -69,7 +69,7 @@ def load(folder: str, agent: str) -> list[list[str]] | None:
 
 
 def keep(folder: str, agent: str, told: str) -> None:
-    """Keep what the server told, where it is new. What is no list of ours is left out. Raises OSError."""
+    """Keep what the server said, where it is new. A list not in our form is left out. Raises OSError."""
     lines = understood(told)
     if lines is not None and load(folder, agent) != lines:
         settings.write_private(_path(folder, agent), json.dumps(lines).encode())

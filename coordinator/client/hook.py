@@ -20,8 +20,8 @@ import sys
 import time
 
 from coordinator.client import held, settings
+from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.denials import AGENTS
-from coordinator.client.line import Address, Away, Broken, Line
 from coordinator.client.settings import NotConnected, Settings
 from coordinator.client.spool import Kept, Spool
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
+    from coordinator.client.connection import Answer
     from coordinator.client.denials import Agent
-    from coordinator.client.line import Answer
 
 USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(AGENTS)}\n"
 DRIVEN = "SIGNALBOX_SESSION"  # for which session a runner started the agent
@@ -51,7 +51,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HELD_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
 HELD_UNTOLD = "Signalbox has not said yet which calls may run without it, so it did not run."
 WHAT_TO_DO = (
-    "Have Signalbox started or the connection mended (`signalbox connect --check` shows what is wrong), then try"
+    "Have Signalbox started or the connection fixed (`signalbox connect --check` shows what is wrong), then try"
     " again. Do not work around it."
 )
 NOBODY = (
@@ -252,7 +252,7 @@ class HookCommand:
                 broken += 1
             except Refused as problem:
                 self._refusal = str(problem)
-                self.give_up(f"Signalbox did not hear this call: {problem}")
+                self.give_up(f"Signalbox did not receive this call: {problem}")
             now = time.monotonic()
             tried = self._reached or now < self._began + UNREACHED_FOR
             if not self._held or broken >= MOST_BROKEN or not tried:
@@ -271,7 +271,7 @@ class HookCommand:
         return self._settings.holds(self._agent.name) if lines is None else held.is_held(lines, self._tool)
 
     def _begun(self, answer: Answer) -> float:
-        """Take note of what a waiting call's line says; returns how long it may be silent from now on."""
+        """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
         self._require_ours(answer)
         if answer.status == 200 and self._event in self._agent.calls:
             holds = answer.headers.get("x-signalbox-holds-this")
@@ -279,7 +279,7 @@ class HookCommand:
                 self._reached, self._held, self._asked = True, holds == "yes", holds != "no"
                 self._is_known, self._why = True, ""
                 self._set_limit(self._until)
-                self._line.until = self._until
+                self._connection.until = self._until
             self._learn(answer)
         return SILENT_FOR
 
@@ -300,9 +300,9 @@ class HookCommand:
                 headers["X-Signalbox-Denied"] = _quoted(kept.denied)
         # What the server says when its wait is over must reach the agent, too.
         wait = max(0.0, self._until - time.monotonic() - 1.0)
-        self._line = Line(self._address, until)
+        self._connection = Connection(self._address, until)
         path = f"/hooks/{_quoted(hook.agent)}?wait={wait:.2f}"
-        answer = self._line.post(path, headers, hook.body, patience=patience, begun=self._begun)
+        answer = self._connection.post(path, headers, hook.body, patience=patience, begun=self._begun)
         if answer.status in COMES_AGAIN:
             raise Away(f"{self._address.netloc} is not ready ({answer.status}{_detail(answer.body)})")
         if answer.status != 200:
@@ -316,7 +316,7 @@ class HookCommand:
             raise Broken("its answer is not about this hook")
 
     def _taken(self, answer: Answer) -> bytes:
-        """Return what the agent is answered. Raises Away and Refused where the line said so late, and Broken."""
+        """Return what the agent is answered. Raises Away and Refused where its body says so, and Broken."""
         self._learn(answer)
         if not answer.body.strip():
             return b""
@@ -357,9 +357,9 @@ class HookCommand:
         kept = Kept(self._agent.name, self._id, time.time(), self._body, denied)
         try:
             if not Spool(self._spool).keep(kept):
-                _say("This hook is too large to be told later.")
+                _say("This hook is too large to be kept and sent later.")
         except OSError as problem:
-            _say(f"This hook cannot be kept to be told later: {problem}")
+            _say(f"This hook cannot be kept to be sent later: {problem}")
 
     def _flush(self) -> None:
         """Have what was kept told by a process of its own: nobody waits for it."""

@@ -16,10 +16,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "connect": ("coordinator.client.connecting.connect", "make the agents on this machine report and ask"),
     "disconnect": ("coordinator.client.connecting.disconnect", "put their settings back as they were"),
     "headers": ("coordinator.client.connecting.headers", "print the headers of Claude Code's telemetry"),
-    "hook": ("coordinator.client.hook", "what agents' settings call: tell Signalbox, wait, answer the agent"),
+    "hook": (
+        "coordinator.client.hook",
+        "what agents' settings call: report to Signalbox, wait, answer the agent",
+    ),
     "mcp": (
         "coordinator.client.mcp",
-        "MCP servers whose calls go by Signalbox's grants: the gateway, or one here",
+        "MCP servers under Signalbox's grants: those of the gateway, or one started here",
     ),
     "mcp-ask": (
         "coordinator.client.mcp_ask",

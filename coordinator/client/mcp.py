@@ -1,4 +1,4 @@
-"""`signalbox mcp`: MCP servers on stdin and stdout whose calls go by Signalbox's grants and rules.
+"""`signalbox mcp`: MCP servers on stdin and stdout under Signalbox's grants and rules.
 
 signalbox mcp                       every server that Signalbox lets this agent use, through its gateway
 signalbox mcp SERVER                one of them

@@ -16,7 +16,7 @@ import time
 from urllib.parse import quote
 
 from coordinator.client import settings
-from coordinator.client.line import Address, Away, Broken, Line
+from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.settings import NotConnected
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -169,7 +169,7 @@ class Question:
         self._asked = asked
         self._token = token
         self._id = os.urandom(16).hex()
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._reached = False
         self._state = "Asks in Signalbox"
 
@@ -177,12 +177,12 @@ class Question:
         """Ask no more: the client does not want to know."""
         self.cancelled.set()
         self.ended.set()
-        line = self._line
-        if line is not None:
-            line.until = 0.0  # it ends at the server's next sign of life
+        connection = self._connection
+        if connection is not None:
+            connection.until = 0.0  # it ends at the server's next sign of life
 
     def report(self) -> None:
-        """Say again and again that the question is alive."""
+        """Report progress at intervals, so that the client keeps waiting."""
         progress = 0
         while not self.ended.wait(PROGRESS_EVERY if progress else 0.5):
             progress += 1
@@ -248,9 +248,9 @@ class Question:
 
     def _once(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any] | None:
         """Put the question once; None where it still stands. Raises Away, Broken, Refused."""
-        self._line = Line(address, time.monotonic() + WAIT + 60.0)
+        self._connection = Connection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
-        answer = self._line.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
+        answer = self._connection.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
         if answer.status in COMES_AGAIN:
             raise Away(f"it is not ready ({answer.status})")
         if answer.status != 200:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.client import mcp_lines, settings
-from coordinator.client.line import Address, proxy_for
+from coordinator.client.connection import Address, proxy_for
 from coordinator.client.settings import NotConnected
 
 SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
@@ -29,10 +29,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
 INITIALIZED = "notifications/initialized"
 COMES_AGAIN = frozenset({429, 502, 503, 504})
-LOST = (
-    "Nothing told how the call ended ({}), so it is not known whether it ran: it may have. Look whether it took effect "
-    "before you call it again."
-)
+LOST = "No answer says how the call ended ({}), so it may have run. Check whether it took effect before you call it again."
 
 
 class Failed(Exception):

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.client import mcp_lines, settings
-from coordinator.client.line import Address, Away, Broken, Line
+from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.settings import NotConnected
 
 PATIENCE = 45.0  # seconds in which an answer must begin: the server holds one for 25
@@ -313,8 +313,8 @@ def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         raise Refused("Signalbox's address cannot be understood.") from None
     headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
-    line = Line(address, time.monotonic() + 2 * PATIENCE)
-    answer = line.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
+    connection = Connection(address, time.monotonic() + 2 * PATIENCE)
+    answer = connection.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
     if answer.status in COMES_AGAIN:
         raise Away(f"it is not ready ({answer.status})")
     try:

@@ -35,7 +35,7 @@ def read(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Unclear("The message cannot be read.") from None
     if not isinstance(value, dict):
-        raise Unclear("Send one JSON-RPC message a line, an object.")
+        raise Unclear("Send one JSON-RPC message on each line, as an object.")
     number = value.get("id")
     if b"\r" in line.rstrip(b"\r\n"):  # many servers take what stands after it for a message of its own
         raise Unclear("The message has a line break in it.", number)
@@ -52,7 +52,7 @@ def _refuse_lookalikes(level: Any, known: tuple[str, ...], number: Any) -> None:
         return
     folded = {name.casefold(): name for name in level}
     if len(folded) != len(level):
-        raise Unclear("Two keys of the message differ by case alone.", number)
+        raise Unclear("Two keys of the message differ only in case.", number)
     for name in known:
         if folded.get(name.casefold(), name) != name:
             raise Unclear(f"A key of the message must be spelled {name}.", number)
@@ -61,7 +61,7 @@ def _refuse_lookalikes(level: Any, known: tuple[str, ...], number: Any) -> None:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

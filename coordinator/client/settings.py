@@ -18,7 +18,7 @@ import json
 import os
 import stat
 
-from coordinator.client.line import Address
+from coordinator.client.connection import Address
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _checked(url: str) -> str:
 
 def _sendable(key: str) -> str:
     if not all("!" <= sign <= "~" for sign in key):
-        raise NotConnected("The API key holds signs that no key has. Run `signalbox connect` again.")
+        raise NotConnected("The API key contains characters that no key has. Run `signalbox connect` again.")
     return key
 
 

@@ -1,4 +1,4 @@
-"""What could not be told: kept in files, and told later, in order, each under the id that it was first sent as.
+"""Hooks that could not be sent: kept in files, and sent later, in order, each under its first id.
 
 A hook is a file `NUMBER`, written aside and then linked, so that it is whole or not there and two that come at once
 both have a place. One process at a time sends them (`lock`). What the server has taken is removed; where that did not
@@ -26,7 +26,7 @@ LOCK_WITHIN = 5.0  # seconds for which a sender waits for the one before it
 
 
 class Kept:
-    """A hook that was not told: whose (`agent`), its id, when (the clock's seconds) and what the agent said.
+    """A hook that was not sent: whose (`agent`), its id, when (seconds since the epoch) and the agent's body.
 
     `denied` is what the agent was answered where its call was not let run, else "".
     """
@@ -57,7 +57,7 @@ def _unpacked(content: bytes) -> Kept | None:
 
 
 class Spool:
-    """The hooks that one server was not told, in a folder of their own."""
+    """The hooks that were not sent to one server, in a folder of their own."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -89,7 +89,7 @@ class Spool:
         return True
 
     def send(self, tell: Callable[[Kept], bool]) -> None:
-        """Tell what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
+        """Send what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
 
         Nothing where another process is at it.
         """

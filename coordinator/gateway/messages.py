@@ -186,7 +186,7 @@ def _refuse_lookalikes(level: Any, known: tuple[str, ...]) -> None:
         return
     folded = {key.casefold(): key for key in level}
     if len(folded) != len(level):
-        raise Unreadable(INVALID_REQUEST, "Two keys of the message differ by case alone.")
+        raise Unreadable(INVALID_REQUEST, "Two keys of the message differ only in case.")
     for name in known:
         found = folded.get(name.casefold(), name)
         if found != name:
@@ -200,7 +200,7 @@ class _Twins(Exception):
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Twins("A key stands twice in one object, so it is not clear what is asked for.")
+        raise _Twins("A key occurs twice in one object, so it is not clear what is asked for.")
     return found
 
 

@@ -146,7 +146,7 @@ def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[st
     if not named and said.get("key_file"):
         return private_text(said["key_file"])
     if not all("!" <= sign <= "~" for sign in named):
-        raise Refused("The API key holds signs that no key has.")
+        raise Refused("The API key contains characters that no key has.")
     return str(named)
 
 
@@ -193,7 +193,7 @@ _WORDS = {str: "a text", list: "a list of texts", dict: "a table"}
 
 def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(said) - known):
-        raise Refused(f"{path}: nobody knows {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
+        raise Refused(f"{path}: unknown: {', '.join(unknown)}. Known are: {', '.join(sorted(known))}.")
 
 
 def _agent(name: str, said: Any) -> AgentOptions:

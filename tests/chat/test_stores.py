@@ -231,7 +231,7 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
         assert "3 files (2.1 MB) are not in s3" in capsys.readouterr().out
         call_command("move_attachments")
         assert held.read() == data[0]
-    assert "3 files (2.1 MB) are moved and compared" in capsys.readouterr().out
+    assert "Moved 3 files (2.1 MB)" in capsys.readouterr().out
     assert len(s3.objects) == 3
     assert not [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
     with reading.opened_at(rows[1], 0) as file:  # a row that was read before the move
@@ -291,7 +291,7 @@ def test_a_file_whose_new_copy_is_removed_meanwhile_stays_where_it_was(
     monkeypatch.setattr(moving_attachments, "_require_same", lambda *_: s3.objects.clear())
     with pytest.raises(SystemExit):
         call_command("move_attachments")
-    assert f"stayed  {broken_off.pk}" in capsys.readouterr().err
+    assert f"not moved  {broken_off.pk}" in capsys.readouterr().err
     assert len(reading.opened(ChatAttachment.objects.get()).read()) == 70_000
 
 

@@ -141,7 +141,7 @@ def test_what_is_not_understood_is_counted_with_its_first_place(corpus: Path) ->
 def test_again_nothing_comes_in_and_a_grown_file_brings_what_is_new(corpus: Path) -> None:
     brought(corpus)
     before = (Event.objects.count(), Session.objects.count())
-    assert "came in   0 events" in brought(corpus)
+    assert "imported  0 events" in brought(corpus)
     assert (Event.objects.count(), Session.objects.count()) == before
     path = corpus / "-home-dev-shop" / f"{RESUMED}.jsonl"
     line = json.loads(path.read_text().splitlines()[-1])
@@ -152,7 +152,7 @@ def test_again_nothing_comes_in_and_a_grown_file_brings_what_is_new(corpus: Path
     }
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    assert "came in   2 events (1 messages, 0 calls) in 0 new and 1 known sessions" in brought(corpus)
+    assert "imported  2 events (1 messages, 0 calls) in 0 new and 1 known sessions" in brought(corpus)
     assert AuditLog.objects.filter(event_type="TRANSCRIPTS_IMPORTED").count() == 3
 
 
@@ -194,7 +194,7 @@ def test_a_session_that_hooks_recorded_is_completed_and_not_doubled(corpus: Path
     found = calls(FIXED)
     assert len(found) == 7
     assert found["toolu_01A1"].end.tool_output.value == {"stdout": "told live"}
-    assert "came in   0 events" in brought(corpus)
+    assert "imported  0 events" in brought(corpus)
 
 
 def test_what_was_recorded_live_without_its_secrets_is_known_all_the_same(corpus: Path) -> None:
@@ -236,7 +236,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
     brought(corpus)
     assert PROMPT in said(FIXED, "user")
     assert calls(FIXED)["toolu_01A1"].end.tool_output.value["stdout"].startswith("12:")
-    assert "came in   0 events" in brought(corpus, "--dry-run")
+    assert "imported  0 events" in brought(corpus, "--dry-run")
     assert usage.models_of(made)["claude-opus-4-6"].output == 738
 
 

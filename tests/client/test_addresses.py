@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.client.connecting import talk
-from coordinator.client.line import Address
+from coordinator.client.connection import Address
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE, NotConnected, load
 
 HERE = [

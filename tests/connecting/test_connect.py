@@ -123,7 +123,7 @@ def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
     monkeypatch.setattr(connect.denials, "AGENTS", {})
     written(machine, CODEX, "{}")
     assert connected("codex") == 1
-    assert "Known are: opencode." in capsys.readouterr().err
+    assert "Known agents: opencode." in capsys.readouterr().err
 
 
 def test_moved_settings_are_found(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_foreign_file_in_the_place_of_ours_is_not_overwritten(
 ) -> None:
     file = written(machine, ".copilot/hooks/signalbox.json", '{"mine": true}')
     assert connected("copilot") == 1
-    assert "not from here" in capsys.readouterr().err
+    assert "was not made by Signalbox" in capsys.readouterr().err
     assert file.read_text() == '{"mine": true}'
 
 
@@ -272,7 +272,7 @@ def test_edited_since_only_ours_goes_and_it_says_so(
     )
     capsys.readouterr()
     assert disconnected() == 0
-    assert "was edited since" in capsys.readouterr().out
+    assert "was edited after" in capsys.readouterr().out
     left = file.read_text()
     assert "// mine, still" in left
     assert sorted(commands(jsonc.loads(left))) == ["/usr/local/bin/lint --hook codex", "say done"]

@@ -76,7 +76,7 @@ def test_they_send_logs_and_traces_here_over_http(machine: Path) -> None:
     [
         (CODEX, '[otel]\nenvironment = "mine"\n', "[otel] is set there already"),
         (CODEX, 'otel.environment = "mine"\n', "[otel] is set there already"),
-        (CODEX, "model = \n", "it is no TOML"),
+        (CODEX, "model = \n", "it is not TOML"),
         (GEMINI_ENV, "export OTEL_EXPORTER_OTLP_HEADERS=a=b\n", "is set there already"),
         (GEMINI, '{"telemetry": {"enabled": false}}', "sends its telemetry elsewhere"),
         (".env", "GEMINI_API_KEY=1\n", "Gemini CLI would no longer read ~/.env"),

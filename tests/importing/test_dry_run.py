@@ -121,4 +121,4 @@ def test_the_command_says_that_nothing_was_changed(path: Path) -> None:
     out = StringIO()
     call_command("import_db", str(path), "--dry-run", stdout=out)
     assert "Nothing was changed" in out.getvalue()
-    assert "cron_jobs has no place here; its 1 rows are kept aside" in out.getvalue()
+    assert "cron_jobs has no counterpart here; its 1 rows are kept aside" in out.getvalue()

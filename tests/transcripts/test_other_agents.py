@@ -61,7 +61,7 @@ def test_again_nothing_comes_in(agent: str, tmp_path: Path) -> None:
     place = copied(agent, tmp_path)
     brought(agent, place)
     before = Event.objects.count()
-    assert "came in   0 events" in brought(agent, place)
+    assert "imported  0 events" in brought(agent, place)
     assert Event.objects.count() == before
     assert AuditLog.objects.filter(event_type="TRANSCRIPTS_IMPORTED").count() == 2
 
@@ -129,7 +129,7 @@ def test_what_hooks_told_of_a_session_is_not_told_again(tmp_path: Path) -> None:
     assert [one for one in story(the_session()) if one[0] != "gives"].count(("calls", "Bash")) == 4
     assert [who for who, _ in story(the_session())].count("user") == 2
     assert story(the_session()).count(("assistant", "All done.")) == 2
-    assert "came in   0 events" in brought("codex", place)
+    assert "imported  0 events" in brought("codex", place)
 
 
 def test_calls_that_hooks_told_without_an_id_are_known_by_what_they_are(tmp_path: Path) -> None:
@@ -229,14 +229,14 @@ def test_opencode_is_read_while_it_writes_and_nothing_is_made_beside_it(tmp_path
         db.execute("BEGIN IMMEDIATE")
         db.execute("UPDATE session SET title = 'Say hi'")
         before = sorted(os.listdir(place))
-        assert "came in   13 events" in brought("opencode", place)
+        assert "imported  13 events" in brought("opencode", place)
         assert sorted(os.listdir(place)) == before
         db.execute("COMMIT")
         brought("opencode", place)
     db.close()
     assert SessionTitle.objects.get().title == "Say hi"
     os.chmod(place, 0o555)  # a folder that one can only read
-    assert "came in   0 events" in brought("opencode", place)
+    assert "imported  0 events" in brought("opencode", place)
     assert sorted(os.listdir(place)) == sorted({"hooks.jsonl", *before} & set(os.listdir(place)))
     os.chmod(place, 0o755)
 
@@ -256,7 +256,7 @@ def test_opencode_before_its_database_kept_files(tmp_path: Path) -> None:
     db.close()
     brought("opencode", tmp_path / "files")
     assert sorted(story(the_session())) == sorted(STORIES["opencode"])
-    assert "came in   0 events" in brought("opencode", place)  # the same session, in its new home
+    assert "imported  0 events" in brought("opencode", place)  # the same session, in its new home
 
 
 def _put(path: Path, value: Any) -> None:

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--key-file",
         metavar="FILE",
-        help="read the code or key from a file (- for standard input), not from you",
+        help="read the code or key from a file (- for standard input), not from the terminal",
     )
     return parser
 
@@ -108,7 +108,7 @@ def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
     known = {name: agent for name, agent in AGENTS.items() if agent.plugin or name in denials.AGENTS}
     for name in names:
         if name not in known:
-            raise Stopped(f"There is no agent {name!r}. Known are: {', '.join(known)}.")
+            raise Stopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
     if names:
         return [known[name] for name in dict.fromkeys(names)]
     found = [agent for agent in known.values() if agent.is_here(place.home, place.environment)]
@@ -263,5 +263,5 @@ def _check(asked: argparse.Namespace, place: Place) -> int:
         for note in notes:
             sys.stdout.write(f"  Note: {note}\n")
     if differs:
-        sys.stdout.write("Run `signalbox connect` to put this right.\n")
+        sys.stdout.write("Run `signalbox connect` to fix this.\n")
     return WRONG if differs else 0

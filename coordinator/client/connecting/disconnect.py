@@ -44,7 +44,7 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
     for name in names:
         if name not in connected:
             raise Stopped(
-                f"{name!r} is not connected here. Connected are: {', '.join(sorted(connected)) or 'none'}."
+                f"{name!r} is not connected here. Connected agents: {', '.join(sorted(connected)) or 'none'}."
             )
     leaving = set(names) or connected
     if not leaving:
@@ -80,10 +80,10 @@ def _wanted(
 
 def _words(kept: Kept, change: plans.Change, *, exact: bool) -> str:
     if exact:
-        return "gone, as before." if kept.original is None else "exactly as it was before."
+        return "deleted: it did not exist before." if kept.original is None else "exactly as it was before."
     if change.after is None:
-        return "removed, though it was edited: it was ours."
-    return "was edited since it was connected, so only our entries were taken out:"
+        return "deleted although it was edited: Signalbox had made it."
+    return "was edited after it was connected, so only Signalbox's entries were removed:"
 
 
 def _forget(leaving: set[str], known: Settings | None) -> None:

@@ -57,7 +57,7 @@ def require_writable(found: Found) -> None:
     if found.content is None:
         folder = _nearest(os.path.dirname(found.target))
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-            raise Refused(f"{found.path} cannot be made: {folder} may not be written.")
+            raise Refused(f"{found.path} cannot be created: you may not write to {folder}.")
         return
     about = os.stat(found.target)
     if not found.mode & WRITABLE or not os.access(found.target, os.W_OK):
@@ -65,9 +65,9 @@ def require_writable(found: Found) -> None:
     if about.st_uid != os.geteuid():
         raise Refused(f"{found.path} belongs to another user. Run this as that user.")
     if about.st_nlink > 1:
-        raise Refused(f"{found.path} has several hard links, which a safe replacement would part.")
+        raise Refused(f"{found.path} has several hard links, which a safe replacement would break.")
     if not os.access(os.path.dirname(found.target), os.W_OK | os.X_OK):
-        raise Refused(f"{found.path} cannot be replaced: its folder may not be written.")
+        raise Refused(f"{found.path} cannot be replaced: you may not write to its folder.")
 
 
 def write(found: Found, content: bytes | None, mode: int | None = None) -> list[str]:

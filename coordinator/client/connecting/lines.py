@@ -66,7 +66,7 @@ def why_not(text: str, wanted: LinesWanted) -> str:
     try:
         known = tomllib.loads(rest)
     except tomllib.TOMLDecodeError as problem:
-        return f"it is no TOML ({problem})"
+        return f"it is not TOML ({problem})"
     return f"[{wanted.claims}] is set there already" if wanted.claims in known else ""
 
 

@@ -131,7 +131,7 @@ def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Kept])
             base = found.content
     except Unreadable as problem:
         raise Refused(
-            f"{path} cannot be merged into: {problem}. Mend it, then try again. Nothing was changed."
+            f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed."
         ) from None
     return Change(wanted.agent, found, after, base)
 
@@ -221,7 +221,7 @@ def why_no_telemetry(agent: Agent, call: Call, place: Place, former: Call | None
 def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, Kept]) -> Change:
     found, before = files.read(path), kept.get(path)
     if found.content is not None and before is None and found.content != content.encode():
-        raise Refused(f"{path} is there already, and not from here. Move it away, then try again.")
+        raise Refused(f"{path} exists already and was not made by Signalbox. Move it away, then try again.")
     return Change(agent.name, found, content.encode(), before.original if before else None)
 
 
@@ -285,7 +285,7 @@ def to_disconnect(
         try:
             text = _without(found.text, wanted, kept)
         except Unreadable as problem:
-            raise Refused(f"{path} cannot be read: {problem}. Take our hooks out by hand.") from None
+            raise Refused(f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand.") from None
         empty = kept.original is None and _is_empty(text)
         after, exact = (None if empty else text.encode()), False
     change = Change(kept.agent, found, after, mode=kept.mode if after is not None else None)

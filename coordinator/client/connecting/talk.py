@@ -11,7 +11,7 @@ from contextlib import suppress
 from email.message import Message
 from typing import Any
 
-from coordinator.client.line import Address
+from coordinator.client.connection import Address
 
 PATIENCE = 10.0  # seconds
 LARGEST = 1 << 20
@@ -115,7 +115,7 @@ def exchange(url: str, code: str) -> str:
         key = json.loads(answer)["key"]
         if isinstance(key, str) and key:
             return key
-    raise Failed(f"{url} answered something else than a key. Is it Signalbox?")
+    raise Failed(f"{url} did not answer with a key. Is it Signalbox?")
 
 
 def opens(url: str, key: str) -> None:

@@ -48,7 +48,7 @@ def take_out(text: str) -> str:
         if line.startswith(("---", "...", "%")):
             raise Unreadable("it holds more than one document")
     if without.lstrip().startswith(("{", "[", "- ")):
-        raise Unreadable("its settings are no mapping in lines of their own")
+        raise Unreadable("its settings are not a mapping with one entry on a line")
     return without
 
 
@@ -71,7 +71,7 @@ def _line_of(lines: list[str], group: str) -> int | None:
         found = re.match(rf"""['"]?{re.escape(group)}['"]?[ ]*:(.*)""", line)
         if found is not None:
             if found[1].strip() and not found[1].strip().startswith("#"):
-                raise Unreadable(f"its {group} do not stand in lines of their own")
+                raise Unreadable(f"its {group} are not on lines of their own")
             return at
     return None
 
@@ -82,6 +82,6 @@ def _step(lines: list[str], at: int) -> str:
         if line.strip() and not line.lstrip().startswith("#"):
             step = line[: len(line) - len(line.lstrip())]
             if "\t" in step:
-                raise Unreadable("it is no YAML: a tab stands where spaces must")
+                raise Unreadable("it is not YAML: it is indented with a tab")
             return step or "  "
     return "  "

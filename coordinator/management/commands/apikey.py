@@ -39,7 +39,7 @@ class Command(BaseCommand):
         revoke.add_argument("name")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
-        """Run one verb; what is refused is said in a line."""
+        """Run one subcommand. Raises CommandError where it is refused."""
         try:
             {"create": self.create, "list": self.list, "revoke": self.revoke}[verb](options)
         except SignalboxError as refusal:
@@ -78,7 +78,7 @@ class Command(BaseCommand):
 
 
 def day(value: Any) -> str:
-    """Return a day, `never` for nothing, or the text that stands there."""
+    """Return the day of an instant, `never` for None, and a text that is no instant as it is."""
     if value is None:
         return "never"
     return f"{value:%Y-%m-%d}" if isinstance(value, datetime) else str(value)

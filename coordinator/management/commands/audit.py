@@ -32,7 +32,7 @@ class Command(BaseCommand):
         verify = commands.add_parser("verify", help="check every entry, row and checkpoint")
         verify.add_argument(
             "--checkpoint", type=Path, action="append", default=[], metavar="FILE",
-            help="a checkpoint (or a file of several) that was kept elsewhere; may be repeated",
+            help="a file with checkpoints that you kept elsewhere; may be repeated",
         )  # fmt: skip
         verify.add_argument(
             "--key", action="append", default=[], metavar="KEY",
@@ -40,12 +40,14 @@ class Command(BaseCommand):
         )  # fmt: skip
         proof = commands.add_parser("proof", help="print the proof file of one audit row")
         proof.add_argument("row", type=int, help="the row's number, as in the address of its page")
-        export = commands.add_parser("export", help="write the whole log, to be checked without Signalbox")
+        export = commands.add_parser(
+            "export", help="write the whole log to a file that can be checked without Signalbox"
+        )
         export.add_argument("file", type=Path, help="the file to write (NDJSON)")
         commands.add_parser("checkpoint", help="print the newest checkpoint")
         commands.add_parser("key", help="print the public key")
         commands.add_parser(
-            "rotate-key", help="make a new signing key; the old one goes on to verify old checkpoints"
+            "rotate-key", help="make a new signing key; old checkpoints are still verified with the old one"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -87,7 +89,7 @@ class Command(BaseCommand):
         for found in report.problems:
             self.stderr.write(found.text)
         more = f" (and {report.unlisted:,} more)" if report.unlisted else ""
-        raise CommandError(f"The audit log is not what it was. Findings: {len(report.problems):,}{more}.")
+        raise CommandError(f"The audit log fails the check. Findings: {len(report.problems):,}{more}.")
 
     def _proof(self, options: dict[str, Any]) -> None:
         row = AuditLog.objects.filter(pk=options["row"]).first()
@@ -132,7 +134,7 @@ class Command(BaseCommand):
             "AUDIT_KEY_ROTATED", actor=system("cli"), target=None, result="success", metadata=change, now=now
         )
         sealing.seal(now)
-        self.stdout.write(f"The new public key, to be noted outside of this machine:\n{new}")
+        self.stdout.write(f"The new public key. Write it down outside this machine:\n{new}")
 
     @staticmethod
     def _seal_with_old_key(now: datetime) -> str | None:
@@ -145,7 +147,7 @@ class Command(BaseCommand):
 
 
 def notes_in(file: Path) -> list[str]:
-    """Return the signed notes that stand one after another in a file. Raises CommandError, NoteError."""
+    """Return the signed notes in a file, one after another. Raises CommandError, NoteError."""
     try:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(MOST_BYTES + 1)
@@ -153,7 +155,7 @@ def notes_in(file: Path) -> list[str]:
         raise CommandError(f"{file} cannot be read: {problem}.") from None
     if len(text) > MOST_BYTES:
         raise CommandError(
-            f"{file} is longer than {MOST_BYTES // 2**20} MiB. Give the newest checkpoints of it."
+            f"{file} is longer than {MOST_BYTES // 2**20} MiB. Give only its newest checkpoints."
         )
     return notes.split(text)
 

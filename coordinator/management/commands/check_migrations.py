@@ -28,7 +28,7 @@ class Command(BaseCommand):
             word = "safe  " if finding.safe else self.style.ERROR("UNSAFE")
             self.stdout.write(f"{word}  {finding.migration}: {finding.operation}: {finding.why}")
         if not migrating.unsafe(found):
-            self.stdout.write("All of it can be applied while servers of the version before go on.")
+            self.stdout.write("All of them can be applied while servers of the previous version run.")
             return
-        self.stdout.write("Stop every server of the version before, then start the new ones.")
+        self.stdout.write("Stop every server of the previous version, then start the new ones.")
         sys.exit(3)

@@ -15,7 +15,7 @@ from coordinator.operations import startup
 
 
 class Command(BaseCommand):
-    """Fills the database; then, if told, keeps working through the HTTP API of a running server."""
+    """Fills the database; with --live, then keeps working through the HTTP API of a running server."""
 
     help = "Fill an empty database with a believable week; --live keeps a small fleet working over HTTP."
 

@@ -1,4 +1,4 @@
-"""`manage.py doctor [SUBJECT]`: tries things out and says what to do about what does not work."""
+"""`manage.py doctor [SUBJECT]`: checks the installation and says how to fix what does not work."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ KEY_LASTS = timedelta(minutes=5)
 
 
 class Command(BaseCommand):
-    """Without a subject everything is looked at, and the command fails if anything does not work.
+    """Without a subject, checks everything and fails if anything does not work.
 
-    A subject is one thing tried out step by step, up to the first that does not work.
+    A subject is one connection, tested step by step up to the first step that fails.
     """
 
     help = "Check the whole installation, or test one connection step by step."

@@ -1,4 +1,4 @@
-"""`manage.py import_claude_code [PATH]`: `import_transcripts claude-code [PATH]`, by its first name."""
+"""`manage.py import_claude_code [PATH]`: the former name of `import_transcripts claude-code [PATH]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coordinator.management.commands import import_transcripts
 
 
 class Command(import_transcripts.Command):
-    """Brings Claude Code's own transcripts in as sessions."""
+    """Imports Claude Code's own transcripts as sessions."""
 
     help = __doc__
 

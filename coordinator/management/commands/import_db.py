@@ -1,4 +1,4 @@
-"""`manage.py import_db PATH`: brings an existing database of ClotoCore or the Agent Coordinator into ours."""
+"""`manage.py import_db PATH`: imports a database of ClotoCore or the Agent Coordinator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS = ("rows", "added", "known", "replaced", "conflicts", "left out", "kept 
 class Command(BaseCommand):
     """Reads the file, which may be in use and is never written to, and adds what is not here yet.
 
-    May be repeated: what came in once is known again. What is here already with other values is listed and left.
+    May be repeated: rows that are here already are skipped. Those that differ here are listed and left unchanged.
     Rows and columns that Signalbox has no place for are kept as JSON lines in the data folder, beside a report.
     """
 
@@ -39,12 +39,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("path", type=Path, help="the database file; attachments are expected beside it")
         parser.add_argument(
-            "--dry-run", action="store_true", help="do all of it, show what happened, and undo it"
+            "--dry-run", action="store_true", help="do the whole import, show the result, and undo it"
         )
         parser.add_argument(
             "--with-policy",
             action="store_true",
-            help="let grants, servers open to all and approvals in force decide here as they did there",
+            help="import grants, servers open to all agents and approvals in force as they are: they decide here, too",
         )
         parser.add_argument("--all", action="store_true", help="list every conflict, not only the first few")
 
@@ -100,14 +100,16 @@ class Command(BaseCommand):
             )
         if done.not_kept:
             self.stdout.write(
-                f"{done.not_kept:,} rows or values were not kept aside: the file may have {MOST_BYTES // 2**30} GiB."
+                f"{done.not_kept:,} rows or values were not kept: the file is limited to {MOST_BYTES // 2**30} GiB."
             )
         if done.report:
             self.stdout.write(f"The report: {done.report}")
 
     def _list(self, one: TableOutcome, most: int | None) -> None:
         if not one.known:
-            self.stdout.write(f"note: {one.table} has no place here; its {one.rows:,} rows are kept aside.")
+            self.stdout.write(
+                f"note: {one.table} has no counterpart here; its {one.rows:,} rows are kept aside."
+            )
         changed = [f"{what}, in {number:,} rows" for what, number in one.changed.most_common()]
         for kind, lines in (
             ("damaged", one.unreadable),

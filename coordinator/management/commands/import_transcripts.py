@@ -1,4 +1,4 @@
-"""`manage.py import_transcripts [AGENT] [FOLDER]`: brings the transcripts that coding agents write in as sessions."""
+"""`manage.py import_transcripts [AGENT] [FOLDER]`: imports the transcripts of coding agents as sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ MOST_LISTED = 20
 class Command(BaseCommand):
     """Reads what the agents have written and adds what is not here yet. The files are never written to.
 
-    May be repeated: only what is new comes in. A session that was recorded live is not doubled: calls are known by
+    May be repeated: only what is new is added. A session that was recorded live is not duplicated: calls, records and
+    requests to the model are recognised by their ids, messages by author and time.
     their ids, records and requests to the model by theirs, and words by who said them when.
     """
 
@@ -46,14 +47,14 @@ class Command(BaseCommand):
             nargs="?",
             metavar="AGENT",
             choices=sorted(TRANSCRIPTS),
-            help=f"whose transcripts they are ({', '.join(TRANSCRIPTS)}); all that are found",
+            help=f"whose transcripts they are ({', '.join(TRANSCRIPTS)}); default: all that are found",
         )
         self.add_place(parser)
 
     def add_place(self, parser: ArgumentParser) -> None:
-        """Add what may be said whichever agent it is."""
+        """Add the arguments that do not depend on the agent."""
         parser.add_argument(
-            "path", type=Path, nargs="?", help="a folder or a file; where the agent keeps them"
+            "path", type=Path, nargs="?", help="a folder or a file (default: where the agent keeps them)"
         )
         parser.add_argument(
             "--dry-run", action="store_true", help="show what would happen, and change nothing"
@@ -149,7 +150,7 @@ class Command(BaseCommand):
             f"read      {read.files:,} files, {read.bytes / 1e6:,.1f} MB, {read.lines:,} lines ({rate:,.0f} a second)"
         )
         self.stdout.write(
-            f"came in   {outcome.added:,} events ({outcome.messages:,} messages, {outcome.calls:,} calls) in"
+            f"imported  {outcome.added:,} events ({outcome.messages:,} messages, {outcome.calls:,} calls) in"
             f" {outcome.sessions_made:,} new and {outcome.sessions_added_to:,} known sessions;"
             f" {outcome.input_tokens:,} tokens in, {outcome.output_tokens:,} out"
         )

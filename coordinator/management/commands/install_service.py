@@ -39,7 +39,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do, or only tell, what is still to be done."""
+        """Do what remains to be done; with --dry-run only print it."""
         wanted = _service(options)
         if options["delete_data"] and not options["remove"]:
             raise CommandError("--delete-data needs --remove.")

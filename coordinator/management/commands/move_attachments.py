@@ -17,14 +17,16 @@ from coordinator.models.chat import Place
 
 
 class Command(BaseCommand):
-    """To where new files go. Each is read back and compared before the old copy goes. Run it again if it stops."""
+    """Moves attached files to where new files go. Reads each copy back before the old one goes; may be repeated."""
 
     help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--to", choices=Place.values, help="another place than SIGNALBOX_ATTACHMENTS")
+        parser.add_argument(
+            "--to", choices=Place.values, help="where to move them (default: SIGNALBOX_ATTACHMENTS)"
+        )
         parser.add_argument("--keep", action="store_true", help="leave the old copies where they are")
-        parser.add_argument("--dry-run", action="store_true", help="only tell what there is to move")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
 
     def handle(self, *args: Any, **options: Any) -> None:
         to = Place(options["to"] or stores.place_of_new())
@@ -36,10 +38,14 @@ class Command(BaseCommand):
         try:
             moved = moving_attachments.move(to, timezone.now(), keep=options["keep"], say=self.stdout.write)
         except Busy as problem:
-            raise CommandError(f"{problem.detail} What was moved until then stays; run this again.") from None
-        self.stdout.write(f"{moved.files} files ({sizes.in_words(moved.bytes)}) are moved and compared.")
+            raise CommandError(
+                f"{problem.detail} Files that were moved so far stay moved; run this again."
+            ) from None
+        self.stdout.write(
+            f"Moved {moved.files} files ({sizes.in_words(moved.bytes)}). Each copy was compared."
+        )
         for pk, why in moved.stayed.items():
-            self.stderr.write(f"stayed  {pk}: {why}")
+            self.stderr.write(f"not moved  {pk}: {why}")
         if moved.stayed:
             sys.exit(1)
 

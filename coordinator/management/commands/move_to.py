@@ -26,7 +26,7 @@ FLAGS = ("check", "undo", "mend", "afresh", "no-restart")
 
 
 class Command(BaseCommand):
-    """May be interrupted and run again: it goes on where it was. `--undo` goes back while nothing would be lost."""
+    """Continues where it stopped when it is run again. `--undo` goes back while nothing would be lost."""
 
     help = __doc__
 
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--undo", action="store_true", help="go back to SQLite")
         parser.add_argument(
-            "--mend", action="store_true", help="change values that PostgreSQL cannot hold; says each"
+            "--mend", action="store_true", help="change values that PostgreSQL cannot hold; prints each"
         )
         parser.add_argument("--afresh", action="store_true", help="copy everything again, not only the rest")
         parser.add_argument(
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--no-restart",
             action="store_true",
-            help="leave the running server as it is: it refuses writes then",
+            help="do not restart the running server; it refuses writes until somebody does",
         )
         # What the first half tells the second.
         parser.add_argument("--named-outside", action="store_true", help=argparse.SUPPRESS)
@@ -72,15 +72,15 @@ class Command(BaseCommand):
                     self._restart()
                 self._tell_what_next(named_outside=options["named_outside"])
         except sqlite3.Error as problem:
-            raise CommandError(f"SQLite: {problem}. Run this again: it goes on.") from problem
+            raise CommandError(f"SQLite: {problem}. Run this again to continue.") from problem
         except KeyboardInterrupt:
-            raise CommandError("Stopped. Run this again: it goes on.") from None
+            raise CommandError("Stopped. Run this again to continue.") from None
         except DatabaseError as problem:
             said = target.in_one_line(problem)
-            raise CommandError(f"PostgreSQL: {said} Run this again: it goes on.") from problem
+            raise CommandError(f"PostgreSQL: {said} Run this again to continue.") from problem
 
     def _on_the_target(self, options: dict[str, Any]) -> None:
-        """Begin again as a program whose database is the target: all of our own code then works on that."""
+        """Execute this command again with the target as its database, so that all of our code works on that."""
         source = options["source"] or self._own_file()
         if options["undo"] and self._forgot(source):
             return
@@ -103,7 +103,9 @@ class Command(BaseCommand):
             source.open_again()
         finally:
             source.close()
-        self._say(f"{path} is the database, as before. What was copied to PostgreSQL is of no use: drop it.")
+        self._say(
+            f"{path} is the database, as before. The copy in PostgreSQL is not needed any more: drop it."
+        )
         return True
 
     def _own_file(self) -> Path:
@@ -118,14 +120,14 @@ class Command(BaseCommand):
     def _tell_what_next(self, *, named_outside: bool) -> None:
         if named_outside:
             self._say(
-                "DATABASE_URL is set for this command, and what is set outside wins: have it name PostgreSQL wherever "
-                "the server gets it from, then start the server anew. Until then it refuses writes (503)."
+                "DATABASE_URL is set for this command and takes precedence: change it to PostgreSQL where the server "
+                "gets it from, then restart the server. Until then it refuses writes (503)."
             )
         else:
             self._say(f"{settings.DATA_DIR / chosen_database.NAME} names PostgreSQL from now on.")
         self._say(
-            "Search finds older events again little by little; `manage.py rebuild_search` does it at once. The old "
-            "file stays as it is and refuses writes. Attachments stay in the data folder."
+            "Older events are indexed for search again in the background; `manage.py rebuild_search` does it at once. "
+            "The old file stays as it is and refuses writes. Attachments stay in the data folder."
         )
 
     def _restart(self) -> None:

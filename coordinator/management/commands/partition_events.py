@@ -15,13 +15,13 @@ from coordinator.errors import Conflict
 from coordinator.lib import instants, sizes
 
 REMEDY = (
-    "Drop these, run this again, and make them anew afterwards. With --anyway they stay with the first part alone, to "
-    "which no new events will come, and triggers go. Nothing was changed."
+    "Drop these, run this again, and create them again afterwards. With --anyway they apply "
+    "only to the first part, which gets no new events, and triggers are dropped. Nothing was changed."
 )
 
 
 class Command(BaseCommand):
-    """Works beside running servers, and may be interrupted and begun again. Run twice, it shows the parts."""
+    """Works beside running servers. May be interrupted and run again; once it is done, it shows the parts."""
 
     help = __doc__
 
@@ -29,7 +29,9 @@ class Command(BaseCommand):
         parser.add_argument("--show", action="store_true", help="show the parts, and change nothing")
 
         parser.add_argument(
-            "--anyway", action="store_true", help="go on where others hang on the tables what does not follow"
+            "--anyway",
+            action="store_true",
+            help="go on even if views, rules or triggers of yours do not follow the tables into parts",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -54,7 +56,9 @@ class Command(BaseCommand):
 
     def _show(self) -> None:
         if not partitions.stand():
-            self.stdout.write("The events table is whole. `manage.py partition_events` puts it into parts.")
+            self.stdout.write(
+                "The events table is not in parts. `manage.py partition_events` puts it into parts."
+            )
             return
         self.stdout.write(f"{'part':<6}{'from event':>16}{'to before':>16}{'newest':>22}{'size':>12}")
         for part in partitions.parts():
@@ -64,4 +68,4 @@ class Command(BaseCommand):
             size = sizes.in_words(partitions.size(part))
             self.stdout.write(f"{part.number:<6}{first:>16}{part.before:>16,}{newest:>22}{size:>12}")
         if waiting := partitions.in_default():
-            self.stdout.write(f"{waiting:,} events lie outside of the parts.")
+            self.stdout.write(f"{waiting:,} events are outside the parts.")

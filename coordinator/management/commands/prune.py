@@ -1,4 +1,4 @@
-"""`manage.py prune`: takes away what is not kept any longer, or says how much that would be."""
+"""`manage.py prune`: deletes what is older than its retention time, or shows how much that would be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.lib import sizes
 
 
 class Command(BaseCommand):
-    """Works beside a running server, in small steps. What is kept for how long is set by SIGNALBOX_KEEP_…_DAYS."""
+    """Works beside a running server, in small steps. SIGNALBOX_KEEP_…_DAYS set how long things are kept."""
 
     help = __doc__
 

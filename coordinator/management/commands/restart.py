@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from coordinator.lib import handover
 
 NONE_RUNS = (
-    "No server that runs on {} can be asked. Start one with `manage.py serve`. (One that another user runs, or "
-    "that is older than this command, is restarted with SIGHUP.)"
+    "No server that runs on {} can be reached. Start one with `manage.py serve`. (Restart one of another user, or "
+    "one older than this command, with SIGHUP.)"
 )
 
 

@@ -1,4 +1,4 @@
-"""`manage.py restore PATH`: puts a backup in the place of what is here; the server must not run."""
+"""`manage.py restore PATH`: replaces the data with a backup; the server must not run."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Command(BaseCommand):
                 words = [*words, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
                 said = str(problem).strip().splitlines()[0]
-                sys.exit(f"The runner can make no key ({said}). Start `python manage.py serve` first.")
+                sys.exit(f"The runner cannot make a key ({said}). Start `python manage.py serve` first.")
         root = str(settings.BASE_DIR)
         kept = {name: value for name, value in os.environ.items() if _is_handed_on(name)}
         kept.setdefault("SIGNALBOX_URL", own_url())
@@ -59,7 +59,7 @@ def own_url() -> str:
 
 
 def own_key(now: datetime) -> Path:
-    """Return the file with the runner's key; makes both where the key is none (any more)."""
+    """Return the file with the runner's key; makes file and key where there is no valid one."""
     path = Path(settings.DATA_DIR) / KEY_FILE
     if path.exists() and keys.id_of(path.read_text().strip()) is not None:
         return path

@@ -60,7 +60,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--migrate-anyway",
             action="store_true",
-            help="migrate even where servers of an older version at work on the database cannot go on",
+            help="migrate even if running servers of an older version cannot go on with the new schema",
         )
         for name, kind in (("--control", int), ("--inherited", str), ("--lock", int), ("--problem", str)):
             parser.add_argument(name, type=kind, help=argparse.SUPPRESS)  # what the supervisor hands over

@@ -181,7 +181,7 @@ def _events() -> Check:
             f"Finish it: {again}",
         )
     if found.outside:
-        return warn("events", f"{found.outside} events lie outside of the table's parts.", f"Run: {again}")
+        return warn("events", f"{found.outside} events are outside the table's parts.", f"Run: {again}")
     if found.parts and not found.free:
         return warn("events", "The table has no part ahead; housekeeping makes them.", f"Run: {again}")
     if not found.parts and found.newest > MANY_EVENTS:

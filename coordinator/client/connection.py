@@ -1,4 +1,4 @@
-"""One HTTP request on a line of its own: `http.client` and `urllib` take longer to load than the whole command may.
+"""One HTTP request on a connection of its own: `http.client` and `urllib` load more slowly than the command may take.
 
 No redirect is followed: a key goes to the server that it is for, and nowhere else. A proxy of the environment is used,
 but never for this machine.
@@ -94,7 +94,7 @@ def _is_loopback(host: str) -> bool:
     return False
 
 
-class Line:
+class Connection:
     """A connection for one request. `until` is when (monotonic) it must be done, whatever happens; it may be moved."""
 
     def __init__(self, address: Address, until: float) -> None:
@@ -121,7 +121,7 @@ class Line:
         """Post and return the answer. Raises Away and Broken.
 
         `patience` is for how many seconds nothing may come before the answer's head. `begun` is called with that, and
-        says for how long the line may be silent from then on.
+        says for how long the server may be silent from then on.
         """
         try:
             self._connect(min(self.until, time.monotonic() + patience))
