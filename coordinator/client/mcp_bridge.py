@@ -29,7 +29,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
 INITIALIZED = "notifications/initialized"
 COMES_AGAIN = frozenset({429, 502, 503, 504})
-LOST = "No answer says how the call ended ({}), so it may have run. Check whether it took effect before you call it again."
+LOST = "No answer says how the call ended ({}), so it may have run. Check whether it did before you call it again."
 
 
 class Failed(Exception):

@@ -101,7 +101,7 @@ class _Post:
         try:
             return envelopes.read(bytes(body))
         except envelopes.NoMessage:
-            raise BadRequest("The body is no JSON-RPC message.") from None
+            raise BadRequest("The body is not a JSON-RPC message.") from None
 
     async def _begin(self, message: Envelope) -> None:
         params = bytes(message.fields.get("params", b"{}"))

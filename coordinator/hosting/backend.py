@@ -1,4 +1,4 @@
-"""One stdio server behind the gateway: its process while it is needed, and all who speak to it through it.
+"""One stdio server behind the gateway: its process while it is needed, and all its clients.
 
 The server knows one client. Who speaks to it are sessions of the streamable HTTP transport: each was told what the
 server answered to `initialize`, each request goes in under an id of ours and comes back under its own. What the server
@@ -39,7 +39,7 @@ FOR_ALL = "/list_changed", "resources/updated"
 
 @dataclass(slots=True)
 class Session:
-    """One client's session: what it said of itself, and where it listens for news."""
+    """One client's session: its `initialize`, and the stream on which it gets notifications."""
 
     id: str
     params: bytes
@@ -60,7 +60,7 @@ class UnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProcessState:
     """How the process is: for the server's page."""
 
     state: str
@@ -76,7 +76,7 @@ class Backend:
     def __init__(
         self,
         configuration: Configuration,
-        tell: Callable[[Standing], Awaitable[None]],
+        tell: Callable[[ProcessState], Awaitable[None]],
         require_room: Callable[[], None],
     ) -> None:
         """`require_room` raises NotOffered where no further process may be started."""
@@ -236,7 +236,7 @@ class Backend:
 
     def _say_later(self, line: bytes) -> None:
         if len(self._telling) >= MOST_TOLD:
-            self._break_off("It does not read what it is told.")
+            self._break_off("It does not read its input.")
         else:
             self._later(self._say_quietly(line))
 
@@ -287,7 +287,7 @@ class Backend:
         if len(self._questions) >= MOST_QUESTIONS:
             self._questions = {key: one for key, one in self._questions.items() if one.id in askers}
         if len(self._questions) >= MOST_QUESTIONS:
-            self._break_off("It asked more than anybody answers.")
+            self._break_off("It sent more requests than anybody answers.")
             return
         if len(askers) == 1:
             (asker,) = askers.values()
@@ -296,7 +296,7 @@ class Backend:
             asker.stream.put(message.line())
             return
         words = (
-            "Several callers share this server, so it cannot be told whom it asks."
+            "Several callers share this server, so nobody can tell which of them it asks."
             if askers
             else "Nobody waits."
         )
@@ -364,7 +364,7 @@ class Backend:
             left = self._not_before - time.monotonic()
             if left > 0:
                 raise NotOffered(
-                    f"{self._ended_words()} It is tried again in {left:.0f} s.", retry_after=int(left) + 1
+                    f"{self._ended_words()} The next try is in {left:.0f} s.", retry_after=int(left) + 1
                 )
             return await self._start()
 
@@ -438,10 +438,10 @@ class Backend:
 
     def _report(self, state: str) -> None:
         running = self._process
-        standing = Standing(
+        process_state = ProcessState(
             state, running.pid if running else None, self._last_words, self._starts, self._failures
         )
-        self._later(self._tell(standing))
+        self._later(self._tell(process_state))
 
     def _later(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

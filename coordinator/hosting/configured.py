@@ -1,4 +1,4 @@
-"""How a stdio server is to be run: as its rows say now. An imported row runs nothing before an admin switched it on."""
+"""How a stdio server is run: as its rows say now. An imported row runs nothing until an admin switches it on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.models.gateway import Sharing, Transport
 
 FOLDER = "mcp"
 NOT_ACCEPTED = (
-    "No admin has accepted what {} is started with. An admin must look at it on its page and accept it."
+    "No admin has accepted the command of {} yet. An admin must check and accept it on the server's page."
 )
 
 
@@ -49,7 +49,9 @@ def read(server_id: str) -> Configuration:
         raise NotFound(f"There is no MCP server {server_id}.")
     upstream = McpUpstream.objects.filter(pk=server_id).first()
     if upstream is None or upstream.transport != Transport.STDIO:
-        raise NotOffered(f"{server_id} is not started here: an admin has not switched that on, on its page.")
+        raise NotOffered(
+            f"{server_id} is not started here: no admin has switched that on, on the server's page."
+        )
     if not server.is_active or not upstream.enabled:
         raise NotOffered(f"{server_id} is switched off.")
     if server.command not in settings.DISCOVERY_COMMANDS:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from django.db import Error as DatabaseError
 
-from coordinator.hosting.backend import Backend, Standing
+from coordinator.hosting.backend import Backend, ProcessState
 from coordinator.hosting.configured import Configuration, NotOffered
 
 log = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ Place = tuple[str, str]  # a server, and the caller whose own it is ("" where al
 
 
 class NotKnown(NotOffered):
-    """How the server is run cannot be read just now. What of it runs goes on."""
+    """The server's settings cannot be read just now. Processes that run go on."""
 
 
 class Pool:
-    """The servers by place. `configure` reads a server's rows, `tell` writes down how a process is; both may wait."""
+    """The servers by place. `configure` reads a server's rows, `tell` saves the state of a process; both may wait."""
 
     def __init__(
         self,
         configure: Callable[[str], Awaitable[Configuration]],
-        tell: Callable[[str, str, Standing], Awaitable[None]],
+        tell: Callable[[str, str, ProcessState], Awaitable[None]],
         *,
         idle: float,
     ) -> None:
@@ -64,7 +64,7 @@ class Pool:
         try:
             configuration = await self._configure(server_id)
         except DatabaseError as problem:
-            log.warning("How %s is run cannot be read just now: %s", server_id, str(problem).strip())
+            log.warning("The settings of MCP server %s cannot be read: %s", server_id, str(problem).strip())
             raise NotKnown("The database cannot be reached just now. Try again.", retry_after=2) from None
         except Exception:
             await self._stop_all_of(server_id)
@@ -84,11 +84,11 @@ class Pool:
                 f"{MOST_PROCESSES} server processes run already. Try again in a while.", retry_after=30
             )
 
-    async def _report(self, server_id: str, whose: str, standing: Standing) -> None:
+    async def _report(self, server_id: str, whose: str, state: ProcessState) -> None:
         try:
-            await self._tell(server_id, whose, standing)
+            await self._tell(server_id, whose, state)
         except Exception:
-            log.exception("How the process of %s is could not be written down", server_id)
+            log.exception("The state of the process of %s could not be saved", server_id)
 
     async def look_after(self, pace: float) -> None:
         """Stop what nobody has used for a while, again and again."""

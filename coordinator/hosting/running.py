@@ -18,7 +18,7 @@ from django.utils import timezone
 from coordinator.actions import mcp_processes
 from coordinator.hosting import configured
 from coordinator.hosting.app import Host
-from coordinator.hosting.backend import Standing
+from coordinator.hosting.backend import ProcessState
 from coordinator.hosting.configured import Configuration
 from coordinator.hosting.pool import Pool
 from coordinator.lib.threads import refresh_connections
@@ -88,8 +88,8 @@ class _Writer:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
 
-    async def tell(self, server_id: str, whose: str, standing: Standing) -> None:
+    async def tell(self, server_id: str, whose: str, state: ProcessState) -> None:
         report = mcp_processes.Report(
-            server_id, whose, standing.state, standing.pid, standing.words, standing.starts, standing.failures
+            server_id, whose, state.state, state.pid, state.words, state.starts, state.failures
         )
         await threads_run(self._threads, mcp_processes.note, report, timezone.now())

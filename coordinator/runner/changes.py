@@ -1,4 +1,4 @@
-"""What a turn changed in a git work tree, told as `signalbox/changes`."""
+"""What a turn changed in a git work tree, reported as `signalbox/changes`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Changes:
         try:
             place = Place.of(self._directory)
         except GitFailed as problem:
-            log.debug("Changes in %s are not followed: %s", self._directory, problem)
+            log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None
         _forget_old(os.path.dirname(self._folder))
         return Shadow(place, self._folder)
@@ -86,7 +86,7 @@ class Changes:
             return []
         try:
             if shadow is None or began is None:
-                raise GitFailed(self._problem or "how the turn began is not known")
+                raise GitFailed(self._problem or "the state at the start of the turn is not known")
             with AT_ONCE:
                 now = shadow.take()
                 base = self._session_base(began)

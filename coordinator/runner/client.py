@@ -11,8 +11,8 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from coordinator.runner import files
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import Refused
-from coordinator.runner.places import Places
 from coordinator.runner.terminals import Terminals
 
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
@@ -32,7 +32,7 @@ class Client:
         told: Callable[[dict[str, Any]], None],
         unknown: Callable[[str], None],
         ask: Answer,
-        places: Places,
+        places: AllowedDirectories,
         directory: str,
         terminals: Terminals,
     ) -> None:

@@ -1,4 +1,4 @@
-"""What people want of a living session beside a prompt: another mode, model or option, its work tree removed."""
+"""Commands to a running session beside prompts: set its mode, model or an option, remove its work tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class Commands:
-    """The commands of one session. What came of each is told."""
+    """The commands of one session. The outcome of each is reported."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Commands:
         self.all_done.set()
 
     async def obey(self, command: dict[str, Any]) -> None:
-        """Do what a command says, and say that it is done. Never raises."""
+        """Carry out a command, and report that it is done. Never raises."""
         self._under_way += 1
         self.all_done.clear()
         problem = None

@@ -27,9 +27,9 @@ HISTORY = {
 
 
 class Conversation:
-    """What an agent said of itself when it opened, and how to speak with it.
+    """What an agent offered when the conversation was opened, and how to speak with it.
 
-    `id` is the agent's own of the conversation. `replays` while the agent tells an old conversation again.
+    `id` is the agent's own id of the conversation. `replays`: the agent is replaying an old conversation.
     """
 
     def __init__(self, agent: Agent, process: AgentProcess, directory: str) -> None:
@@ -47,7 +47,7 @@ class Conversation:
         return found if isinstance(found, dict) else {}
 
     async def open(self, order: Order, known_id: str, *, fork: bool, gateway: Gateway | None = None) -> None:
-        """Get to the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, Refused."""
+        """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, Refused."""
         try:
             await self._initialize()
             servers = mcp_servers(order, self.capabilities)
@@ -110,7 +110,7 @@ class Conversation:
         return options
 
     def heard(self, update: dict[str, Any]) -> bool:
-        """Take note of an update; returns whether it is news, and not the old conversation told again."""
+        """Take note of an update; returns whether it is new, and no part of a replay."""
         kind = update.get("sessionUpdate")
         if kind == "config_option_update" and isinstance(update.get("configOptions"), list):
             self.opened["configOptions"] = update["configOptions"]
@@ -119,7 +119,7 @@ class Conversation:
         return not (self.replays and kind in HISTORY)
 
     def as_told(self) -> dict[str, Any]:
-        """Return what the server is told of the agent and the conversation."""
+        """Return what is reported of the agent and the conversation."""
         return {
             "sessionUpdate": "signalbox/agent",
             "agent": self.agent.name,
@@ -144,7 +144,7 @@ class Conversation:
         version = self.told.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             raise AgentFailed(
-                f"{self.agent.title} speaks version {version} of the protocol, and we {PROTOCOL_VERSION}"
+                f"{self.agent.title} speaks version {version} of the protocol, and Signalbox {PROTOCOL_VERSION}"
             )
 
     async def _enter(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
@@ -158,9 +158,7 @@ class Conversation:
             await self._begin("session_new", where, OPENING)
         else:
             if others.get("resume") is None and not self.capabilities.get("loadSession"):
-                raise Refused(
-                    f"{self.agent.title} cannot go on with an earlier conversation. Start a new one."
-                )
+                raise Refused(f"{self.agent.title} cannot resume an earlier conversation. Start a new one.")
             self.id = known_id
             method = "session_load" if others.get("resume") is None else "session_resume"
             self.replays = True
@@ -174,7 +172,7 @@ class Conversation:
         said = self.opened.get("sessionId")
         self.id = said if isinstance(said, str) and said else self.id
         if not self.id:
-            raise AgentFailed(f"{self.agent.title} began without saying a session id")
+            raise AgentFailed(f"{self.agent.title} started a session without giving its id")
 
     async def _ask(
         self, method: str, params: dict[str, Any], *, within: float | None = None

@@ -7,13 +7,13 @@ import stat
 from itertools import islice
 from typing import Any
 
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import Refused
-from coordinator.runner.places import Places
 
 LARGEST = 10 << 20  # bytes
 
 
-def read(places: Places, params: dict[str, Any]) -> dict[str, str]:
+def read(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
     """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines. Raises Refused."""
     path = places.file(params.get("path"))
     line, limit = params.get("line"), params.get("limit")
@@ -35,12 +35,12 @@ def read(places: Places, params: dict[str, Any]) -> dict[str, str]:
     return {"content": text}
 
 
-def write(places: Places, params: dict[str, Any]) -> dict[str, Any]:
+def write(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, Any]:
     """Answer fs/write_text_file; folders on the way are made. Raises Refused."""
     path = places.file(params.get("path"))
     content = params.get("content")
     if not isinstance(content, str):
-        raise Refused("content must be a text")
+        raise Refused("content must be a string")
     data = content.encode("utf-8", "surrogatepass")
     if len(data) > LARGEST:
         raise Refused(f"The content is larger than {LARGEST >> 20} MB")

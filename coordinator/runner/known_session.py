@@ -1,4 +1,4 @@
-"""What a runner knows of one session over its agents and its own restarts: folder, work tree, the agent's own id."""
+"""What a runner keeps of one session over restarts, of agents and its own: folder, work tree, the agent's own id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.runner import worktrees
+from coordinator.runner.context import RunnerContext
 from coordinator.runner.errors import Refused, ServerRefused
 from coordinator.runner.orders import Order
-from coordinator.runner.surroundings import Surroundings
 
 log = logging.getLogger("signalbox.runner")
 
@@ -19,9 +19,9 @@ NO_TREE = (
 
 
 class KnownSession:
-    """What is remembered of a session. `say` tells people what went another way than they wanted."""
+    """What is kept of a session. `say` tells people where something is not as they ordered."""
 
-    def __init__(self, around: Surroundings, session_id: str, say: Callable[[str], None]) -> None:
+    def __init__(self, around: RunnerContext, session_id: str, say: Callable[[str], None]) -> None:
         self.id = session_id
         self._around = around
         self._say = say
@@ -39,7 +39,7 @@ class KnownSession:
         try:
             self._around.memory.note(self.id, **known)
         except OSError as problem:
-            log.warning("What is known of session %s cannot be kept: %s", self.id, problem)
+            log.warning("The record of session %s cannot be saved: %s", self.id, problem)
 
     async def directory(self, order: Order) -> str:
         """Return where the agent works: the session's work tree, what the run names, or where it worked before."""

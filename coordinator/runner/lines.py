@@ -101,7 +101,7 @@ class AgentLines:
         return self._ready.pop(0)
 
     def _bear(self, line: bytes) -> bool:
-        """Take note of a line that is no protocol; returns whether there may be more."""
+        """Count a line that is not of the protocol; returns whether more such lines are tolerated."""
         if not line.strip():
             return True
         self._garbage_bytes += len(line)

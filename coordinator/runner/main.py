@@ -39,9 +39,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _say(given: Options, found: Sequence[startable.Agent], missing: Sequence[dict[str, str]]) -> None:
     for agent in found:
-        sys.stdout.write(f"has      {agent.title} {agent.version}\n")
+        sys.stdout.write(f"found    {agent.title} {agent.version}\n")
     for one in missing:
-        sys.stdout.write(f"has not  {one['title']}: {one['how']}\n")
+        sys.stdout.write(f"missing  {one['title']}: {one['how']}\n")
     sys.stdout.write(f"works in {', '.join(given.directories)}, for {given.url}\n")
     sys.stdout.flush()
 
@@ -53,21 +53,21 @@ def _work(given: Options, found: list[startable.Agent], missing: list[dict[str, 
         from coordinator.runner.program import Runner  # noqa: PLC0415
     except ImportError as problem:
         raise Refused(f"{NEEDS} ({problem})") from None
+    from coordinator.runner.context import RunnerContext  # noqa: PLC0415
+    from coordinator.runner.directories import AllowedDirectories  # noqa: PLC0415
     from coordinator.runner.memory import Memory  # noqa: PLC0415
     from coordinator.runner.outbox import Room  # noqa: PLC0415
-    from coordinator.runner.places import Places  # noqa: PLC0415
     from coordinator.runner.server import Server  # noqa: PLC0415
-    from coordinator.runner.surroundings import Surroundings  # noqa: PLC0415
 
     guarding.hide_from_agents()
     guard = guarding.Guard()
 
     async def work() -> str:
-        around = Surroundings(
+        around = RunnerContext(
             options=given,
             server=Server(given.url, given.key),
             guard=guard,
-            places=Places(given.directories, given.private),
+            places=AllowedDirectories(given.directories, given.private),
             memory=Memory(given.state),
             room=Room(),
             environ=dict(os.environ),

@@ -1,4 +1,4 @@
-"""Which updates of an agent become one while they wait: pieces of a text, and outputs that are told again and more."""
+"""Which updates of an agent are merged while they wait: pieces of a text, and outputs that are sent again and grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runner is told: by flags, else by the environment, else by a TOML file, else what is usual."""
+"""A runner's settings: from flags, else from the environment, else from a TOML file, else the defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AGENT_FIELDS = {"title", "command", "env", "pass", "mode", "enabled"}
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the file says of one agent; an empty command: the usual one of a known agent."""
+    """The file's settings of one agent; an empty command: that of the known agent."""
 
     title: str = ""
     command: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class AgentOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All that a runner is told. `directories` and `private` are real paths; `keep` and `silence` are seconds."""
+    """A runner's settings. `directories` and `private` are real paths; `keep` and `silence` are seconds."""
 
     url: str
     key: str
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the flags of `signalbox runner`."""
     flags = argparse.ArgumentParser(
         prog="signalbox runner",
-        description="Carry out runs on this machine: start agents, tell Signalbox what they do, and ask it for them.",
+        description="Carry out runs on this machine: start agents, report what they do, and ask people in Signalbox.",
     )
     flags.add_argument("--url", help=f"Signalbox's address (SIGNALBOX_URL; {DEFAULT_URL})")
     flags.add_argument("--key", help="an API key of scope runner (better: SIGNALBOX_KEY, or --key-file)")
@@ -85,17 +85,17 @@ def parser() -> argparse.ArgumentParser:
         "--private",
         action="append",
         metavar="DIR",
-        help="a folder whose files agents are not given by this runner (always: its key, its settings, its state)",
+        help="a folder whose files this runner does not give to agents (always: its key, its settings, its state)",
     )
-    flags.add_argument("--at-once", type=int, help=f"how many agents may live at once ({AT_ONCE})")
+    flags.add_argument("--at-once", type=int, help=f"how many agents may run at once ({AT_ONCE})")
     flags.add_argument("--tag", action="append", help="a tag that runs may demand; may be repeated")
     flags.add_argument("--profile", help="the executor profile that runs may demand (signalbox)")
-    flags.add_argument("--hostname", help="this machine's name (as it calls itself)")
+    flags.add_argument("--hostname", help="this machine's name (default: its host name)")
     flags.add_argument(
         "--config",
         help="the settings file (SIGNALBOX_RUNNER_CONFIG; ~/.config/signalbox/runner.toml where there is one)",
     )
-    flags.add_argument("--list", action="store_true", help="say which agents this machine has, and end")
+    flags.add_argument("--list", action="store_true", help="list the agents on this machine, and exit")
     return flags
 
 
@@ -128,7 +128,7 @@ def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
 
 
 def private_text(path: str) -> str:
-    """Return what stands in a file that its owner alone can read. Raises Refused."""
+    """Return the content of a file that its owner alone can read. Raises Refused."""
     path = os.path.expanduser(path)
     try:
         with open(path, "rb") as file:
@@ -151,7 +151,7 @@ def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[st
 
 
 def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the settings file says; nothing where none is named and none lies in the usual place."""
+    """Return the content of the settings file; nothing where none is named and none is in the default place."""
     usual = _settings_path(None, {**environ, "SIGNALBOX_RUNNER_CONFIG": ""})
     path = _settings_path(named, environ)
     try:
@@ -182,18 +182,20 @@ def _settings_path(named: str | None, environ: Mapping[str, str]) -> str:
 def _private(
     flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return what agents are not given: the runner's key, settings and state, and what else is named."""
+    """Return the paths that agents are not given: the runner's key, settings and state, and those that are named."""
     keys = (flags.key_file, said.get("key_file"))
     named = (*keys, _settings_path(flags.config, environ), _state_folder(environ), *(flags.private or ()))
     return tuple(os.path.realpath(os.path.expanduser(str(one))) for one in named if one)
 
 
-_WORDS = {str: "a text", list: "a list of texts", dict: "a table"}
+_WORDS = {str: "a text", list: "a list of strings", dict: "a table"}
 
 
 def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(said) - known):
-        raise Refused(f"{path}: unknown: {', '.join(unknown)}. Known are: {', '.join(sorted(known))}.")
+        raise Refused(
+            f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known))}."
+        )
 
 
 def _agent(name: str, said: Any) -> AgentOptions:
@@ -203,9 +205,9 @@ def _agent(name: str, said: Any) -> AgentOptions:
     _require_known(where, said, AGENT_FIELDS)
     command, env = said.get("command", ()), said.get("env", {})
     if not all(isinstance(word, str) for word in command) or isinstance(command, str):
-        raise Refused(f'{where}: command must be a list of texts, such as ["my-agent", "--acp"].')
+        raise Refused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
-        raise Refused(f"{where}: env must be a table of texts.")
+        raise Refused(f"{where}: env must be a table of strings.")
     return AgentOptions(
         title=str(said.get("title", "")),
         command=tuple(command),

@@ -1,4 +1,4 @@
-"""What a run orders, read out of what the server hands to the runner: foreign until it is checked."""
+"""A run's order, read from what the server sends to the runner and checked."""
 
 from __future__ import annotations
 

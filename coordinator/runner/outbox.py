@@ -1,4 +1,4 @@
-"""What a session has to tell the server, kept until the server has it: in order, numbered, sent again when in doubt."""
+"""A session's updates, kept until the server has them: in order, numbered, sent again when in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner: registers, waits for something to do, has sessions do it, and ends without leaving anything behind."""
+"""The runner: registers, waits for runs and commands, has sessions carry them out, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 from coordinator.runner import orders, worktrees
+from coordinator.runner.context import RunnerContext
 from coordinator.runner.errors import Refused, ServerRefused, Unreachable
 from coordinator.runner.session import DrivenSession
-from coordinator.runner.surroundings import Surroundings
 
 log = logging.getLogger("signalbox.runner")
 
@@ -26,9 +26,9 @@ FORGOTTEN_AFTER = 60.0  # seconds after which a session without an agent is not 
 
 
 class Runner:
-    """One runner. `work` returns when it was told to end; `problem` then says why, where nobody wanted that."""
+    """One runner. `work` returns when it was stopped; `problem` then says why, where nobody asked for that."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: RunnerContext) -> None:
         self.problem = ""
         self._around = around
         self._sessions: dict[str, DrivenSession] = {}
@@ -43,7 +43,7 @@ class Runner:
         self._stop.set()
 
     async def work(self) -> None:
-        """Register, and do what the server wants until `stop`."""
+        """Register, and carry out runs and commands until `stop`."""
         loops = [asyncio.create_task(self._poll()), asyncio.create_task(self._tidy())]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -53,8 +53,8 @@ class Runner:
             if isinstance(ended, Refused):
                 self.problem = str(ended)
             elif isinstance(ended, Exception):
-                log.error("The runner has a fault", exc_info=ended)
-                self.problem = f"The runner has a fault: {ended!r}"
+                log.error("Error in the runner", exc_info=ended)
+                self.problem = f"Error in the runner: {ended!r}"
         await self._leave()
 
     # --- registering ------------------------------------------------------------------------------------------
@@ -69,13 +69,13 @@ class Runner:
             except ServerRefused as problem:
                 if problem.status != CONFLICT or time.monotonic() > until:
                     raise Refused(
-                        f"Signalbox does not take this runner: {problem}{_what_to_do(problem)}"
+                        f"Signalbox does not accept this runner: {problem}{_what_to_do(problem)}"
                     ) from None
-                log.warning("%s. It is waited for, in case it has just ended.", problem.detail)
+                log.warning("%s. Trying again, in case that one has just ended.", problem.detail)
                 await asyncio.sleep(3)
 
     def offer(self) -> dict[str, Any]:
-        """Return what the server is told of this runner."""
+        """Return what this runner registers with."""
         options = self._around.options
         return {
             "hostname": options.hostname,
@@ -111,15 +111,15 @@ class Runner:
                     await self.register()
                     continue
                 if problem.status == ANOTHERS:
-                    raise Refused(f"Signalbox does not hear this runner: {problem}") from None
-                log.warning("The server's answer to a poll: %s", problem)
+                    raise Refused(f"Signalbox refuses this runner's polls: {problem}") from None
+                log.warning("The server answered a poll with: %s", problem)
                 await asyncio.sleep(2)
                 continue
             if self._heed(answer):
                 return
 
     def _heed(self, answer: dict[str, Any]) -> bool:
-        """Do what an answer says; returns whether the runner is to end."""
+        """Carry out what an answer orders; returns whether the runner is to end."""
         for run_id in _texts(answer.get("cancel_runs")):
             if session := self._sessions.get(self._runs.get(run_id, "")):
                 session.cancel(run_id)
@@ -133,7 +133,7 @@ class Runner:
             if isinstance(command, dict) and isinstance(command.get("session_id"), str):
                 self._spawn(self._command(command))
         if answer.get("deregistered"):
-            self.problem = "Somebody took this runner off the list."
+            self.problem = "Somebody removed this runner in Signalbox."
         return bool(answer.get("deregistered"))
 
     async def _take(self, run: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Runner:
         self._runs.pop(order.run_id, None)
 
     async def _session(self, order: orders.Order) -> DrivenSession:
-        """Return the session of an order; one that is ending is waited for first: two must not tell of the same."""
+        """Return the session of an order; waits first for one that is ending: two must not report at once."""
         while (session := self._sessions.get(order.session_id)) is not None and session.is_ending:
             await session.is_over.wait()
             self._forget(session)
@@ -193,7 +193,7 @@ class Runner:
         return max(0, self._around.options.at_once - working)
 
     async def _make_room(self) -> None:
-        """Wait until one more agent may live; let the one go that has waited longest for somebody's word."""
+        """Wait until one more agent may run; end the one that has waited longest for a prompt."""
         while True:
             living = [session for session in self._sessions.values() if session.is_taken]
             if len(living) < self._around.options.at_once:
@@ -205,7 +205,7 @@ class Runner:
                 await asyncio.sleep(FULL_PAUSE)
 
     async def _tidy(self) -> None:
-        """Let agents go that nobody spoke with for long, and forget sessions that are over."""
+        """End agents that nobody used for long, and forget sessions that are over."""
         while True:
             await asyncio.sleep(TIDY_EVERY)
             now = time.monotonic()
@@ -239,7 +239,7 @@ class Runner:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("A task of the runner has a fault", exc_info=problem)
+            log.error("Error in a task of the runner", exc_info=problem)
 
 
 def _what_to_do(problem: ServerRefused) -> str:

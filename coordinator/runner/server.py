@@ -1,4 +1,4 @@
-"""The server, as a runner speaks with it: each request again until it is answered, each refusal in words."""
+"""The server as a runner uses it: each request is repeated until it is answered, each refusal is an exception."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Server:
         """Say it once when the server goes, and when it is back."""
         if is_away and not self.is_away:
             log.warning(
-                "Signalbox does not answer at %s (%s). It is waited for; agents go on.", self._url, why
+                "Signalbox does not answer at %s (%s). Trying again; agents go on meanwhile.", self._url, why
             )
         elif self.is_away and not is_away:
             log.warning("Signalbox answers again.")

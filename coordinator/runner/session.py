@@ -1,4 +1,4 @@
-"""A session that this runner drives: its agent's process, its turns one after the other, what is told of them."""
+"""A session that this runner drives: its agent's process, its turns one after the other, and their reports."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from coordinator.runner import gateway
 from coordinator.runner.asking import CANCELLED, Asking, SeenCalls
 from coordinator.runner.changes import Changes
 from coordinator.runner.commands import Commands
+from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import Conversation, in_words
-from coordinator.runner.early import Early
 from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
+from coordinator.runner.held_updates import HeldUpdates
 from coordinator.runner.known_session import KnownSession
 from coordinator.runner.orders import Order
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.process import AgentProcess
 from coordinator.runner.starting import start
-from coordinator.runner.surroundings import Surroundings
 from coordinator.runner.terminals import Terminals
 from coordinator.runner.turns import Turn
 
@@ -36,7 +36,7 @@ MOST_REASONS = 8  # turns in a row that only tell the agent why a person said no
 class DrivenSession:
     """One session. Its agent is started by its first run here, and kept for the next."""
 
-    def __init__(self, around: Surroundings, order: Order) -> None:
+    def __init__(self, around: RunnerContext, order: Order) -> None:
         self.id = order.session_id
         self.turn: Turn | None = None
         self.idle_since = time.monotonic()
@@ -58,7 +58,7 @@ class DrivenSession:
         self._changes: Changes | None = None
         self._noting: asyncio.Task[None] | None = None  # how the directory stands, while the agent is opened
         self._calls = SeenCalls()
-        self._early: Early | None = None  # what the agent says before it is introduced
+        self._early: HeldUpdates | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox = Outbox(around.server, order, around.room, self._not_heard)
@@ -72,7 +72,7 @@ class DrivenSession:
     # --- a run ------------------------------------------------------------------------------------------------
 
     async def carry_out(self, order: Order) -> None:
-        """Do what a run orders and report what came of it. Never raises."""
+        """Carry out a run and report its outcome. Never raises."""
         async with self._one_at_a_time:
             if self.is_ending:
                 self._last_run = order.run_id
@@ -100,7 +100,7 @@ class DrivenSession:
         talk = self._talk or await self._opened(order)
         blocks = order.blocks(with_instructions=not order.is_resume)
         if order.images and not (talk.capabilities.get("promptCapabilities") or {}).get("image"):
-            raise Refused(f"{talk.agent.title} takes no images.")
+            raise Refused(f"{talk.agent.title} does not accept images.")
         await self._note_files()
         watching = asyncio.create_task(self._watch_for_silence(turn, talk))
         try:
@@ -139,13 +139,13 @@ class DrivenSession:
         self._tell({**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost})
 
     async def _note_files(self) -> None:
-        """Have it known how the directory stands as the turn starts."""
+        """Note the state of the directory as the turn starts."""
         assert self._changes is not None
         noting, self._noting = self._noting, None
         await (noting or self._changes.turn_starts())
 
     async def _tell_changes(self) -> None:
-        """Tell what the turn has changed so far."""
+        """Report what the turn has changed so far."""
         if self._changes is not None:
             for update in await self._changes.turn_ended():
                 self._tell(update)
@@ -159,7 +159,7 @@ class DrivenSession:
             await self._report("completed", status="success", session_status="idle")
 
     async def _report_failure(self, turn: Turn, problem: Exception) -> None:
-        """Tell why the run came to nothing: stopped, where somebody wanted that; else failed."""
+        """Report why the run did not complete: stopped, where somebody wanted that; else failed."""
         if isinstance(problem, RequestError):
             problem = AgentFailed(f"The agent reports an error: {in_words(problem)}")
         if not isinstance(problem, AgentFailed | Refused | ServerRefused | Unreachable):
@@ -186,7 +186,7 @@ class DrivenSession:
         try:
             await self._around.server.report(self._last_run, what, patience=self._around.patience, **said)
         except (ServerRefused, Unreachable) as problem:
-            log.warning("The report that run %s is %s was not taken: %s", self._last_run, what, problem)
+            log.warning("The report that run %s is %s was not accepted: %s", self._last_run, what, problem)
 
     # --- its agent --------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class DrivenSession:
         earlier = await known.earlier_id(order)
         if earlier and agent.opens_once_a_minute:
             await self._minute_passes()
-        self._early = Early(around.room)
+        self._early = HeldUpdates(around.room)
         self._calls.forget()
         self._terminals, talk = await start(
             around,
@@ -332,7 +332,7 @@ class DrivenSession:
             )
 
     async def command(self, command: dict[str, Any]) -> None:
-        """Do what a command says, and say that it is done. Never raises."""
+        """Carry out a command, and report that it is done. Never raises."""
         await self._commands.obey(command)
 
     # --- what the agent says ----------------------------------------------------------------------------------
@@ -400,13 +400,15 @@ class DrivenSession:
         return f"The agent said nothing for {minutes:g} minutes, so its turn was ended"
 
     def _not_heard(self, problem: ServerRefused) -> None:
-        """The server takes nothing more of this session: nobody watches its agent, so it ends."""
-        log.warning("Signalbox does not take what session %s says: %s", self.id, problem)
+        """The server accepts no more updates of this session: nobody can watch its agent, so it ends."""
+        log.warning("Signalbox does not accept updates of session %s: %s", self.id, problem)
         if self.turn is None:
             self._spawn(self.end())
         else:
             self.turn.refused = problem
-            self._spawn(self._stop_turn(self.turn, "Signalbox does not hear this session.", TO_END))
+            self._spawn(
+                self._stop_turn(self.turn, "Signalbox does not accept updates of this session.", TO_END)
+            )
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)

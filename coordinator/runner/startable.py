@@ -104,7 +104,7 @@ class Agent:
     opens_once_a_minute: bool = False
 
     def offer(self) -> dict[str, str]:
-        """Return what the server is told of it."""
+        """Return what the runner registers of it."""
         return {"name": self.name, "title": self.title, "version": self.version}
 
 

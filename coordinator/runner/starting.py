@@ -7,15 +7,15 @@ from typing import Any
 
 from coordinator.runner import environment
 from coordinator.runner.client import Answer, Client
+from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import Conversation
 from coordinator.runner.process import AgentProcess
 from coordinator.runner.startable import Agent
-from coordinator.runner.surroundings import Surroundings
 from coordinator.runner.terminals import Tell, Terminals
 
 
 async def start(
-    around: Surroundings,
+    around: RunnerContext,
     agent: Agent,
     session_id: str,
     directory: str,

@@ -1,4 +1,4 @@
-"""Commands that an agent runs through the runner: their output is bounded, and told as it comes."""
+"""Commands that an agent runs through the runner: their output is bounded, and reported as it comes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import Refused
 from coordinator.runner.guarding import Child, Guard
-from coordinator.runner.places import Places
 
 MOST = 32  # terminals of a session at once
 KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
@@ -80,7 +80,7 @@ class Terminal:
 class Terminals:
     """The terminals of one session. `tell` is handed a terminal's id, the end of its output, and its exit status."""
 
-    def __init__(self, guard: Guard, places: Places, env: Mapping[str, str], tell: Tell) -> None:
+    def __init__(self, guard: Guard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell) -> None:
         self._guard = guard
         self._places = places
         self._env = env
@@ -94,7 +94,7 @@ class Terminals:
             raise Refused(f"{MOST} terminals are open; release one first")
         command, arguments = params.get("command"), params.get("args") or []
         if not isinstance(command, str) or not all(isinstance(one, str) for one in arguments):
-            raise Refused("command and args must be texts")
+            raise Refused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
         words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
         where = self._places.directory(params.get("cwd") or directory)

@@ -1,4 +1,4 @@
-"""Work trees of a session's own: made on a branch that is named after it, kept until a person removes them."""
+"""A session's own git work tree: on a branch that is named after the session, kept until a person removes it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from coordinator.runner.directories import holds
 from coordinator.runner.errors import Refused
 from coordinator.runner.git import GitFailed, git
-from coordinator.runner.places import holds
 
 ARE_MADE = True
 CHECKED_OUT_WITHIN = 120.0  # seconds
@@ -48,7 +48,7 @@ def _make(session_id: str, directory: str, state: str) -> str:
         top = git("rev-parse", "--show-toplevel", directory=directory).text
     except GitFailed as problem:
         raise Refused(
-            f"A run gets a work tree of its own in a git repository only, and {directory} is in none ({problem})."
+            f"A run can get a work tree of its own only in a git repository, and {directory} is not in one ({problem})."
             " Choose another directory, or start the run without a work tree of its own."
         ) from None
     try:
@@ -82,11 +82,9 @@ def _standing(session_id: str, state: str) -> str | None:
     path, works_in = str(noted.get("path")), str(noted.get("works_in"))
     tree = os.path.realpath(path)
     if not holds(os.path.realpath(folder), tree) or not holds(tree, os.path.realpath(works_in)):
-        raise Refused(
-            f"{works_in} leads out of the session's work tree. Mend that, or discard the work tree."
-        )
+        raise Refused(f"{works_in} leads out of the session's work tree. Fix that, or discard the work tree.")
     if not os.path.isdir(works_in):
-        raise Refused(f"The session's work tree {works_in} is not there any more. Discard it.")
+        raise Refused(f"The session's work tree {works_in} no longer exists. Discard it.")
     return works_in
 
 

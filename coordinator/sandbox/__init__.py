@@ -1,4 +1,4 @@
-"""Runs work on foreign data in a process of its own, with limits of time and memory.
+"""Processes foreign data in a child process, with limits of time and memory.
 
 A decoder or a lexer may hang, eat all memory or be broken into. Here it does so in a child process that has no
 environment, no files of ours and no network, and whose end costs nothing but one answer. Bytes go in and come out

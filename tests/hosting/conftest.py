@@ -18,7 +18,7 @@ import uvicorn
 
 from coordinator.hosting import backend
 from coordinator.hosting.app import Host
-from coordinator.hosting.backend import Standing
+from coordinator.hosting.backend import ProcessState
 from coordinator.hosting.configured import Configuration
 from coordinator.hosting.pool import Pool
 from tests.patience import PATIENCE
@@ -32,7 +32,7 @@ class Hosted:
 
     folder: Path
     configurations: dict[str, Configuration] = field(default_factory=dict)
-    told: list[tuple[str, str, Standing]] = field(default_factory=list)
+    told: list[tuple[str, str, ProcessState]] = field(default_factory=list)
     pool: Pool | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -49,8 +49,8 @@ class Hosted:
     async def configure(self, server_id: str) -> Configuration:
         return replace(self.configurations[server_id])
 
-    async def tell(self, server_id: str, caller: str, standing: Standing) -> None:
-        self.told.append((server_id, caller, standing))
+    async def tell(self, server_id: str, caller: str, state: ProcessState) -> None:
+        self.told.append((server_id, caller, state))
 
     def run(self, work: Any) -> Any:
         """Run a coroutine in the host's loop and return what it returns."""

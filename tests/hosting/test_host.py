@@ -136,7 +136,7 @@ def test_one_that_dies_again_and_again_is_tried_again_with_patience(client: Begu
         one.call("die")
     answer = one.post(message("tools/call", 1, name="echo"))
     assert answer.status_code == 503
-    assert "It is tried again in" in answer.json()["detail"]
+    assert "The next try is in" in answer.json()["detail"]
     assert int(answer.headers["retry-after"]) >= 1
 
 
@@ -259,7 +259,7 @@ def test_one_that_asks_without_end_is_stopped_and_told_why(
         until(lambda: waiting is None or waiting.running())
         answer = one.call("ask_on")[-1]
         assert waiting is None or "error" in waiting.result()[-1]
-    words = "asked more than anybody answers" if askers == 1 else "does not read what it is told"
+    words = "sent more requests than anybody answers" if askers == 1 else "does not read its input"
     assert words in answer["error"]["message"]
 
 

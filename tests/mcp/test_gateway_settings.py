@@ -40,7 +40,7 @@ def switch_on(wanted: Upstream = STDIO) -> None:
 
 
 def test_a_server_is_started_once_an_admin_said_so() -> None:
-    with pytest.raises(configured.NotOffered, match="has not switched that on"):
+    with pytest.raises(configured.NotOffered, match="no admin has switched that on"):
         configured.read("s")
     switch_on()
     found = configured.read("s")
@@ -120,7 +120,7 @@ def test_what_a_person_edits_here_stays_accepted() -> None:
     ("wanted", "why"),
     [
         (Upstream("stdio", enabled=False), "switched off"),
-        (Upstream("http", "https://mcp.example/"), "has not switched that on"),
+        (Upstream("http", "https://mcp.example/"), "no admin has switched that on"),
     ],
 )
 def test_one_that_is_off_or_elsewhere_is_not_started(wanted: Upstream, why: str) -> None:

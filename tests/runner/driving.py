@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.runner import guarding
+from coordinator.runner.context import RunnerContext
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.memory import Memory
 from coordinator.runner.options import Options
 from coordinator.runner.outbox import Room
-from coordinator.runner.places import Places
 from coordinator.runner.program import Runner
 from coordinator.runner.server import Server
 from coordinator.runner.startable import Agent
-from coordinator.runner.surroundings import Surroundings
 from tests.patience import PATIENCE
 from tests.served import ROOT
 
@@ -44,11 +44,11 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
     guard = guarding.Guard()
 
     async def live() -> None:
-        around = Surroundings(
+        around = RunnerContext(
             options=options,
             server=Server(url, KEY),
             guard=guard,
-            places=Places(options.directories, options.private),
+            places=AllowedDirectories(options.directories, options.private),
             memory=Memory(options.state),
             room=Room(),
             environ={"PATH": os.environ["PATH"], "SIGNALBOX_KEY": KEY, "OTHER": "x", "HOME": str(work)},

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.runner import conversation, early, session, worktrees
+from coordinator.runner import conversation, held_updates, session, worktrees
 from coordinator.runner.outbox import Room
 from tests.patience import PATIENCE
 from tests.runner.driving import KEY, lives, runner_here
@@ -310,9 +310,9 @@ def test_what_an_agent_says_before_it_begins_is_bounded(coordinator: SmallCoordi
     kinds = [one["update"]["sessionUpdate"] for one in coordinator.updates["s"]]
     assert kinds[0] == "signalbox/agent"
     assert 0 < kinds.count("tool_call") < 20_000
-    assert [one["message"] for one in coordinator.kinds("s", "signalbox/unknown")] == [early.TOO_MUCH]
+    assert [one["message"] for one in coordinator.kinds("s", "signalbox/unknown")] == [held_updates.TOO_MUCH]
     room = Room()
-    held = early.Early(room)
+    held = held_updates.HeldUpdates(room)
     held.put({"sessionUpdate": "plan"})
     assert room._left < Room()._left
     assert held.release() == [{"sessionUpdate": "plan"}]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.runner import modes, options, startable
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import Refused
 from coordinator.runner.options import AgentOptions
-from coordinator.runner.places import Places
 from coordinator.runner.startable import KNOWN, Agent
 
 pytestmark = pytest.mark.one_engine
@@ -43,7 +43,7 @@ def test_a_flag_counts_before_the_environment_before_the_file(tmp_path: Path) ->
         ("key = 'sbx_x'", "chmod 600"),
         ("at_once = 0", "at_once must be a number from 1 to 200"),
         ("directories = ['/no/such']", "/no/such is not a directory"),
-        ("[agents.x]\ncommand = 'x --acp'", "command must be a list of texts"),
+        ("[agents.x]\ncommand = 'x --acp'", "command must be a list of strings"),
         ("url = 3", "url must be a text"),
         ("= 3", "cannot be read"),
     ],
@@ -83,7 +83,7 @@ def test_a_directory_is_allowed_by_where_it_really_is(tmp_path: Path) -> None:
     outside.mkdir()
     (inside / "way-out").symlink_to(outside)
     (outside / "way-in").symlink_to(inside)
-    places = Places([str(inside)])
+    places = AllowedDirectories([str(inside)])
     assert places.directory(None) == str(inside)
     assert places.directory(str(outside / "way-in")) == str(inside)
     for path in (outside, inside / "way-out", inside / "..", tmp_path):
@@ -137,7 +137,7 @@ def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: 
     key.chmod(0o600)
     state = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     given = told("--directory", str(tmp_path), "--key-file", str(key), "--private", str(data), **state)
-    places = Places(given.directories, given.private)
+    places = AllowedDirectories(given.directories, given.private)
     tree = f"{given.state}/worktrees/s/tree"
     (tmp_path / "link").symlink_to(data)
     settings = tmp_path / "config" / "signalbox" / "runner.toml"

@@ -93,7 +93,7 @@ def test_a_branch_without_commits_goes_with_its_work_tree(project: Path, state: 
 
 
 def test_what_has_none_is_refused_in_words(tmp_path: Path, state: str) -> None:
-    with pytest.raises(Refused, match="in a git repository only"):
+    with pytest.raises(Refused, match="only in a git repository"):
         make("ses_1", tmp_path, state)
     git(tmp_path, "init", "-q")
     with pytest.raises(Refused, match="no commit yet"):

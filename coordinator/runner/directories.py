@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from coordinator.runner.errors import Refused
 
 
-class Places:
+class AllowedDirectories:
     """The allowed directories; a work tree that the runner made for a session is one more, for that session.
 
     `private` are files and folders in them that agents are not given through us: keys, and what is Signalbox's own.
@@ -22,9 +22,9 @@ class Places:
     def first(self) -> str:
         return self._directories[0]
 
-    def also(self, directory: str) -> Places:
+    def also(self, directory: str) -> AllowedDirectories:
         """Return the places and one directory more."""
-        return Places((*self._directories, directory), self._private)
+        return AllowedDirectories((*self._directories, directory), self._private)
 
     def directory(self, named: str | None) -> str:
         """Return the real path of a directory to work in; none named: the first. Raises Refused."""

@@ -1,28 +1,28 @@
-"""What all sessions of a runner share."""
+"""What all sessions of a runner share: the server, the guard, the agents and directories of the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import Refused
 from coordinator.runner.guarding import Guard
 from coordinator.runner.memory import Memory
 from coordinator.runner.options import Options
 from coordinator.runner.outbox import Room
-from coordinator.runner.places import Places
 from coordinator.runner.server import Server
 from coordinator.runner.startable import Agent
 
 
 @dataclass(slots=True)
-class Surroundings:
+class RunnerContext:
     """The server, the guard, what was found on the machine. `patience`: seconds for the last words, once it ends."""
 
     options: Options
     server: Server
     guard: Guard
-    places: Places
+    places: AllowedDirectories
     memory: Memory
     room: Room
     environ: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What an agent says before it is known who it is: held back, within bounds, until it was introduced."""
+"""What an agent reports while its session opens: held back, within bounds, until the server knows the agent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from coordinator.runner.outbox import Room, size_of
 
 # It counts in the room of all, where it cannot drain: what one agent may hold there is little.
 MOST = 512 << 10
-TOO_MUCH = "The agent said too much before it had begun: the rest of that is not kept."
+TOO_MUCH = "The agent reported too much before its session was open: the rest was dropped."
 
 
-class Early:
+class HeldUpdates:
     """The updates of one opening, in order."""
 
     def __init__(self, room: Room) -> None:
