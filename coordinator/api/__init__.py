@@ -1,4 +1,4 @@
-"""The REST doors: one NinjaAPI, one router a noun. `/api/docs` shows it, `/api/openapi.json` describes it.
+"""The REST API: one NinjaAPI, one router per noun. `/api/docs` shows it, `/api/openapi.json` describes it.
 
 A router is added here with one line. Its operations say who may call them with `auth=requires(…)`
 (coordinator.api.auth); they parse, call one action, and shape the answer. Errors are those of
@@ -28,7 +28,7 @@ from coordinator.api import (
 from coordinator.api.application import SignalboxAPI
 
 DESCRIPTION = """
-The coordinator's API for runners, executors and operators, and Signalbox's own beside it under `/api/`.
+The Agent Coordinator's API for runners, executors and operators, and Signalbox's own under `/api/`.
 
 **Keys.** Send `Authorization: Bearer sbx_…` or `X-API-Key: sbx_…`. Admins create keys on the page *API keys* or with
 `manage.py apikey create`. Each operation lists its scopes; a key needs one of them. No key can decide a permission
@@ -38,7 +38,7 @@ request or edit a grant.
 each fault. After 429 and 503 nothing was written; `Retry-After` says when to try again.
 
 **Compatibility.** Programs written for the Agent Coordinator work unchanged: paths, fields, status codes and stream
-frames are the same, for all three generations of runners. These behave better:
+frames are the same, for all three generations of runners. These differ, for the better:
 
 - An unknown parent session, or an unknown session to resume, gives 404. It gave 500 and blocked all writers.
 - All events of a session can be read (`limit`, `after`, `before`; `has_more` says whether to go on), and lists have
@@ -51,9 +51,10 @@ frames are the same, for all three generations of runners. These behave better:
 - Every run has an event `session_start` at its start and `session_stop` at its end, even if the executor sends none;
   `run_start` and `run_completed` if a runner of the newest version ran it.
 - If a run's completion is reported before its start, both are recorded. A run that was stopped stays stopped.
-- Runners outlive a restart of the server. If a poll breaks off, its run goes to the next poll of any suitable runner.
+- Runners survive a restart of the server. If a poll breaks off, its run goes to the next poll of any suitable runner.
   Only the runner that holds a run may report on it (403). A crashed runner may register again at once.
-- Callbacks are delivered once, also after a timeout and to a parent that failed or was stopped, where the parent ran.
+- Callbacks are delivered once, to where the parent ran, also after a timeout and to a parent that failed or was
+  stopped.
 """
 
 api = SignalboxAPI(

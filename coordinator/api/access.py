@@ -1,4 +1,4 @@
-"""Access for machines: may it, and everything that an agent may. Giving and taking is for people (design §6)."""
+"""Access checks for machines: one call, or everything that an agent may do. Only people change grants (design §6)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")
 
 
 class AccessQuestion(Schema):
-    """One call that is to be made."""
+    """A tool call that an agent wants to make."""
 
     server_id: Name
     tool_name: Name
-    agent_id: Name | None = Field(None, description="A key that is bound to an agent may leave it out.")
+    agent_id: Name | None = Field(None, description="May be left out with a key that is bound to an agent.")
 
 
 class AccessCheck(AccessQuestion):
-    """One question on its own."""
+    """One question."""
 
     wait: Annotated[float, Field(ge=0, le=600)] = Field(
         0,
@@ -51,14 +51,14 @@ class AccessChecks(Schema):
 
 
 class AccessAnswer(Schema):
-    """A verdict: by which rule, by which grant, until when, and why."""
+    """A verdict, with the rule and the grant that decided, its end and the reason."""
 
     verdict: str = Field(
         description="`allow`, `deny`, or `ask`: a person must approve each call, so do not make it unapproved."
     )
     source: str = Field(description="`tool_grant`, `server_grant`, `default_policy` or `unknown_server`")
     unknown_server: bool = Field(
-        description="No server of this name is registered; a grant for it decides all the same."
+        description="No server of this name is registered. Grants for the name still apply."
     )
     grant_id: int | None
     until: str | None = Field(description="When the deciding grant ends; null if it has no known end.")
@@ -95,7 +95,7 @@ class ServerVerdicts(Schema):
 
 
 class AgentAccess(Schema):
-    """Everything that an agent may call or ask a person for."""
+    """Everything that an agent may call, or may ask a person for."""
 
     agent_id: str
     at: str
@@ -103,7 +103,7 @@ class AgentAccess(Schema):
 
 
 def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
-    """Return which agent a caller asks about; a key that speaks as an agent asks about that one only."""
+    """Return which agent a caller asks about; a key that is bound to an agent asks about that one only."""
     if caller.agent_id is not None and agent_id not in (None, caller.agent_id):
         raise Forbidden(f"This key is bound to {caller.agent_id} and may not ask about other agents.")
     found = agent_id or caller.agent_id
@@ -120,11 +120,8 @@ def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     summary="Check whether an agent may call a tool",
 )
 def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, Any]:
-    """Answer one verdict, or `results` for `checks`.
-
-    The served program answers from memory at its edge, where `wait` is honoured (coordinator.edge.access);
-    this one answers where only Django runs.
-    """
+    """Answers one verdict, or `results` for `checks`."""
+    # Only where Django runs alone. The served program answers from memory at its edge, and waits (edge.access).
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
     now = timezone.now()
     questions = body.checks if isinstance(body, AccessChecks) else [body]
@@ -151,7 +148,7 @@ def check(request: HttpRequest, body: AccessChecks | AccessCheck) -> dict[str, A
 def agent(
     request: HttpRequest, agent_id: str, at: AwareDatetime | None = None, denied: bool = False
 ) -> dict[str, Any]:
-    """Return the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
+    """Returns the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
     asked_agent(caller, agent_id)
     return everything(agent_id, timezone.now(), at=at, denied=denied)

@@ -1,4 +1,4 @@
-"""Blueprints over HTTP, under the name that the coordinator's clients have for them: agents."""
+"""Blueprints over HTTP. The Agent Coordinator's clients call them agents."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class HttpServer(BaseModel):
     headers: dict[Text, Text] | None = None
 
 
-class NoServer(BaseModel):
-    """Nothing under this name: `signalbox` so keeps Signalbox's own gateway from the agent's sessions."""
+class DisabledServer(BaseModel):
+    """No server of this name. Under `signalbox` it switches Signalbox's own gateway off for the agent's sessions."""
 
     type: Literal["off"]
 
 
-McpServers = dict[Text, Annotated[StdioServer | HttpServer | NoServer, Field(discriminator="type")]]
+McpServers = dict[Text, Annotated[StdioServer | HttpServer | DisabledServer, Field(discriminator="type")]]
 
 
 class AgentType(Enum):
@@ -67,10 +67,10 @@ class AgentType(Enum):
 
 
 class BlueprintEdit(BaseModel):
-    """What to change; null leaves a field as it is, an empty list or object takes it away."""
+    """What to change; null leaves a field as it is, an empty list or object clears it."""
 
     description: Text | None = None
-    type: AgentType | None = Field(None, description="`autonomous` if not said")
+    type: AgentType | None = Field(None, description="Default: `autonomous`")
     parameters_schema: dict[str, Any] | None = Field(None, description="JSON Schema of a run's `parameters`")
     system_prompt: Text | None = None
     mcp_servers: McpServers | None = None
@@ -90,7 +90,7 @@ class BlueprintEdit(BaseModel):
 
 
 def demands_of(demands: Demands) -> dict[str, Any]:
-    """Return demands as they are stored; nothing demanded is an empty object."""
+    """Return demands as they are stored; no demands are an empty object."""
     given = demands.model_dump(exclude_none=True)
     return given if any(given.values()) else {}
 
@@ -103,7 +103,7 @@ class NewBlueprint(BlueprintEdit):
 
 
 class BlueprintOut(Schema):
-    """A blueprint; what it does not have is absent. `command` and `runner_id` are of agents that a runner brought."""
+    """A blueprint; fields that are not set are absent. Agents that a runner registered have `command`, `runner_id`."""
 
     name: str
     description: str
@@ -137,7 +137,7 @@ class BlueprintQuery(Schema):
     summary="List blueprints",
 )
 def list_blueprints(request: HttpRequest, listing: Query[BlueprintQuery]) -> list[dict[str, Any]]:
-    """By name, as written, inactive ones included; then the procedural agents that runners brought."""
+    """By name, as stored, inactive ones included; then the procedural agents that runners registered."""
     wanted = {tag.strip() for tag in (listing.tags or "").split(",") if tag.strip()}
     rows, key = list(Blueprint.objects.order_by("name")), caller(request)
     shapes = [blueprint_shape(row) for row in rows if wanted <= set(row.tags or ())]
@@ -161,10 +161,10 @@ class BlueprintForm(Schema):
     summary="Get a blueprint, resolved or raw",
 )
 def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) -> dict[str, Any]:
-    """Resolved, its capabilities' texts and MCP servers are joined in; 422 where that cannot be done.
+    """Resolved, the texts and MCP servers of its capabilities are merged in; 422 where that fails.
 
-    The values of its MCP servers' variables and headers are for a runner that has a run of it in hand alone.
-    A procedural agent that a runner brought is found too, unless a blueprint of its name stands before it.
+    Only a runner that holds a run of it gets the values of its MCP servers' variables and headers.
+    A procedural agent that a runner registered is found too, unless there is a blueprint of its name.
     """
     brought = None if Blueprint.objects.filter(pk=name).exists() else brought_agent(name)
     if brought is not None:
@@ -185,7 +185,7 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
     summary="Add a blueprint",
 )
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
-    """The name stands in paths: letters, digits, hyphens and underscores, at most 60."""
+    """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
     made = actions.create(body.name, body.fields(), by=caller(request).actor, now=timezone.now())
     return Status(201, visible_to_key(caller(request), blueprint_shape(made)))
 
@@ -199,7 +199,7 @@ def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[st
     summary="Change a blueprint",
 )
 def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
-    """Only the given fields change. A value that is told as `***` and sent back stays as it is."""
+    """Only the given fields change. A value that was shown as `***` and is sent back stays as it is."""
     edited = actions.edit(name, body.fields(), by=caller(request).actor, now=timezone.now())
     return visible_to_key(caller(request), blueprint_shape(edited))
 

@@ -1,4 +1,4 @@
-"""How every REST door reads, answers and fails: as the recorded coordinator did, so that its clients work.
+"""How every REST operation reads, answers and fails: as the recorded coordinator did, so that its clients work.
 
 Errors are `{"detail": …}`. A body that does not fit is 422 with one entry a fault, each naming type,
 place (`["body", "prompt"]`), message and the input found there, which is the form pydantic 2 and FastAPI use.
@@ -57,7 +57,7 @@ class JsonRenderer(BaseRenderer):
 
 
 class SignalboxAPI(NinjaAPI):
-    """A NinjaAPI that reads, answers and fails as this module's first lines say."""
+    """A NinjaAPI that reads, answers and fails as the recorded coordinator did."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(parser=JsonParser(), renderer=JsonRenderer(), **options)
@@ -69,12 +69,12 @@ class SignalboxAPI(NinjaAPI):
         self.add_exception_handler(DataError, self.answer_out_of_range)
 
     def get_openapi_schema(self, **_options: Any) -> OpenAPISchema:
-        """Return the OpenAPI document, with the doors that the edge serves. No address of ours has a parameter."""
+        """Return the OpenAPI document, with the operations that the edge serves."""
         return self._document
 
     @cached_property
     def _document(self) -> OpenAPISchema:
-        """What anybody may ask for, and takes a second to make: made once a process."""
+        """The document, which takes a second to make and which anybody may ask for: made once per process."""
         document = super().get_openapi_schema()
         edge_doors.describe(document)
         scopes = self._scopes_by_operation()

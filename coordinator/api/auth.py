@@ -1,4 +1,4 @@
-"""Who may call a REST operation: an API key with one of the scopes that the operation names.
+"""Who may call a REST operation: an API key with one of the operation's scopes.
 
 A key never decides: nothing behind these doors approves, denies, grants or edits policy (design §6).
 """

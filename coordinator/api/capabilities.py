@@ -1,4 +1,4 @@
-"""Capabilities over HTTP: the pieces that blueprints share."""
+"""Capabilities over HTTP: texts, MCP servers and scripts that blueprints share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = Router(tags=["Capabilities"])
 
 
 class CapabilityType(Enum):
-    """What a capability brings."""
+    """What a capability contains."""
 
     text = "text"
     mcp = "mcp"
@@ -31,12 +31,12 @@ class CapabilityType(Enum):
 
 
 class CapabilityEdit(BaseModel):
-    """What to change; null leaves a field as it is, an empty value takes it away."""
+    """What to change; null leaves a field as it is, an empty value clears it."""
 
     description: Text | None = None
-    type: CapabilityType | None = Field(None, description="Told by what it has if not said")
+    type: CapabilityType | None = Field(None, description="Default: what its content shows")
     text: Text | None = None
-    script: Text | None = Field(None, description="The script's name, as its runner knows it")
+    script: Text | None = Field(None, description="The script's name on its runner")
     mcp_servers: McpServers | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class NewCapability(CapabilityEdit):
 
 
 class CapabilityOut(Schema):
-    """A capability; what it does not have is absent."""
+    """A capability, without the fields that are not set."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""Chats for machines: read a thread, say something, fetch a file. Waiting for messages is the edge's (edge.chat)."""
+"""Chats for machines: read a thread, post a message, download a file. The edge holds waits (edge.chat)."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class Message(Schema):
 
 
 class Messages(Schema):
-    """A page of a thread, in the order it is read."""
+    """A page of a thread, oldest first."""
 
     messages: list[Message]
     has_more: bool
 
 
 class PostedMessage(Schema):
-    """What became of a message."""
+    """The message as it was stored."""
 
     id: str
     created_at: int
@@ -87,8 +87,12 @@ class MessageQuery(Schema):
     """Which messages to list."""
 
     limit: int = Field(50, description="At most 200")
-    before: Text | None = Field(None, description="A place or milliseconds: only messages before it")
-    after: Text | None = Field(None, description="A place or milliseconds: only messages after it")
+    before: Text | None = Field(
+        None, description="A message's `place` or milliseconds: only messages before it"
+    )
+    after: Text | None = Field(
+        None, description="A message's `place` or milliseconds: only messages after it"
+    )
     user_id: Text | None = Field(None, description="Only messages from or to this person")
 
 
@@ -100,7 +104,7 @@ class MessageQuery(Schema):
     summary="Fetch an attached file",
 )
 def get_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBase:
-    """As a download, in full or by Range. An agent's key fetches what is in its own thread."""
+    """As a download, in full or by Range. An agent's key may download the files of its own thread."""
     row = chat.attachment_of(attachment_id, caller(request).agent_id)
     return attachment_response(request, row)
 
@@ -115,7 +119,7 @@ def get_attachment(request: HttpRequest, attachment_id: Text) -> HttpResponseBas
 def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQuery]) -> dict[str, Any]:
     """The newest messages, or those before or after a place. `has_more` says whether there are more in that direction.
 
-    Secrets in what people said are given to keys of scope agent alone; others read masks.
+    Only keys of scope `agent` read secrets in people's messages; others see them masked.
     """
     require_own(caller(request), agent_id)
     chat.agent_of(agent_id)
@@ -137,11 +141,11 @@ def list_messages(request: HttpRequest, agent_id: Text, listing: Query[MessageQu
     auth=requires(*CHAT_SPEAKERS),
     response={200: PostedMessage, **problems(400, 404, 409, 413)},
     operation_id="post_message",
-    summary="Say something",
+    summary="Post a message",
     openapi_extra=REQUEST_BODY,
 )
 def post_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
-    """An agent's key speaks as that agent, any other key as itself. Files come as data URLs or as multipart."""
+    """An agent's key writes as that agent, any other key as itself. Send files as data URLs or as multipart."""
     given = _given(request)
     message = actions.post(
         agent_id,
@@ -220,13 +224,13 @@ class MessageWait(Schema):
     """What to wait for."""
 
     after: Text | None = Field(
-        None, description="A place; without one, everything since the agent's own last message"
+        None, description="A `place`; without it, everything since the agent's own last message"
     )
     timeout: Annotated[float, Field(ge=0)] = Field(30, description="Seconds to wait, at most 600")
 
 
 class NewMessages(Schema):
-    """What others said to the agent, and the place to go on from."""
+    """Messages of others to the agent, and the `after` of the next wait."""
 
     messages: list[Message]
     after: str
@@ -240,11 +244,8 @@ class NewMessages(Schema):
     summary="Wait for messages to an agent",
 )
 def wait_for_messages(request: HttpRequest, agent_id: Text, waiting: Query[MessageWait]) -> dict[str, Any]:
-    """Answer as soon as people or programs say something to the agent, or empty after `timeout`; then ask again.
-
-    Held at the edge (coordinator/edge/chat.py). Under a plain WSGI server, which cannot hold calls, it answers
-    at once.
-    """
+    """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
+    # The edge holds this call (edge.chat). Here, under a plain WSGI server, it answers at once.
     require_own(caller(request), agent_id)
     place = begin(agent_id, waiting.after)
     return chat.unanswered_messages(agent_id, place) or {"messages": [], "after": str(place)}

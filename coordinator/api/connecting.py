@@ -1,4 +1,4 @@
-"""The door at which a machine becomes a reporter: a code from the page Connections for a key. It asks for no key."""
+"""Connecting a machine: exchanges a code from the page Connections for a key. Needs no key itself."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ router = Router(tags=["Connecting"])
 
 
 class CodeIn(Schema):
-    """A connect code, and what the machine calls itself."""
+    """A connect code, and the machine's name."""
 
     code: Annotated[Text, Field(min_length=1, max_length=100)]
     host: Annotated[Text, Field(max_length=connecting.LONGEST_HOST)] = ""
 
 
 class KeyOut(Schema):
-    """The key, shown this once, and what it is called on the page API keys."""
+    """The key, shown only once, and its name on the page API keys."""
 
     key: str
     name: str

@@ -1,4 +1,4 @@
-"""The API's doors that Django does not stand behind, described by hand: ingest, streams and long polls.
+"""The API's operations that the edge serves without Django, described by hand: ingest, streams and long polls.
 
 coordinator/edge serves them (design §5); `describe` adds them to the OpenAPI document.
 """
@@ -39,7 +39,7 @@ class EventIn(Schema):
 
 
 class BatchResult(Schema):
-    """What became of each event of a batch, in order: its id, or why it was refused."""
+    """The result of each event of a batch, in order: its id, or why it was refused."""
 
     accepted: int
     rejected: int
@@ -50,7 +50,7 @@ MODELS: tuple[type[Schema], ...] = (EventIn, BatchResult, Ok, Problem)
 
 
 def describe(document: dict[str, Any]) -> None:
-    """Add the edge's doors to an OpenAPI document, beside what stands there already."""
+    """Add the edge's operations to an OpenAPI document."""
     schemas = document["components"].setdefault("schemas", {})
     for model in MODELS:
         schema = model.model_json_schema(ref_template=REF)
@@ -101,33 +101,33 @@ EVENT = {"$ref": REF.format(model="EventIn")}
 _IDS = {"type": "array", "items": TEXT}
 POLL_ANSWER = {
     "type": "object",
-    "description": "One of: `run`; `stop_runs` with `stop_sessions`; `deregistered`.",
+    "description": "One of `run`, `stop_runs` with `stop_sessions`, and `deregistered`.",
     "properties": {
         "run": {
             "allOf": [{"$ref": REF.format(model="RunOut")}],
-            "description": "A run to begin: claimed, with the prompt and the parameters as they were ordered.",
+            "description": "A run to start, claimed for this runner, with the prompt and the parameters of the order.",
             "properties": {
                 "scope": {"description": "Always null; newer runners look for it."},
                 "resolved_agent_blueprint": {
-                    "description": "The blueprint with its capabilities joined in; null where there is none.",
+                    "description": "The blueprint with its capabilities merged in; null where there is none.",
                     "anyOf": [{"$ref": REF.format(model="BlueprintOut")}, {"type": "null"}],
                 },
             },
         },
-        "stop_runs": {**_IDS, "description": "Runs whose processes are to be ended."},
+        "stop_runs": {**_IDS, "description": "Runs whose processes the runner must end."},
         "stop_sessions": {
             **_IDS,
-            "description": "The same by session. One whose run has ended is idle: its waiting process is to be ended.",
+            "description": "The same by session. A session whose run has ended is idle: end its waiting process.",
         },
         "deregistered": {
             "const": True,
-            "description": "The runner is to end; it is forgotten with this answer.",
+            "description": "The runner must exit; with this answer it is deregistered.",
         },
     },
 }
 PROBLEMS = dict.fromkeys((400, 401, 403, 404, 413, 422, 429, 503), "Problem")
 ONCE = _parameter(
-    "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the first one's answer"
+    "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the answer to the first"
 )
 
 
@@ -138,7 +138,7 @@ def _beside(
     fields: dict[str, Any],
     parameters: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Describe a door for servers that run beside their agent (`signalbox mcp`)."""
+    """Describe an operation for servers that run beside their agent (`signalbox mcp`)."""
     return {
         "post": {
             "operationId": f"mcp_beside_{name}",
@@ -154,15 +154,15 @@ def _beside(
 
 
 def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    """Describe a door of the MCP gateway."""
+    """Describe an endpoint of the MCP gateway."""
     headers = {
-        "Mcp-Session-Id": "The session, in versions before 2026-07-28",
-        "X-Signalbox-Agent": "The agent, for a key that is bound to none",
+        "Mcp-Session-Id": "The MCP session, in versions before 2026-07-28",
+        "X-Signalbox-Agent": "The agent, for a key that is not bound to one",
         "X-Signalbox-Session": "The running session that the calls belong to",
     }
     ways = {
         "post": "Send an MCP message",
-        "get": "Hear what a server tells by itself",
+        "get": "Listen to a server's notifications",
         "delete": "End an MCP session",
     }
     return {
@@ -173,8 +173,8 @@ def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, An
             "summary": summary,
             "description": (
                 f"MCP over streamable HTTP: {what}. Versions 2025-06-18, 2025-11-25 (with Mcp-Session-Id, which "
-                "outlives restarts) and 2026-07-28. Each `tools/call` is decided by grants and rules; one that "
-                "asks waits for a person."
+                "survives restarts) and 2026-07-28. Grants and rules decide each `tools/call`; where they say "
+                "ask, the call waits for a person."
             ),
             "parameters": [
                 *parameters,
@@ -224,12 +224,16 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 "Every hook, known or not, becomes events of the session with its executor_session_id. The "
                 "answer is empty, so the agent decides by itself, unless a rule or a grant applies to the "
                 "call. A PermissionRequest, and a call for which a rule says ask, waits for a person; the "
-                "decision is answered in the hook's own JSON. If nobody decides in time, an agent that "
+                "answer is the decision in the hook's own JSON. If nobody decides in time, an agent that "
                 "cannot ask in its terminal is told to deny."
             ),
             "parameters": [
                 _parameter(
-                    "path", "agent", {"type": "string", "enum": list(AGENTS)}, "Who posts", needed=True
+                    "path",
+                    "agent",
+                    {"type": "string", "enum": list(AGENTS)},
+                    "The agent program",
+                    needed=True,
                 ),
                 _parameter(
                     "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
@@ -239,14 +243,14 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                     "header",
                     "X-Signalbox-Hook-Id",
                     TEXT,
-                    "An id of 16 to 64 letters, digits, - or _; sent again under it, it is the same hook, and its "
-                    "question the same question",
+                    "An id of 16 to 64 letters, digits, - or _. A hook that is sent again with the same id is the "
+                    "same hook, and asks the same question",
                 ),
                 _parameter(
                     "header",
                     "X-Signalbox-Age",
                     {"type": "number"},
-                    "Seconds ago; only written down, never asked",
+                    "For a hook that is sent late: how many seconds ago it happened. It is recorded, and asks nobody",
                 ),
                 _parameter(
                     "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
@@ -283,9 +287,9 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "/api/mcp/calls": _beside(
         "ask",
-        "Ask whether a call of a server beside the agent may be sent",
-        "`decision` is allow, deny (with `reason`) or wait (with `card`, where a person decides): ask again with "
-        "`call_id` then. Held for up to 25 s while a person is asked.",
+        "Ask whether a tool call may be sent to a server beside the agent",
+        "`decision` is allow, deny (with `reason`) or wait (with `card`, the address where a person decides). After "
+        "wait, ask again with `call_id`. Held for up to 25 s while a person is asked.",
         {
             "server": TEXT,
             "tool": TEXT,
@@ -299,26 +303,27 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/api/mcp/calls/{call_id}/cancel": _beside(
         "cancel",
         "Cancel a call that was not sent",
-        "Its card is closed, unless another call waits for it, or the `reason` is that the client's own time was up. "
-        "Whoever names its call itself, in the question that `begins` it, can cancel that before it is answered.",
+        "Closes its card, unless another call waits for it, or the `reason` is that the client's own time was up. A "
+        "client that chooses the `call_id` itself, in the question that `begins` the call, can cancel it before the "
+        "answer comes.",
         {"reason": TEXT},
         [_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
     "/api/mcp/calls/{call_id}/end": _beside(
         "end",
-        "Tell how a call has ended",
-        "Once, for a call that was allowed.",
+        "Report how a call ended",
+        "Send it once, for a call that was allowed.",
         {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
         [_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
     "/api/mcp/listings/{server}": _beside(
         "listing",
         "Find which tools of a server the agent may see",
-        "The definitions are noted, so that changes are known.",
+        "Signalbox stores the tools' definitions to notice changes.",
         {"tools": {"type": "array", "items": {}}},
         [_parameter("path", "server", TEXT, "The server's name", needed=True)],
     ),
-    "/mcp": _mcp("all", "all servers' tools, named `server__tool`", []),
+    "/mcp": _mcp("all", "the tools of all servers, named `server__tool`", []),
     "/mcp/{server}": _mcp(
         "server",
         "the registered MCP server as this key's agent may use it",
@@ -331,23 +336,23 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "tags": ["Runner"],
             "summary": "Wait for a run, a stop command or deregistration",
             "description": (
-                "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (30 s if not set), then 204: poll again at once. Answers as "
+                "Held for SIGNALBOX_RUNNER_POLL_TIMEOUT (default 30 s), then 204: poll again at once. Answers as "
                 "soon as there is something: `{deregistered: true}` before `{stop_runs, stop_sessions}` before "
-                "`{commands}` before `{run}`, never two of them. To a runner that registered with `offers` "
-                "`cancel_runs` names runs whose turn alone ends (reported as completed and idle), beside the others or "
-                "alone, and `run` has `driven`: where its session stands. A run "
-                "is claimed for this runner. If it is not reported as started "
-                "within 60 s, or the connection breaks off, it waits for a runner again. A stop is told again "
-                "after 15 s and taken for done after 60 s. A runner that is not heard of counts as stale after "
+                "`{commands}` before `{run}`, never two of them. For a runner that registered with `offers`, "
+                "`cancel_runs` names runs whose turn must end and whose process goes on (report them as completed and "
+                "idle), beside the others or alone, and `run` has `driven`: the state of its session. A run is claimed "
+                "for this runner. If it is not reported as started "
+                "within 60 s, or the connection breaks off, it waits for a runner again. A stop is sent again "
+                "after 15 s and counts as done after 60 s. A runner without a sign of life is stale after "
                 "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s)."
             ),
             "parameters": [
-                _parameter("query", "runner_id", TEXT, "Who asks", needed=True),
+                _parameter("query", "runner_id", TEXT, "The runner", needed=True),
                 _parameter(
                     "query",
                     "free",
                     {"type": "integer", "minimum": 0},
-                    "For how many runs it has room; 0: it is given none now",
+                    "How many more runs it can take; with 0 it gets none now",
                 ),
             ],
             "answers": {200: POLL_ANSWER, 204: None, **PROBLEMS},
@@ -358,15 +363,15 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "operationId": "tell_updates",
             "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
-            "summary": "Tell what a driven agent does",
+            "summary": "Report what a driven agent does",
             "description": (
                 "Each of `updates` is `{n, at, update}`: `update` is a `session/update` of the Agent Client "
                 "Protocol as the agent sent it, or one of Signalbox's own kinds (`signalbox/agent`, "
                 "`signalbox/turn_started`, "
                 "`signalbox/turn_ended`, `signalbox/terminal`, `signalbox/changes`, `signalbox/agent_failed`, "
-                "`signalbox/command_done`, `signalbox/unknown`). `n` counts up in the session from 1. What was taken "
-                "before is left out; after a gap nothing is taken, so send again from `next` on. Only the runner that "
-                "took the session's last run may tell."
+                "`signalbox/command_done`, `signalbox/unknown`). `n` counts up in the session from 1. Updates that "
+                "were accepted before are ignored. After a gap none are accepted: send again from `next` on. Only the "
+                "runner that took the session's last run may report."
             ),
             "parameters": [SESSION],
             "requestBody": _body(
@@ -382,9 +387,11 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "tags": ["Runner"],
             "summary": "Ask whether a driven agent's call may run",
             "description": (
-                "`tool_call` and `options` are those of the agent's `session/request_permission`, `known` what came of "
-                "that call before. Rules decide first, then a person. Held for 25 s; `outcome` is null while nobody "
-                "has answered: ask again with the same. Else it is `{optionId}`, one of the agent's own, or "
+                "`tool_call` and `options` are those of the agent's `session/request_permission`, `known` is what the "
+                "agent reported of that call before. Rules decide first, then a person. Held for 25 s; `outcome` is "
+                "null "
+                "while nobody has answered: send the same again. Else it is `{optionId}`, one of the agent's "
+                "options, or "
                 "`{cancelled: true}`; `reason` is for the agent to read."
             ),
             "parameters": [SESSION],
@@ -405,8 +412,8 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "operationId": "withdraw_for_agent",
             "x-scopes": [*scopes.RUNNERS],
             "tags": ["Runner"],
-            "summary": "Say that a driven agent does not ask any more",
-            "description": "Closes the open question about the call `toolCallId`, if there is one, and says `why`.",
+            "summary": "Withdraw a driven agent's question",
+            "description": "Closes the open question about the call `toolCallId`, if any, with the reason `why`.",
             "parameters": [SESSION],
             "requestBody": _body(_object(runner_id=TEXT, toolCallId=TEXT, why=TEXT)),
             "answers": {200: "Ok", **PROBLEMS},
@@ -420,7 +427,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Follow sessions and their events live",
             "description": (
                 "Server-sent events: init, session_created, session_updated, session_deleted, event, run_failed, "
-                "and `reset` if the client missed more than is kept. Last-Event-ID replays missed events. "
+                "and `reset` if the client missed more events than are kept. Last-Event-ID replays missed events. "
                 "EventSource cannot send headers, so only this endpoint also takes the key as "
                 "`?api_key=`."
             ),
@@ -444,7 +451,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "x-scopes": [*scopes.READERS],
             "tags": ["permission requests"],
             "summary": "Wait for a person's decision",
-            "description": "Returns the request once it is decided or the timeout ends. If it is pending, call again.",
+            "description": "Answers once the request is decided, or after the timeout. While it is pending, ask again.",
             "parameters": [
                 _parameter("path", "request_id", TEXT, "The request", needed=True),
                 _parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
@@ -459,7 +466,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
             "summary": "Check whether this worker can take requests",
             "description": (
                 "503 with `reasons` while the database does not answer or lacks migrations, the feed or "
-                "the writer does not keep up, or the server stops. No key is needed."
+                "the writer is behind, or the server is stopping. No key is needed."
             ),
             "parameters": [],
             "answers": {200: {"type": "object"}, 503: {"type": "object"}},

@@ -11,12 +11,12 @@ router = Router(tags=["Health"])
 
 
 class Health(Schema):
-    """The one answer there is."""
+    """The server answers."""
 
     status: str = "healthy"
 
 
 @router.get("/health", response=Health, operation_id="health", summary="Check that the server answers")
 def health(request: HttpRequest) -> Health:
-    """Answers as long as a worker can take a request at all; it does not look at the database."""
+    """Answers as long as a worker can take a request at all; does not check the database."""
     return Health()

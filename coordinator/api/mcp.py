@@ -1,4 +1,4 @@
-"""MCP servers and grants in the forms that ClotoCore's clients know. Reading takes a key; writing a person."""
+"""MCP servers and grants in ClotoCore's forms. Reading needs a key; writing needs a signed-in person."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ grant_editors = PersonAuth(csrf=True)
 
 
 class Entries(Schema):
-    """Rows as ClotoCore's clients send them."""
+    """Grants as ClotoCore's clients send them."""
 
     entries: list[dict[str, Any]]
 
@@ -67,9 +67,9 @@ class GrantedServers(Schema):
     granted_server_ids: list[str]
 
 
-@router.get("/mcp/servers", auth=requires(*OVERSEERS), summary="All MCP servers")
+@router.get("/mcp/servers", auth=requires(*OVERSEERS), summary="List MCP servers")
 def servers(request: HttpRequest) -> dict[str, Any]:
-    """Return every server; secrets among its arguments are masked."""
+    """Returns every server; secrets among its arguments are masked."""
     tools: dict[str, list[str]] = {}
     for server_id, name in (
         McpTool.objects.filter(gone_at=None).order_by("name").values_list("server_id", "name")
@@ -96,9 +96,9 @@ def _server(row: McpServer, tools: list[str]) -> dict[str, Any]:
     }
 
 
-@router.get("/mcp/servers/{name}/access", auth=requires(*OVERSEERS), summary="A server's grants")
+@router.get("/mcp/servers/{name}/access", auth=requires(*OVERSEERS), summary="List a server's grants")
 def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
-    """Return the server's policy, tools and every grant that is not over."""
+    """Returns the server's policy, tools and every grant that has not ended."""
     server = McpServer.objects.filter(pk=name).first()
     if server is None:
         raise NotFound(f"There is no MCP server {name}.")
@@ -110,9 +110,9 @@ def server_access(request: HttpRequest, name: str) -> dict[str, Any]:
     }
 
 
-@router.get("/mcp/access/by-agent/{agent_id}", auth=requires(*READERS), summary="An agent's grants")
+@router.get("/mcp/access/by-agent/{agent_id}", auth=requires(*READERS), summary="List an agent's grants")
 def agent_access(request: HttpRequest, agent_id: str) -> dict[str, Any]:
-    """Return every grant of the agent that is not over; a key that speaks as an agent sees its own only."""
+    """Returns every grant of the agent that has not ended; a key that is bound to an agent sees its own only."""
     own = request.auth.agent_id  # type: ignore[attr-defined] # set by the guard
     if own not in (None, agent_id):
         raise Forbidden(f"This key is bound to {own} and may not ask about other agents.")
@@ -134,7 +134,7 @@ def _entry(row: Grant) -> dict[str, Any]:
 
 @router.put("/mcp/servers/{name}/access", auth=grant_editors, summary="Replace a server's grants")
 def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dict[str, Any]:
-    """Make the entries all that the server's grants say; capability rows stay."""
+    """Replaces the server's grants with the entries; capability rows stay."""
     if not McpServer.objects.filter(pk=name).exists():
         raise NotFound(f"There is no MCP server {name}.")
     changed = grants.replace_for_server(name, body.entries, by=person(request.auth), now=timezone.now())  # type: ignore[attr-defined]
@@ -148,7 +148,7 @@ def replace_server_access(request: HttpRequest, name: str, body: Entries) -> dic
 
 @router.put("/mcp/access/by-agent/{agent_id}", auth=grant_editors, summary="Replace an agent's servers")
 def replace_agent_access(request: HttpRequest, agent_id: str, body: GrantedServers) -> dict[str, Any]:
-    """Let the agent use exactly these servers; its denials and tool grants stay."""
+    """Allows the agent exactly these servers; its denials and tool grants stay."""
     if any(not name.strip() for name in body.granted_server_ids):
         raise BadRequest("A server needs a name.")
     ids = body.granted_server_ids

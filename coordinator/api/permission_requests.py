@@ -1,4 +1,4 @@
-"""Permission requests for machines: ask, look, take back. Deciding is for people, on their pages.
+"""Permission requests for machines: create, read, withdraw. Only people decide, on their pages.
 
 Waiting for the verdict is a long poll of the edge (coordinator/edge/waits.py): `GET …/{request_id}/wait`.
 """
@@ -53,18 +53,18 @@ class PermissionAsk(Schema):
     tool_input: Any = None
     folder: Name | None = Field(None, description="The folder in which the call would run.")
     host: Name | None = Field(None, description="The machine on which it would run.")
-    deadline: AwareDatetime | None = Field(None, description="When an answer is no longer of use.")
+    deadline: AwareDatetime | None = Field(None, description="After this instant an answer is of no use.")
     idempotency_key: Name | None = None
 
 
 class PermissionAnswer(Schema):
-    """A request as it stands. `allowed` is the verdict in one word: whether its asker may go on with `tool_input`.
+    """A request in its present state. `allowed` is the verdict: whether the asker may go on with `tool_input`.
 
     `edited`: a person approved another input instead. `allowed` is false then, and only `edited_input` may run.
-    `brake`: a person holds what it asks for, and says so in these words. Nothing may run then; an approval counts again
-    once the brake is released, for which `/wait` waits.
-    `scope` is what an approval covers: `call`, `session`, `folder` (on its host) or `everywhere`, always for the
-    agent that asked alone, or, where the request names no agent, for the key.
+    `brake`: a person holds such calls; this is the message for the asker. Nothing may run then. An approval counts
+    again once the brake is released; `/wait` waits for that.
+    `scope` is what an approval covers: `call`, `session`, `folder` (on its host) or `everywhere`. It always covers
+    only the agent that asked, or, where the request names no agent, the key.
     """
 
     request_id: str
@@ -96,7 +96,7 @@ class PermissionAnswer(Schema):
 
 
 class ApprovalQuestion(Schema):
-    """Whether something without a tool is approved already, and for whom, where."""
+    """A question whether something without a tool is approved already: for whom, and where."""
 
     plugin_id: str
     permission_type: str
@@ -104,7 +104,7 @@ class ApprovalQuestion(Schema):
     agent_id: str | None = None
     asked_by: str | None = Field(
         None,
-        description="Whose requests, as `key:NAME`; yours if you leave it out. For keys that read everything.",
+        description="Whose requests, as `key:NAME`; default: your own. Only for keys that read everything.",
     )
     session_id: str | None = None
     folder: str | None = None
@@ -112,7 +112,7 @@ class ApprovalQuestion(Schema):
 
 
 class ApprovalCheck(Schema):
-    """Whether an approval in force covers the question, and which; not while a `brake` holds the calls it is about."""
+    """Whether an approval in force covers the question, and which. None does while a `brake` holds such calls."""
 
     approved: bool
     brake: str | None
@@ -127,9 +127,9 @@ class ApprovalCheck(Schema):
     summary="Ask a person for a permission",
 )
 def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
-    """Answer 201 with a new request, or 200 with the one that stands: a pending twin, or a live approval.
+    """Answers 201 with a new request, or 200 with an existing one: the same request, pending, or an approval in force.
 
-    A session that the key may not write into is refused, and an event that is not the session's.
+    Refused for a session that the key may not write to, and for an event of another session.
     """
     now, caller = timezone.now(), identity(request)
     require_own_place(body, caller)
@@ -141,7 +141,7 @@ def ask(request: HttpRequest, body: PermissionAsk) -> Status[dict[str, Any]]:
 
 
 class ManyRequests(Schema):
-    """Requests, newest first; `next_cursor` is there while older ones remain."""
+    """Requests, newest first; `next_cursor` is present while there are older ones."""
 
     requests: list[PermissionAnswer]
     next_cursor: str | None = None
@@ -155,7 +155,7 @@ class RequestsPage(Schema):
     )
     session_id: Name | None = Field(None, description="Only what this session asked for")
     limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
-    cursor: Name | None = Field(None, description="`next_cursor` of the page before")
+    cursor: Name | None = Field(None, description="`next_cursor` of the previous page")
 
 
 @router.get(
@@ -166,7 +166,7 @@ class RequestsPage(Schema):
     summary="List permission requests",
 )
 def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
-    """Newest first, everybody's. A pending one whose deadline has passed is told as expired."""
+    """Newest first, everybody's. A pending request whose deadline has passed is shown as expired."""
     now = timezone.now()
     found = PermissionRequest.objects.select_related("context").order_by("-id")
     if page.status is not None:
@@ -194,7 +194,7 @@ def _place_of(request_id: str) -> int:
     summary="Check whether this is already approved",
 )
 def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, Any]:
-    """Say whether a person's approval in force covers this, without asking anybody."""
+    """Says whether an approval in force covers this, without asking anybody."""
     subject = Subject(question.plugin_id, question.permission_type, question.target_resource)
     requester = asked_requester(question, identity(request))
     found = coverage.approval_for(subject, requester, timezone.now())
@@ -214,7 +214,7 @@ def check(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, 
     summary="Get a permission request",
 )
 def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
-    """Return the request as it stands now."""
+    """Returns the request in its present state."""
     now = timezone.now()
     return verdicts.answer(rules.visible(request_id, identity(request), now), now)
 
@@ -228,13 +228,11 @@ def look(request: HttpRequest, request_id: str) -> dict[str, Any]:
 def wait(
     request: HttpRequest, request_id: str, timeout: Annotated[float, Query(ge=0, le=600)] = 30
 ) -> dict[str, Any]:
-    """Answer as soon as the request is decided, expired or withdrawn; after `timeout` seconds as it stands then.
+    """Answers as soon as the request is decided, expired or withdrawn, after `timeout` seconds in any case.
 
-    While a brake holds what was asked for, an approval is no answer yet: it is told once the brake is released.
-
-    The server holds this call at its edge (coordinator/edge/polls.py), any number of them on one request. Under
-    a plain WSGI server, which cannot hold calls, it answers at once.
+    While a brake holds such calls, the wait does not end with an approval: it ends once the brake is released.
     """
+    # The edge holds this call (edge.polls), any number of them on one request. Here it answers at once.
     return look(request, request_id)
 
 
@@ -247,7 +245,7 @@ def wait(
 def withdraw(
     request: HttpRequest, request_id: str, reason: Annotated[str | None, Query(max_length=2000)] = None
 ) -> dict[str, Any]:
-    """Take back a request that waits; 409 with who decided what, if somebody was faster."""
+    """Withdraws a pending request; 409, with who decided what, if somebody was faster."""
     now, caller = timezone.now(), identity(request)
     may_all = bool(caller.scopes & WRITE_ALL)
     try:
@@ -284,9 +282,9 @@ def asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requeste
 
 
 def require_own_place(body: PermissionAsk, caller: KeyIdentity) -> None:
-    """Raise what speaks against showing the request in the session that it names, at the event that it names.
+    """Raise Forbidden or NotFound where the request may not be shown in its session, at its event.
 
-    A session that is not known here is kept as it was told: nothing is shown in it.
+    The id of an unknown session is kept: nothing is shown in it.
     """
     if not body.session_id or not Session.objects.filter(pk=body.session_id).exists():
         return

@@ -1,4 +1,4 @@
-"""Files that agents load to be heard: Signalbox's plugins for those that run plugins instead of commands."""
+"""Signalbox's plugins for agents that run plugins instead of hook commands."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ANSWERS: dict[str, Any] = {
 @router.get(
     "/hooks/{agent}/plugin.js",
     operation_id="plugin_file",
-    summary="Download the plugin that tells an agent's sessions",
+    summary="Download the plugin that reports an agent's sessions",
     openapi_extra=ANSWERS,
     include_in_schema=True,
 )
 def plugin_file(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
-    """For agents that run plugins: OpenCode. It holds no key and no address, so none is asked for."""
+    """For agents that run plugins: OpenCode. The file contains no key and no address, so no key is needed."""
     known = {path.stem: path for path in FOLDER.glob("*.js")}
     if agent not in known:
         raise NotFound(f"There is no plugin for {agent[:100]!r}, but one for: {', '.join(sorted(known))}.")

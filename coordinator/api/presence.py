@@ -1,4 +1,4 @@
-"""Agents as they are here (not blueprints): who is there, signs of life, the power switch."""
+"""Agents' presence (not their blueprints): list, heartbeat, power switch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = Router(tags=["Agents (presence)"])
 
 
 class AgentOut(Schema):
-    """An agent. Whether a password guards its switch is told, never its hash."""
+    """An agent. It shows whether a password guards its switch, never the hash."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class AgentOut(Schema):
 
 
 class PowerSwitch(Schema):
-    """Which way to switch."""
+    """Whether to switch on or off."""
 
     enabled: bool
     password: Text | None = None
@@ -81,7 +81,7 @@ def list_agents(request: HttpRequest) -> list[dict[str, Any]]:
     summary="Send an agent's heartbeat",
 )
 def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
-    """Send one every 30 to 60 seconds; after 90 of silence the agent is shown as degraded.
+    """Send one every 30 to 60 seconds; after 90 seconds without one the agent is shown as degraded.
 
     Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
     """
@@ -99,7 +99,7 @@ def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     summary="Switch an agent on or off",
 )
 def power(request: HttpRequest, agent_id: Text, body: PowerSwitch) -> dict[str, Any]:
-    """400 where a password guards the switch and is missing, 403 where it is wrong, 429 after some wrong ones."""
+    """If a password guards the switch: 400 where it is missing, 403 where it is wrong, 429 after several wrong ones."""
     agent_of(agent_id)
     row = agent_power.switch(
         agent_id, body.enabled, by=caller(request).actor, password=body.password, now=timezone.now()

@@ -1,4 +1,4 @@
-"""What runners call: registering, heartbeats, reports. Their poll, GET /runner/runs, is the edge's door."""
+"""What runners call: registration, heartbeats, reports. The edge serves their poll, GET /runner/runs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Executor(BaseModel):
     lifecycle: Text | None = None
 
 
-class BroughtAgent(BaseModel):
-    """A procedural agent that comes with its runner; it can be started as long as the runner is there."""
+class ProceduralAgent(BaseModel):
+    """A procedural agent that its runner offers; it can be started while the runner is registered."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -53,7 +53,7 @@ class BroughtAgent(BaseModel):
 
 
 class OfferedAgent(BaseModel):
-    """An agent that the runner can drive, or knows and its machine has not (then `how` says how to get it)."""
+    """An agent that the runner can drive, or one that its machine lacks (then `how` says how to get it)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -66,8 +66,8 @@ class OfferedAgent(BaseModel):
 class Offers(BaseModel):
     """What a runner has that drives agents by the Agent Client Protocol.
 
-    It takes runs for these `agents` in these `directories` alone, `at_once` of them together. It is told more in its
-    poll than other runners: `cancel_runs`, `commands`, and with a run where its session stands (`driven`).
+    It takes only runs for these `agents` in these `directories`, at most `at_once` together. Its poll answers contain
+    more than other runners': `cancel_runs`, `commands`, and with a run the state of its session (`driven`).
     """
 
     model_config = ConfigDict(extra="allow")
@@ -90,12 +90,12 @@ class Registration(BaseModel):
     executor: Executor | None = None
     tags: list[Text] | None = None
     require_matching_tags: bool = False
-    agents: list[BroughtAgent] | None = Field(None, max_length=500)
+    agents: list[ProceduralAgent] | None = Field(None, max_length=500)
     offers: Offers | None = None
 
 
 class Registered(Schema):
-    """The runner's id, and how it is expected to poll and beat, in seconds."""
+    """The runner's id, and in seconds how long its polls are held and how often it should send a heartbeat."""
 
     runner_id: str
     poll_endpoint: str = "/runner/runs"
@@ -111,11 +111,11 @@ class Registered(Schema):
     summary="Register a runner",
 )
 def register_runner(request: HttpRequest, body: Registration) -> dict[str, Any]:
-    """The id follows from host, directory and profile. 409 while a runner of that identity is alive.
+    """The id is derived from host, directory and profile. 409 while a runner with that identity is alive.
 
-    Two runners that differ in their executor's command alone are two; the second has an id of its own.
+    Runners that differ only in their executor's command are different runners: the second gets another id.
 
-    A runner that has crashed may come back at once: its broken poll tells that it is gone. What its former
+    A runner that has crashed may come back at once: its broken poll shows that it is gone. What its former
     process held is recovered: runs it had claimed wait again, runs it ran have failed.
     """
     runner = runners.register(
@@ -150,7 +150,7 @@ def whole(seconds: float) -> int | float:
     return int(seconds) if seconds == int(seconds) else seconds
 
 
-class FromRunner(BaseModel):
+class RunnerReport(BaseModel):
     """Which runner reports."""
 
     runner_id: Text
@@ -163,14 +163,14 @@ class FromRunner(BaseModel):
     operation_id="runner_heartbeat",
     summary="Send a runner's heartbeat",
 )
-def runner_heartbeat(request: HttpRequest, body: FromRunner) -> dict[str, bool]:
+def runner_heartbeat(request: HttpRequest, body: RunnerReport) -> dict[str, bool]:
     """Polls and reports count as heartbeats too. 401 for a runner that is not registered."""
     runners.heartbeat(body.runner_id, timezone.now(), key=caller(request))
     return {"ok": True}
 
 
 def taken(report: Callable[[], None]) -> dict[str, bool]:
-    """Take a report, again if the database was busy or two transactions were in each other's way.
+    """Accept a report; retry if the database was busy or two transactions were in each other's way.
 
     Runners send a report once and only log an error: one that is refused is lost.
     """
@@ -196,22 +196,22 @@ REPORT = {200: Ok, **problems(404)}
     operation_id="report_run_started",
     summary="Report that the run has started",
 )
-def report_run_started(request: HttpRequest, run_id: Text, body: FromRunner) -> dict[str, bool]:
-    """The session runs now and gets its `session_start` event. 403 for a run that another runner holds.
+def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -> dict[str, bool]:
+    """The session's status becomes `running`, and it gets its `session_start` event. 403 for another runner's run.
 
-    For a run that is to be stopped or has ended meanwhile, nothing changes and the next poll says to stop it.
+    For a run that was stopped or has ended meanwhile nothing changes, and the next poll says to stop it.
     """
     runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.started(run_id, runner, timezone.now()))
 
 
-class Completed(FromRunner):
-    """The run's process ended well."""
+class Completed(RunnerReport):
+    """The run ended without an error."""
 
     status: Text | None = None
     session_status: Text | None = Field(
         None,
-        description="`idle`: the process lives on and waits for the session's next run; else it has ended",
+        description="`idle`: the process goes on and waits for the session's next run; else it has ended",
     )
 
 
@@ -225,16 +225,16 @@ class Completed(FromRunner):
 def report_run_completed(request: HttpRequest, run_id: Text, body: Completed) -> dict[str, bool]:
     """The session is finished, or idle, and gets a `session_stop` event if its executor sent none.
 
-    A run that was being stopped and whose process lived on is stopped. This report may come before the one of the
-    start. A runner that registered with a `lifecycle` has `run_start` and `run_completed` for the two events.
-    Reports about a run that has ended before are answered and change nothing.
+    If the run was being stopped and its process goes on, it is stopped. This report may come before the one of the
+    start. For a runner that registered with a `lifecycle` the two events are `run_start` and `run_completed`.
+    A report about a run that has already ended is accepted and changes nothing.
     """
     runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     return taken(lambda: runs.completed(run_id, runner, timezone.now(), session_status=body.session_status))
 
 
-class Failed(FromRunner):
-    """Why the run's process could not start or ended badly."""
+class Failed(RunnerReport):
+    """Why the run's process could not start, or failed."""
 
     error: Text = "Unknown error"
 
@@ -252,7 +252,7 @@ def report_run_failed(request: HttpRequest, run_id: Text, body: Failed) -> dict[
     return taken(lambda: runs.failed(run_id, runner, body.error, timezone.now()))
 
 
-class Stopped(FromRunner):
+class Stopped(RunnerReport):
     """The run's process was ended."""
 
     signal: Text | None = None
@@ -279,8 +279,8 @@ class SessionEnd(Enum):
     failed = "failed"
 
 
-class EndedExecutor(FromRunner):
-    """The process that waited in an idle session is no more."""
+class ExecutorEnd(RunnerReport):
+    """The process that waited in an idle session has ended."""
 
     status: SessionEnd
 
@@ -292,24 +292,24 @@ class EndedExecutor(FromRunner):
     operation_id="report_session_status",
     summary="Report that an idle session's process has ended",
 )
-def report_session_status(request: HttpRequest, session_id: Text, body: EndedExecutor) -> dict[str, bool]:
+def report_session_status(request: HttpRequest, session_id: Text, body: ExecutorEnd) -> dict[str, bool]:
     """The session is finished, stopped, or in error. 403 where another runner keeps the process.
 
-    Said of a session whose process this runner does not keep any more, it changes nothing.
+    For a session whose process this runner no longer keeps it changes nothing.
     """
     runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     status = body.status.value
     return taken(lambda: runs.executors.ended(session_id, runner, status, timezone.now()))
 
 
-class StartingAgent(FromRunner):
+class AgentStart(RunnerReport):
     """The runner is about to start the session's agent."""
 
     agent: Text
 
 
-class HandedGateway(Schema):
-    """The MCP gateway for that agent: as which agent it calls, and the key, told this once. null: it gets none."""
+class GatewayAccess(Schema):
+    """The MCP gateway for that agent: as which agent it calls, and the key, shown only once. null: it gets none."""
 
     agent_id: str | None = None
     key: str | None = None
@@ -318,12 +318,12 @@ class HandedGateway(Schema):
 @router.post(
     "/runner/sessions/{session_id}/gateway",
     auth=RUNNERS,
-    response={200: HandedGateway, **problems(401, 403, 404, 409)},
+    response={200: GatewayAccess, **problems(401, 403, 404, 409)},
     operation_id="hand_gateway",
     summary="Get the MCP gateway's key for the agent that is about to start",
 )
-def hand_gateway(request: HttpRequest, session_id: Text, body: StartingAgent) -> dict[str, str | None]:
-    """An earlier key of the session ends. The key is the agent's alone, good at `/mcp` and nowhere else."""
+def hand_gateway(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
+    """Revokes an earlier key of the session. The new key is for this agent, and valid only at `/mcp`."""
     runner = runners.note_sign_of_life(body.runner_id, timezone.now(), key=caller(request))
     handed = session_keys.issue(session_id, runner, program=body.agent, now=timezone.now())
     return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

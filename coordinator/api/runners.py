@@ -1,4 +1,4 @@
-"""The runners that are registered, for people and programs that look after them."""
+"""The registered runners, for people and programs that operate them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = Router(tags=["Runners"])
 
 
 class RunnerOut(Schema):
-    """A runner. Status: online, or stale after a silence of SIGNALBOX_RUNNER_STALE_AFTER."""
+    """A runner. Its status is online, or stale after SIGNALBOX_RUNNER_STALE_AFTER without a sign of life."""
 
     runner_id: str
     registered_at: str
@@ -69,20 +69,20 @@ def runner_shape(runner: Runner, now: datetime) -> dict[str, Any]:
     summary="List the registered runners",
 )
 def list_runners(request: HttpRequest) -> dict[str, Any]:
-    """A stale runner is online again with its next sign of life; a long silent one is removed."""
+    """A stale runner is online again with its next sign of life; after SIGNALBOX_RUNNER_REMOVE_AFTER it is removed."""
     now = timezone.now()
     return {"runners": [runner_shape(runner, now) for runner in Runner.objects.all()]}
 
 
 class Deregistered(Ok):
-    """Who wanted it: the runner `self`, or somebody else (`external`)."""
+    """Who deregistered it: the runner itself (`self`), or somebody else (`external`)."""
 
     message: str
     initiated_by: str
 
 
-class Leaving(Schema):
-    """Who takes the runner off the list."""
+class Deregistration(Schema):
+    """Who deregisters the runner."""
 
     itself: Annotated[bool, Field(alias="self", description="Sent by the runner itself before it exits")] = (
         False
@@ -96,8 +96,10 @@ class Leaving(Schema):
     operation_id="deregister_runner",
     summary="Deregister a runner",
 )
-def deregister_runner(request: HttpRequest, runner_id: Text, leaving: Query[Leaving]) -> dict[str, Any]:
-    """One that leaves by itself goes at once; any other is told so on its next poll. Its runs are recovered."""
+def deregister_runner(
+    request: HttpRequest, runner_id: Text, leaving: Query[Deregistration]
+) -> dict[str, Any]:
+    """A runner that leaves by itself is removed at once; another learns it from its next poll. Runs are recovered."""
     itself = leaving.itself
     key = caller(request)
     runners.deregister(runner_id, by=key.actor, itself=itself, now=timezone.now(), key=key)

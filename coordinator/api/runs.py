@@ -1,4 +1,4 @@
-"""Runs over HTTP: ordering one, looking at them, stopping one."""
+"""Runs over HTTP: start, list, get, stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RunType(Enum):
 
 
 class ExecutionMode(Enum):
-    """How the caller learns of the end: it waits, it asks, or its session is resumed with the result."""
+    """How the caller gets the result: it waits, it polls, or its session is resumed with the result."""
 
     sync = "sync"
     async_poll = "async_poll"
@@ -43,7 +43,7 @@ class ExecutionMode(Enum):
 
 
 class Demands(BaseModel):
-    """What a runner must be to take the run; properties must be equal, tags all be there."""
+    """What a runner must have to take the run: equal properties, and all tags."""
 
     hostname: Text | None = None
     project_dir: Text | None = None
@@ -58,7 +58,8 @@ class RunOrder(BaseModel):
     type: RunType
     prompt: Text
     parameters: dict[str, Any] | None = Field(
-        None, description="Held to the agent's `parameters_schema`; without one, `prompt` and nothing else"
+        None,
+        description="Checked against the agent's `parameters_schema`; without one, only `prompt` is allowed",
     )
     session_id: ChosenId | None = Field(None, description="The session to resume, or the id for the new one")
     agent_name: Text | None = Field(None, description="Name of a blueprint")
@@ -70,7 +71,7 @@ class RunOrder(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _find_prompt(cls, body: Any) -> Any:
-        """Take the prompt from `parameters` where they are given instead; a procedural agent needs none."""
+        """Take the prompt from `parameters` where it is missing; a procedural agent needs none."""
         parameters = body.get("parameters") if isinstance(body, dict) else None
         if isinstance(parameters, dict) and body.get("prompt") is None:
             prompt = parameters.get("prompt")
@@ -96,20 +97,19 @@ class QueuedRun(Schema):
 def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
     """Queues a run; a matching runner gets it on its poll.
 
-    A resume of a session that is at work waits for its turn: a session runs one run at a time. An unknown
-    parent or session to resume is 404. A run with demands that nobody meets fails after
-    SIGNALBOX_RUN_NO_MATCH_TIMEOUT (300 s if not set); one without waits. An order with `parameters` demands an
-    executor of its agent's type.
+    Resuming a busy session waits for its turn: a session runs one run at a time. 404 for an unknown parent, or an
+    unknown session to resume. A run whose demands no runner meets fails after SIGNALBOX_RUN_NO_MATCH_TIMEOUT (300 s if
+    not set); a run without demands waits. An order with `parameters` needs an executor of its agent's type.
 
     A run goes from `pending` to `claimed` (a runner has it), `running` (its process has started) and `completed`
     or `failed`; or through `stopping` to `stopped`. A claim that is not reported as started within 60 s falls back
-    to `pending`. A run whose runner is not heard of for SIGNALBOX_RUNNER_REMOVE_AFTER (600 s) fails, or waits again
-    if it had only been claimed. An end is final.
+    to `pending`. A run whose runner gives no sign of life for SIGNALBOX_RUNNER_REMOVE_AFTER (600 s) fails, or waits
+    again if it had only been claimed. A final status never changes.
 
-    A resume continues from what the executor keeps of the session, not from the events here. So it goes to the
-    runner that keeps the session's process, where one waits (`idle`); else to a runner with the session's host and
-    executor profile (`GET /sessions/{session_id}/affinity`), which takes up the session by its `session_id`.
-    A procedural agent keeps nothing and cannot be resumed (400).
+    A resume continues from the executor's own state of the session, not from the events here. So it goes to the runner
+    that keeps the session's process, where one waits (`idle`); else to a runner with the session's host and executor
+    profile (`GET /sessions/{session_id}/affinity`), which finds the session by its `session_id`.
+    A procedural agent keeps no state and cannot be resumed (400).
     """
     forked = (body.parameters or {}).get("fork_of")
     touched = (
@@ -138,7 +138,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
 class RunOut(Schema):
     """A run. Status: pending, claimed, running, stopping, completed, failed or stopped.
 
-    `parameters` is what it was ordered with, `prompt` the prompt among them; empty where a procedural agent has none.
+    `parameters` are those of the order, `prompt` is the prompt among them, empty where a procedural agent has none.
     """
 
     run_id: str
@@ -162,7 +162,7 @@ class RunOut(Schema):
 
 
 class ManyRuns(Schema):
-    """Runs, oldest first; `next_cursor` is there while older ones remain."""
+    """Runs, oldest first; `next_cursor` is present while there are older ones."""
 
     runs: list[RunOut]
     next_cursor: str | None = None
@@ -173,7 +173,7 @@ class RunsPage(Schema):
 
     status: Text | None = Field(None, description="Only runs with this status")
     limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
-    cursor: Text | None = Field(None, description="`next_cursor` of the page before")
+    cursor: Text | None = Field(None, description="`next_cursor` of the previous page")
 
 
 @router.get(
@@ -234,7 +234,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     summary="Stop a run",
 )
 def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
-    """Cancels a pending run; any other is stopped by its runner, which is told at once. 400 once it has ended."""
+    """Cancels a pending run; any other is stopped by its runner, which learns of it at once. 400 once it has ended."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     ownership.require_writer(caller(request), *filter(None, [session_id]))
     return stop_shape(runs.stop(run_id, by=caller(request).actor, now=timezone.now()))

@@ -1,4 +1,4 @@
-"""Words that the REST doors share: texts that every database can hold, errors, and who calls."""
+"""Types that the REST operations share: texts that every database can hold, errors, and the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST_ID = 2**63 - 1  # the highest id a database gives
 
 def _without_nul(text: str) -> str:
     if "\x00" in text:
-        raise ValueError("Text must not hold a NUL character")
+        raise ValueError("Text must not contain a NUL character")
     return text
 
 
@@ -43,7 +43,7 @@ class Ok(Schema):
 
 
 def problems(*statuses: int) -> dict[int, type[Problem]]:
-    """Return the answers that an operation documents beside its success: these, and those of every door."""
+    """Return the error answers that an operation documents: these, and those of every operation."""
     return dict.fromkeys(sorted({401, 403, 422, 429, 503, *statuses}), Problem)
 
 

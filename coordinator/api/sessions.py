@@ -58,7 +58,7 @@ class ChangedSession(Ok):
 
 
 class ManySessions(Schema):
-    """Sessions, newest first; `next_cursor` is there while older ones remain."""
+    """Sessions, newest first; `next_cursor` is present while there are older ones."""
 
     sessions: list[SessionOut]
     next_cursor: str | None = None
@@ -68,7 +68,7 @@ class SessionsPage(Schema):
     """Which sessions to list."""
 
     limit: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = PAGE
-    cursor: Text | None = Field(None, description="`next_cursor` of the page before")
+    cursor: Text | None = Field(None, description="`next_cursor` of the previous page")
 
 
 @router.get(
@@ -123,7 +123,7 @@ class SessionStatusOut(Schema):
     summary="Get a session's status",
 )
 def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]:
-    """An unknown session is no error here: its status is `not_existent`."""
+    """An unknown session is not an error: its status is `not_existent`."""
     status = (
         ownership.readable(caller(request)).filter(pk=session_id).values_list("status", flat=True).first()
     )
@@ -131,7 +131,7 @@ def get_session_status(request: HttpRequest, session_id: Text) -> dict[str, str]
 
 
 class ResultOut(Schema):
-    """What the session's agent said last. A procedural agent gives `result_data`; `result` is then that as JSON."""
+    """The agent's last message. A procedural agent has `result_data`, and `result` is the same as JSON text."""
 
     result: str
     result_text: str | None
@@ -146,7 +146,7 @@ class ResultOut(Schema):
     summary="Get a finished session's result",
 )
 def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]:
-    """400 until the session is finished or idle; 404 where it said nothing."""
+    """400 until the session is finished or idle; 404 where there is no message."""
     ownership.require_readable(caller(request), session_id)
     if sessions.find(session_id).status not in {Session.Status.FINISHED, Session.Status.IDLE}:
         raise BadRequest("Session not finished")
@@ -197,7 +197,9 @@ class EventOut(Schema):
     tool_input: Any
     tool_output: Any
     error: str | None
-    exit_code: int | str | None = Field(description="A text where another program stored no whole number.")
+    exit_code: int | str | None = Field(
+        description="A text where another program stored something other than an integer."
+    )
     reason: str | None
     role: str | None
     content: Any
@@ -214,7 +216,7 @@ class SessionEvents(Schema):
     events: list[EventOut]
     has_more: bool
     next_after: int | None = Field(
-        description="Pass it as `after` to go on; null at the end, and with `before`"
+        description="Pass it as `after` for the next page; null at the end, and with `before`"
     )
     next_before: int | None = Field(
         description="Pass it as `before` to go back further; null at the beginning"
@@ -243,7 +245,7 @@ class EventsPage(Schema):
 def list_session_events(request: HttpRequest, session_id: Text, page: Query[EventsPage]) -> dict[str, Any]:
     """Without parameters the first 100. While `has_more`, pass `next_after` as `after` (or `next_before` as `before`).
 
-    To follow a session, keep the last id that you have seen as `after`: what is added comes after it. Without
+    To follow a session, pass the id of the last event that you have seen as `after`: new events come after it. Without
     either `after` or `before` the page begins at the session's first event.
     """
     ownership.require_readable(caller(request), session_id)
@@ -281,7 +283,7 @@ def _beyond(session_id: str, event_id: int, side: str) -> Q:
 
 
 class Binding(BaseModel):
-    """Which executor took the session up, and where."""
+    """Which executor runs the session, and where."""
 
     executor_session_id: Text
     hostname: Text
@@ -297,7 +299,7 @@ class Binding(BaseModel):
     summary="Bind a session to its executor",
 )
 def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[str, Any]:
-    """The session runs from now on. 409 where an agent's key gives another session's executor_session_id."""
+    """The session's status becomes `running`. 409 where an agent's key gives another session's executor_session_id."""
     ownership.require_writer(caller(request), session_id)
     ownership.require_free_executor_id(caller(request), session_id, body.executor_session_id)
     session = sessions.bind(session_id, **body.model_dump())
@@ -305,7 +307,7 @@ def bind_session(request: HttpRequest, session_id: Text, body: Binding) -> dict[
 
 
 class Metadata(BaseModel):
-    """What an executor may correct; absent and null leave a field as it is."""
+    """What an executor may change; absent and null leave a field as it is."""
 
     project_dir: Text | None = None
     agent_name: Text | None = None
@@ -323,7 +325,7 @@ class Metadata(BaseModel):
     summary="Update a session's fields",
 )
 def update_session_metadata(request: HttpRequest, session_id: Text, body: Metadata) -> dict[str, Any]:
-    """A `last_resumed_at` that names no instant is kept and shown as it was sent.
+    """A `last_resumed_at` that is not a time is kept and shown as it was sent.
 
     409 where an agent's key gives another session's executor_session_id.
     """
@@ -334,7 +336,7 @@ def update_session_metadata(request: HttpRequest, session_id: Text, body: Metada
 
 
 class StopOut(Ok):
-    """What came of the wish to stop. `run_id` and `message` are there where they say something."""
+    """The result of a stop. `run_id` and `message` are present where they apply."""
 
     run_id: str | None = None
     session_id: str
@@ -363,17 +365,17 @@ def stop_shape(stop: runs.StopResult) -> dict[str, Any]:
     summary="Stop a session",
 )
 def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
-    """Stops the run at work, or else cancels what is queued; of a resumed session, its latest run.
+    """Stops the running run, or else cancels the queued one; for a resumed session, its latest run.
 
-    A running one is stopped by its runner, which is told at once; the session is `stopping` until then. So is an
-    idle session's process, whose end the runner reports.
+    A running run is stopped by its runner, which learns of it at once; the session is `stopping` until then. The
+    process of an idle session is stopped in the same way.
     """
     ownership.require_writer(caller(request), session_id)
     return stop_shape(runs.stop_session(session_id, by=caller(request).actor, now=timezone.now()))
 
 
 class DeletedRows(Schema):
-    """How many rows went."""
+    """How many rows were deleted."""
 
     session: bool = True
     events_count: int
@@ -381,7 +383,7 @@ class DeletedRows(Schema):
 
 
 class DeletedSession(Ok):
-    """What went with the session."""
+    """What was deleted with the session."""
 
     session_id: str
     deleted: DeletedRows
