@@ -69,7 +69,7 @@ class FilledCounts:
 
 
 def is_in_use() -> bool:
-    """Say whether the database holds anything that a demo would mix with.
+    """Say whether the database holds data that the demo's would mix with.
 
     One account is none: whoever looks at the demo makes it with the set-up link, before or after. A second one, or
     anything that either has set up, is somebody's real work.
@@ -124,7 +124,7 @@ def fill(*, seed: int, days: int, now: datetime, anyway: bool = False) -> Filled
     if in_use and not anyway:
         raise Conflict(
             "This database is in use: it has sessions, requests, chats, grants, agents, servers, rules, API keys or "
-            "several accounts. The demo would mix with them. Use an empty data folder (SIGNALBOX_DATA_DIR), "
+            "several accounts. The demo's data would mix with them. Use an empty data folder (SIGNALBOX_DATA_DIR), "
             "or add --anyway."
         )
     dice = Random(seed)

@@ -154,11 +154,11 @@ def work(url: str, *, say: Tell, unanswered: str | None) -> None:
     works += [] if unanswered else [People(made.names, fleet.over, say).work]
     for one in works:
         threading.Thread(target=one, daemon=True).start()
-    say(f"The fleet works at {url}: {len(TEAMS)} runners, {len(terminals)} terminals. Ctrl-C stops it.")
+    say(f"The fleet works through {url}: {len(TEAMS)} runners, {len(terminals)} terminals. Ctrl-C stops it.")
     say(
-        f"Nobody but you answers what it asks: {unanswered}."
+        f"Only you answer its questions: {unanswered}."
         if unanswered
-        else "The demo's people answer what it asks after a while, unless you are faster."
+        else "The demo's people answer its questions after a while, unless you are faster."
     )
     try:
         order_runs(fleet)
@@ -209,7 +209,7 @@ def people_at_terminals() -> list[tuple[str, Team, Trade]]:
 
 
 def send_heartbeats(fleet: Fleet) -> None:
-    """Say for every agent that it is there; those that people switched off are not, and get no work."""
+    """Send each agent's heartbeat; those that people switched off send none, and get no work."""
     while not fleet.over.is_set():
         with contextlib.suppress(OSError, ServerRefused):
             send_heartbeats_once(fleet)
@@ -268,12 +268,12 @@ class DemoRunner:
                 self.poll()
 
     def leave(self) -> None:
-        """Tell the server that this runner is gone, so that it does not wait for it."""
+        """Deregister, so that the server does not wait for this runner."""
         with contextlib.suppress(OSError, ServerRefused):
             self.fleet.api("DELETE", f"/runners/{self.id}?self=true", timeout=3)
 
     def register(self) -> None:
-        """Tell the server who we are; the id follows from that."""
+        """Register; the id follows from what is registered."""
         body = {
             "hostname": self.team.hostname,
             "project_dir": self.team.project_dir,

@@ -60,10 +60,10 @@ class People:
             try:
                 self.look(timezone.now())
             except NotTheDemosOwn as why:
-                self.say(f"The demo's people answer nothing from here on: {why}.")
+                self.say(f"The demo's people stop answering: {why}.")
                 return
             except DatabaseError as problem:  # busy, or away for a restart
-                log.warning("The demo's people cannot look at the inbox: %s", str(problem).strip())
+                log.warning("The demo's people cannot read the inbox: %s", str(problem).strip())
             finally:
                 connection.close()
 

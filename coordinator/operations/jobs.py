@@ -1,4 +1,4 @@
-"""What has to be done now and then: idempotent jobs that any worker may do, each by one worker at a time.
+"""Periodic jobs: idempotent, done by any worker, each by one worker at a time.
 
 A job is due when its lease has run out; the worker that moves the lease forward does it. So a job runs about
 once in `every`, whatever number of workers there is, and a worker that dies in the middle is made up for.
@@ -53,7 +53,7 @@ PATIENCE_MS = 400
 class Job:
     """`work(now)` about once in `every`; it may be run at any time, and twice.
 
-    What may take long is done `alone`, in a thread of its own: requests must expire in time meanwhile.
+    Long jobs are done `alone`, in a thread of their own: requests must expire on time meanwhile.
     """
 
     name: str
@@ -134,7 +134,7 @@ def _work(job: Job, now: datetime) -> None:
 
 
 class Housekeeper:
-    """The thread that looks every second what is due."""
+    """The thread that checks every second which jobs are due."""
 
     def __init__(self, wake: Callable[[], None], jobs: list[Job] | None = None) -> None:
         self._wake = wake

@@ -1,4 +1,4 @@
-"""Whether a migration may be applied while servers of the version before it go on (a rolling upgrade).
+"""Whether a migration may be applied while servers of the previous version run (a rolling upgrade).
 
 A change comes in two steps. The first *expands*: tables, columns and indexes that the older version does not know and
 need not fill. The second, in a later version, *contracts*: it takes away or tightens what only the version before the
@@ -31,12 +31,12 @@ HARMLESS = {
     "AlterModelOptions": "it changes no table",
     "AlterModelManagers": "it changes no table",
     "AlterModelTableComment": "it changes a comment",
-    "RemoveIndex": "the older version does without the index, more slowly",
-    "RemoveConstraint": "the older version keeps to what was asked",
+    "RemoveIndex": "the older version works without the index, more slowly",
+    "RemoveConstraint": "the older version already meets the constraint",
     "RenameIndex": "no statement names an index",
     "AddIndexConcurrently": "nobody waits while the index is built",
     "RemoveIndexConcurrently": "nobody waits while the index is removed",
-    "ValidateConstraint": "nobody waits while the rows are looked through",
+    "ValidateConstraint": "nobody waits while the rows are checked",
 }
 HARMFUL = {
     "DeleteModel": "the older version still reads and writes the table",
@@ -51,7 +51,7 @@ HARMFUL = {
 CONCURRENT = {"AddIndexConcurrently", "RemoveIndexConcurrently"}
 IN_PARTS = (
     "{table} may be in parts, for which PostgreSQL does nothing concurrently: make the index ON ONLY {table}, then "
-    "concurrently on each part, and attach those (where it is whole, concurrently as ever)"
+    "concurrently on each part, and attach those (where it is not in parts, concurrently as usual)"
 )
 NEW = "the older version does not know the table"
 CREATE_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?\"?(\w+)", re.IGNORECASE)
@@ -72,7 +72,7 @@ SAFE_STATEMENTS = (
         "the index of a part is there already",
     ),
 )
-SQL_UNREAD = "what this SQL does to what the older version uses is not known"
+SQL_UNREAD = "it is not known what this SQL changes for the older version"
 
 IsLarge = Callable[[str], bool]
 
@@ -139,7 +139,7 @@ class Judge:
             return self._added(operation.field, str(table))
         if isinstance(operation, migrations.AlterField):
             return _altered(before.models[app, operation.model_name_lower].fields[operation.name], operation)
-        return False, "what it does is not known here"
+        return False, "it is not known what it does"
 
     def _index(self, table: str) -> tuple[bool, str]:
         if table in TABLES:

@@ -1,4 +1,4 @@
-"""What must stand after every migrate (operations.standing). The one use of a Django signal (design §4)."""
+"""Restores triggers and role groups after every migrate. The one use of a Django signal (design §4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.db import connections
 from django.db.models.signals import post_migrate
 
-from coordinator.operations import standing, startup
+from coordinator.operations import startup, triggers_and_groups
 
 
 def connect(config: AppConfig) -> None:
@@ -23,6 +23,6 @@ def run(sender: AppConfig, using: str, **kwargs: Any) -> None:  # noqa: ARG001 -
     """
     applied = startup.applied_migrations(on=connections[using])
     if startup.migrations_of_newer(startup.migrations_on_disk(), applied):
-        standing.keep_role_groups(using)
+        triggers_and_groups.keep_role_groups(using)
     else:
-        standing.restore(using)
+        triggers_and_groups.restore(using)

@@ -182,7 +182,7 @@ def require_fit(service: Service) -> None:
     try:
         addresses.split(service.bind_in_force())
     except ValueError as problem:
-        raise CommandError(f"{problem} It stands in {service.settings}, or give --bind.") from None
+        raise CommandError(f"{problem} Correct it in {service.settings}, or give --bind.") from None
 
 
 def _changeable(place: Path) -> str | None:

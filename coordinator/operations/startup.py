@@ -1,4 +1,4 @@
-"""What must be true before the first request: a database at this code's schema, static files in place.
+"""Preparations before the first request: a database at this code's schema, static files in place.
 
 Every failure is a CommandError of one line that says what to do, raised before anything is half-made.
 """
@@ -29,13 +29,13 @@ from coordinator.actions import partitions as parts_of_events
 from coordinator.engine import health, is_sqlite, moved, pooling
 from coordinator.engine.locks import migration_lock
 from coordinator.lib.addresses import LET_GO_WITHIN
-from coordinator.operations import migrating, standing, static_files
+from coordinator.operations import migrating, static_files, triggers_and_groups
 
 Say = Callable[[str], object]
 MigrationName = tuple[str, str]
 PAST_THE_POOLER = (
-    "The feed listens on a session of its own: DATABASE_URL must lead to PostgreSQL itself, and SIGNALBOX_POOL_URL may "
-    "name the pooler, for all else."
+    "The feed needs a database session of its own: DATABASE_URL must lead to PostgreSQL itself. SIGNALBOX_POOL_URL "
+    "may name the pooler for everything else."
 )
 
 
@@ -56,7 +56,8 @@ def prepare_database(
         refuse_newer_database(known, applied)
         if newer := migrations_of_newer(known, applied):
             say(
-                f"A newer Signalbox has migrated the database ({newer[-1]}). This one can go on; update it soon."
+                f"A newer Signalbox has migrated the database ({newer[-1]}). This version can still use it; update "
+                "soon."
             )
         pending = known - applied
         if not pending:
@@ -76,18 +77,18 @@ def prepare_database(
 
 
 def _mend_interrupted_upgrade(say: Say) -> None:
-    """Put up what is to stand beside the tables, which whoever was killed after the last migration left out."""
+    """Create the triggers and groups that a process killed after the last migration left out."""
     try:
         parts_of_events.patiently(lambda: _restore(say))
     except DatabaseError as problem:
         raise CommandError(
-            f"The feed's triggers cannot be put up again: {_first_line(problem)} Try again in a moment."
+            f"The feed's triggers cannot be restored: {_first_line(problem)} Try again in a moment."
         ) from None
 
 
 def _restore(say: Say) -> None:
-    if touched := standing.restore(connection.alias):
-        say(f"Put up {len(touched)} of the feed's triggers that an interrupted upgrade left out.")
+    if touched := triggers_and_groups.restore(connection.alias):
+        say(f"Restored {len(touched)} of the feed's triggers that an interrupted upgrade left out.")
 
 
 def require_migrated_database() -> None:
@@ -157,8 +158,8 @@ def require_sessions() -> None:
         through.close()
     if lacking:
         raise CommandError(
-            f"Behind the pooler of SIGNALBOX_POOL_URL {', '.join(lacking)}: a stuck statement would stop a worker. Put "
-            f"connect_query='{pooling.SET_UP}' beside the database in pgbouncer.ini."
+            f"Behind the pooler of SIGNALBOX_POOL_URL {', '.join(lacking)}: a stuck statement would stop a worker. "
+            f"Add connect_query='{pooling.SET_UP}' to the database's line in pgbouncer.ini."
         )
 
 
@@ -175,12 +176,12 @@ def refuse_moved_database() -> None:
     stage = moved.stage()
     if stage is moved.Stage.LEFT:
         raise CommandError(
-            f"{describe_database()} has moved to PostgreSQL and refuses writes. DATABASE_URL still names it: have "
-            "it name PostgreSQL. To go back instead: `manage.py move_to URL --undo`."
+            f"{describe_database()} has moved to PostgreSQL and refuses writes. DATABASE_URL still names it: change "
+            "it to PostgreSQL. To go back instead: `manage.py move_to URL --undo`."
         )
     if stage is moved.Stage.ARRIVING:
         raise CommandError(
-            f"A move to {describe_database()} is not finished. Run `manage.py move_to` again: it goes on. Meanwhile "
+            f"A move to {describe_database()} is not finished. Run `manage.py move_to` again to continue. Meanwhile "
             "SQLite is the database."
         )
 
@@ -191,7 +192,7 @@ def migrations_of_newer(known: set[MigrationName], applied: set[MigrationName]) 
 
 
 def refuse_to_break_others() -> None:
-    """Raise CommandError where servers are at work that could not go on with the migrations to come."""
+    """Raise CommandError where running servers could not go on with the pending migrations."""
     if not health.servers_at_work() or not (broken := migrating.unsafe(migrating.pending_findings())):
         return
     # The sessions of the server that this one follows end in a moment.
@@ -199,7 +200,7 @@ def refuse_to_break_others() -> None:
     while others := health.servers_at_work():
         if time.monotonic() > until:
             raise CommandError(
-                f"{others} processes of other servers are at work on this database, and {broken[0].migration} is not "
+                f"{others} processes of other servers use this database, and {broken[0].migration} is not "
                 f"safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
                 "--migrate-anyway. `python manage.py check_migrations` tells more."
             )
@@ -211,7 +212,7 @@ def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]
     if taken_away := migrating.contracts(migrations_of_newer(known, applied)):
         raise CommandError(
             f"The database was made by a newer Signalbox (it has migration {taken_away[-1]}). "
-            "Update this checkout, or restore a backup of that time."
+            "Update this checkout, or restore a backup from before it."
         )
 
 

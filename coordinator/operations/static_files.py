@@ -30,10 +30,10 @@ MANIFEST = Path(StaticFiles.manifest_name)
 
 
 def renew(root: Path) -> None:
-    """Collect static files into `root`, from which a server of the release before may be serving: none is ever missing.
+    """Collect static files into `root`, from which a server of the previous release may serve: none is ever missing.
 
-    They are made beside it and put in their places one by one. What the release before has named stays until the next,
-    since its pages are open. Raises OSError.
+    They are made beside it and moved in one by one. The previous release's files stay until the next one, since its
+    pages may still be open. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     before = _named_in(root)

@@ -1,4 +1,4 @@
-"""What must stand beside the tables of a database at this code's schema: the feed's triggers, the three roles' groups.
+"""What a database needs beside its tables: the feed's triggers and the three roles' groups.
 
 Idempotent: it looks first and adds what is missing. After every migrate (post_migrate.py), and at each start: whoever
 was killed between a migration and what follows it left nothing pending. A look takes some 20 ms.
@@ -28,7 +28,7 @@ GRANTED = {
 
 
 def restore(using: str) -> list[str]:
-    """Put up what is missing or different in the database `using`; return the names of the triggers touched."""
+    """Create what is missing or different in the database `using`; return the names of the triggers touched."""
     touched = triggers.restore(connections[using])
     keep_role_groups(using)
     return touched

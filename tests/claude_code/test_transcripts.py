@@ -159,7 +159,7 @@ def test_again_nothing_comes_in_and_a_grown_file_brings_what_is_new(corpus: Path
 def test_a_dry_run_tells_the_same_and_changes_nothing(corpus: Path) -> None:
     told = brought(corpus, "--dry-run")
     assert [model.objects.count() for model in (Event, Session, AuditLog)] == [0, 0, 0]
-    line = next(line for line in told.splitlines() if line.startswith("came in"))
+    line = next(line for line in told.splitlines() if line.startswith("imported"))
     assert line in brought(corpus)
 
 

@@ -48,7 +48,7 @@ def test_killed_and_run_again_it_goes_on_while_others_write(installation: Instal
     check_names_what_cannot_be_moved(installation)
     status, said = installation.move_to(whole=True)
     assert status == 0, said
-    assert "Going on with the move that was cut off." in said
+    assert "Continuing the move that was interrupted." in said
     assert "No server that runs on" in said, "which would have been restarted"
     writer.join(PATIENCE)
     assert "has moved to PostgreSQL" in writer.refusal

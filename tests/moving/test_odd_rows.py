@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.importing.values import Column
 from coordinator.operations.moving import rows
-from coordinator.operations.moving.rows import Odds
+from coordinator.operations.moving.rows import OddValues
 from coordinator.operations.moving.source import _noting
 from coordinator.operations.moving.tables import Place, Table
 
@@ -48,7 +48,7 @@ GOOD = ("'a'", "1", "1", "0.5", "'2026-02-23 12:00:00.5'", "x'00ff'")
 
 def test_a_plain_row_arrives_as_it_is() -> None:
     at = datetime(2026, 2, 23, 12, 0, 0, 500_000, tzinfo=UTC)
-    odds = Odds(mend=False)
+    odds = OddValues(mend=False)
     row = rows.fitted(table(), stored(*GOOD), odds)
     assert row == ("a", 1, True, 0.5, at, b"\0\xff")
     assert rows.digest(row) == rows.digest(("a", 1, True, 0.5, at, b"\0\xff"))
@@ -72,10 +72,10 @@ def test_a_plain_row_arrives_as_it_is() -> None:
 )
 def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
     raw = stored(*GOOD[:place], value, *GOOD[place + 1 :])
-    odds = Odds(mend=False)
+    odds = OddValues(mend=False)
     assert rows.fitted(table(), raw, odds) is None
     assert odds.refused == [f"things {raw[0]!r}: {said}"]
-    odds = Odds(mend=True)
+    odds = OddValues(mend=True)
     row = rows.fitted(table(), raw, odds)
     if mended is ...:
         assert (row, odds.number) == (None, 1)

@@ -63,4 +63,4 @@ def test_the_doctor_tells_of_a_move_that_is_not_over() -> None:
             cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT NULL AS moved_at")
     (check,) = database._moving()
     assert check.level == (Level.WARN if is_sqlite() else Level.FAIL)
-    assert "it goes on" in str(check.remedy)
+    assert "again to continue" in str(check.remedy)

@@ -40,7 +40,7 @@ def test_the_next_start_puts_up_what_is_missing(interrupted: str) -> None:
     said: list[str] = []
     startup.prepare_database(migrate=True, say=said.append)
     assert sound()
-    assert said == ["Put up 2 of the feed's triggers that an interrupted upgrade left out."]
+    assert said == ["Restored 2 of the feed's triggers that an interrupted upgrade left out."]
     startup.prepare_database(migrate=True, say=said.append)
     assert len(said) == 1
 

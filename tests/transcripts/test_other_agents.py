@@ -71,7 +71,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(agent: str, tmp_path: Path
     place = copied(agent, tmp_path)
     told = brought(agent, place, "--dry-run")
     assert [model.objects.count() for model in (Event, Session, AuditLog)] == [0, 0, 0]
-    assert next(line for line in told.splitlines() if line.startswith("came in")) in brought(agent, place)
+    assert next(line for line in told.splitlines() if line.startswith("imported")) in brought(agent, place)
 
 
 @pytest.mark.parametrize("agent", ["codex", "gemini"])

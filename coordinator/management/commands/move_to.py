@@ -18,7 +18,7 @@ from django.utils import timezone
 from coordinator.engine import is_sqlite
 from coordinator.lib import chosen_database
 from coordinator.operations.moving import target
-from coordinator.operations.moving.journey import Journey
+from coordinator.operations.moving.move import Move
 from coordinator.operations.moving.source import Source
 
 IN_ENVIRONMENT = "DATABASE_URL"  # stands for the URL, whose password is nothing for a list of processes
@@ -56,18 +56,18 @@ class Command(BaseCommand):
             self._on_the_target(options)
             return
         try:
-            journey = Journey(
+            move = Move(
                 options["source"],
                 os.environ["DATABASE_URL"],
                 self._say,
                 mend=options["mend"] or options["undo"],
             )
             if options["check"]:
-                journey.check()
+                move.check()
             elif options["undo"]:
-                journey.undo(timezone.now())
+                move.undo(timezone.now())
             else:
-                journey.move(timezone.now(), afresh=options["afresh"])
+                move.move(timezone.now(), afresh=options["afresh"])
                 if not (options["named_outside"] or options["no_restart"]):
                     self._restart()
                 self._tell_what_next(named_outside=options["named_outside"])

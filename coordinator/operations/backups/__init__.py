@@ -132,7 +132,7 @@ def require_room(folder: Path, needed: int) -> None:
 
 @contextmanager
 def error_in_one_line(doing: str) -> Iterator[None]:
-    """Turn what a disk or SQLite says into one line for the operator."""
+    """Return an error of the disk or SQLite as one line for the operator."""
     try:
         yield
     except OSError as problem:

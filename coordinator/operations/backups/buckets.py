@@ -1,4 +1,4 @@
-"""Attachments that lie in a bucket: a backup says what it relies on, looks whether it is there, and may copy it."""
+"""Attachments in a bucket: a backup says which files it relies on, checks that they are there, and may copy them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_NAMED = 20
 
 @dataclass(slots=True)
 class Elsewhere:
-    """The files that the database knows to lie in a bucket. `unchecked` says why nobody looked whether they do."""
+    """The files that are in a bucket according to the database. `unchecked` says why nobody checked."""
 
     where: str = ""
     files: int = 0
@@ -35,12 +35,12 @@ class Elsewhere:
     def in_words(self) -> str:
         """Say where they are, and whether they are there."""
         if self.unchecked:
-            found = f"It could not be looked whether they are there: {self.unchecked}."
+            found = f"Signalbox could not check that they are there: {self.unchecked}."
         elif self.missing:
             named = ", ".join(self.missing[:MOST_NAMED])
             found = f"{len(self.missing)} of them are missing or damaged: {named}."
         else:
-            found = "All are there, as long as they should be."
+            found = "All of them are there, with the right lengths."
         return f"{self.files} files ({sizes.in_words(self.bytes)}) are in {self.where or 'an S3 bucket'}. {found}"
 
 
@@ -50,7 +50,7 @@ def known() -> bool:
 
 
 def elsewhere(copied: Manifest | None = None) -> Elsewhere | None:
-    """Return what lies in the bucket and was not copied, each looked for by name and length; None for nothing."""
+    """Return the files in the bucket that were not copied, each checked by name and length; None for none."""
     inside = copied.files if copied else {}
     rows = [
         row
@@ -91,12 +91,12 @@ def copy_into(folder: Path, manifest: Manifest) -> None:
 
 
 def _lies_below(folder: Path, path: Path) -> bool:
-    """Say whether a row of another program's, perhaps, names no place elsewhere."""
+    """Say whether a row's name leads to no place outside; another program may have written it."""
     return "\x00" not in str(path) and path.resolve().is_relative_to(folder.resolve())
 
 
 def now_in_folder(manifest: Manifest) -> int:
-    """Say in a database that was put back that the files which came with it lie in the folder; return how many."""
+    """Note in a restored database that the files which came with it are in the folder; return how many."""
     pks = [row.pk for row in _attachments() if row.disk_path in manifest.files]
     return StoredFile.objects.filter(pk__in=pks).update(place=Place.FOLDER) if pks else 0
 

@@ -90,7 +90,7 @@ def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) ->
 
 
 def _seal(now: datetime, say: Say) -> None:
-    """Have the copy of the audit log covered by a checkpoint; a log that cannot be sealed is backed up all the same."""
+    """Seal the audit log, so that a checkpoint covers its copy; a log that cannot be sealed is backed up, too."""
     try:
         sealing.seal(now)
     except (sealing.Inconsistent, KeyUnusable) as problem:

@@ -1,4 +1,4 @@
-"""Putting a backup back: everything is checked and staged before the first thing that stands is touched."""
+"""Restoring a backup: everything is checked and staged before any existing data is touched."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ MAYBE_USED = "A backup was restored: the call may have run since the backup was 
 
 
 def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest:
-    """Put the backup in the folder `source` in the place of what stands here, and migrate it where it is older.
+    """Replace the data here with the backup in the folder `source`, and migrate it where it is older.
 
-    Without `replace` nothing may stand here yet. What is replaced is kept beside where it stood, in folders that `say`
+    Without `replace` there may be no data here yet. Replaced data is kept beside its place, in folders that `say`
     names (on PostgreSQL: attachments and key; the old tables go when all is in its place). Approvals for one call that
     the backup knows as unused end: the call may have run since. Raises CommandError.
     """
@@ -57,7 +57,7 @@ def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest
         _refuse_over_something(replace)
         say(f"Checking {len(manifest.files)} files …")
         _verify(source, manifest)
-        say("Putting them back …")
+        say("Restoring them …")
         with error_in_one_line(f"Restoring {source}"):
             _put_back(source, manifest, now, say)
         connections.close_all()
@@ -83,24 +83,26 @@ def restore(source: Path, now: datetime, *, replace: bool, say: Say) -> Manifest
 
 
 def _tell_of_bucket(manifest: Manifest, brought: int, say: Say) -> None:
-    """Say what lies in a bucket, and look whether it is there."""
+    """Print which files are in a bucket, and whether they are there."""
     if brought:
         say(
-            f"{brought} attachments that lay in S3 came with the backup and lie in the data folder now. "
+            f"{brought} attachments that were in S3 came with the backup and are in the data folder now. "
             "python manage.py move_attachments moves them."
         )
     if elsewhere := buckets.elsewhere():
         say(f"Not in the backup: {elsewhere.in_words}")
         then = str((manifest.elsewhere or {}).get("where") or "")
         if then and then != elsewhere.where:
-            say(f"When it was made, they were in {then}: see that SIGNALBOX_S3_BUCKET and _PREFIX say so.")
+            say(
+                f"When it was made, they were in {then}: check that SIGNALBOX_S3_BUCKET and _PREFIX name that place."
+            )
 
 
 def _refuse_what_does_not_fit(manifest: Manifest) -> None:
     if manifest.engine != engine_name():
         raise CommandError(
             f"This backup is of {manifest.engine}, and DATABASE_URL names {engine_name()}. Point DATABASE_URL at "
-            "the same engine (import_db brings another database's sessions in)."
+            "the same engine (import_db imports another database's sessions)."
         )
     known = {name for app, name in startup.migrations_on_disk() if app == "coordinator"}
     if unknown := sorted(set(manifest.migrations) - known):
@@ -122,7 +124,7 @@ def _refuse_over_something(replace: bool) -> None:
     stands = stands or any((folder / stores.FOLDER).rglob("*"))
     if stands and not replace:
         raise CommandError(
-            f"There is already data here ({startup.describe_database()}). Add --replace to put the backup in its place."
+            f"There is already data here ({startup.describe_database()}). Add --replace to replace it with the backup."
         )
 
 
@@ -134,7 +136,7 @@ def _refuse_over_old_tables_aside() -> None:
             return
     raise CommandError(
         f"An earlier restore was interrupted. The tables from before it are in the schema {ASIDE} of "
-        f"{startup.describe_database()}. Bring them back with psql, then restore again: "
+        f"{startup.describe_database()}. Put them back with psql, then restore again: "
         f"DROP SCHEMA public CASCADE; ALTER SCHEMA {ASIDE} RENAME TO public; "
         f"(or, only if you want what is in public instead: DROP SCHEMA {ASIDE} CASCADE;)"
     )

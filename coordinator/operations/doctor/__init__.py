@@ -1,4 +1,4 @@
-"""Looks into whether things work, step by step, for `manage.py doctor` and the test buttons on pages."""
+"""Checks whether things work, step by step, for `manage.py doctor` and the test buttons on pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One step that was tried: what it is, whether it works, how long it took, and what to do where it does not."""
+    """One step of a test: what it is, whether it works, how long it took, and what to do where it does not."""
 
     step: str
     works: bool
@@ -20,7 +20,7 @@ class Finding:
 
 
 class Level(StrEnum):
-    """How a check came out; only a failure makes the command fail."""
+    """The result of a check; only a failure makes the command fail."""
 
     OK = "ok"
     WARN = "warn"
@@ -29,7 +29,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: how it is, and what to do about it."""
+    """One check: its result, and what to do about it."""
 
     name: str
     level: Level
@@ -43,12 +43,12 @@ def ok(name: str, message: str) -> Check:
 
 
 def warn(name: str, message: str, remedy: str) -> Check:
-    """Return a check that found what should be looked at some time."""
+    """Return a check that found a lesser problem."""
     return Check(name, Level.WARN, message, remedy)
 
 
 def fail(name: str, message: str, remedy: str) -> Check:
-    """Return a check that found what is broken."""
+    """Return a check that found something broken."""
     return Check(name, Level.FAIL, message, remedy)
 
 

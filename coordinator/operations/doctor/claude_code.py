@@ -71,7 +71,7 @@ def _reach(address: str) -> str:
 
 
 def _post(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
-    return _hook(url, key, claude_id, hook, **fields) or "Answered empty: Claude Code goes on."
+    return _hook(url, key, claude_id, hook, **fields) or "Answered with an empty body: Claude Code goes on."
 
 
 def _hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:

@@ -34,7 +34,7 @@ def opens() -> Check:
     try:
         startup.require_database()
     except CommandError as problem:
-        return fail("database", str(problem), "Check DATABASE_URL, and that its server runs.")
+        return fail("database", str(problem), "Check DATABASE_URL, and that the database server runs.")
     size = sizes.in_words(size_in_bytes())
     return ok("database", f"{health.version()} at {startup.describe_database()}, {size}")
 
@@ -51,12 +51,12 @@ def examine(now: datetime) -> Iterator[Check]:
 
 
 def _moving() -> Iterator[Check]:
-    """Tell of a move to PostgreSQL that is not over, or that this database is what was left behind."""
+    """Report a move to PostgreSQL that is not finished, or that this database was left behind by one."""
     stage = moved.stage()
-    again = "Run `manage.py move_to URL` again: it goes on."
+    again = "Run `manage.py move_to URL` again to continue."
     if stage is moved.Stage.LEFT:
         yield fail(
-            "move", "All of this has moved to PostgreSQL.", "Have DATABASE_URL name that, and restart."
+            "move", "All of this has moved to PostgreSQL.", "Set DATABASE_URL to that database, and restart."
         )
     elif stage is moved.Stage.ARRIVING:
         yield fail("move", "The move to this database is not finished.", again)
@@ -64,7 +64,7 @@ def _moving() -> Iterator[Check]:
         yield warn(
             "move",
             "A move to PostgreSQL was begun and not finished; every write is noted for it.",
-            f"{again} Or forget it with --undo.",
+            f"{again} Or give it up with --undo.",
         )
 
 
@@ -81,8 +81,8 @@ def _sqlite_settings() -> Iterator[Check]:
     if size > LARGE_LOG:
         yield warn(
             "journal",
-            f"The write-ahead log has grown to {sizes.in_words(size)}: some program has been reading for a "
-            "very long time.",
+            f"The write-ahead log has grown to {sizes.in_words(size)}: a program has kept a read transaction open "
+            "for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
     with connection.cursor() as cursor:
@@ -112,7 +112,7 @@ def _postgres_settings() -> Iterator[Check]:
         yield warn(
             "integrity",
             f"{'; '.join(wrong)}.",
-            "Data can be lost in a power cut, or in unusual characters. Change this setting.",
+            "Data can be lost in a power cut, or in unusual characters. Correct this setting.",
         )
     else:
         yield ok("integrity", f"fsync on, UTF-8, data checksums {health.scalar('SHOW data_checksums')}")
@@ -126,7 +126,7 @@ def _pooler() -> Iterator[Check]:
         yield fail("pooler", str(problem), "")
     else:
         if settings.POOL:
-            yield ok("pooler", f"{startup.describe_database(settings.POOL)}; the feed goes past it")
+            yield ok("pooler", f"{startup.describe_database(settings.POOL)}; the feed connects past it")
 
 
 def _migrations() -> Check:
@@ -177,7 +177,7 @@ def _clock(now: datetime) -> Check:
             return (fail if apart > 30 else warn)(
                 "clock",
                 f"The database's clock and this machine's are {apart:.0f} s apart.",
-                "Set both by NTP.",
+                "Synchronise both with NTP.",
             )
         return ok("clock", f"{apart * 1000:.0f} ms from the database's")
     newest = health.scalar("SELECT max(at) FROM changes")
@@ -186,7 +186,7 @@ def _clock(now: datetime) -> Check:
         return fail(
             "clock",
             f"The last change is {ahead:.0f} s in the future: the clock was set back.",
-            "Set it by NTP.",
+            "Synchronise it with NTP.",
         )
     return ok("clock", "no change has a time in the future")
 

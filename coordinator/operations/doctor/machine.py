@@ -1,4 +1,4 @@
-"""Whether the data folder has room and is its owner's alone, and what the system keeps foreign content from."""
+"""Whether the data folder has room and is private, and whether decoders of foreign content are confined."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _program() -> Check:
                 f"Others can change Signalbox's program: {place} {why}.",
                 f"chown -R root {private_files.CODE}, and chmod go-w what is above it.",
             )
-    return ok("program", "nobody else can change it")
+    return ok("program", "nobody else can change the program")
 
 
 def _sandbox() -> Check:

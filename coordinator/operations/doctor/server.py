@@ -1,4 +1,4 @@
-"""Whether the program that serves on this machine is well: asked at its own address, and by its workers' figures."""
+"""Whether the server on this machine works: asked at its own address, and by its workers' metrics."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _figures() -> Iterator[Check]:
     if not workers:
         yield warn(
             "workers",
-            f"No worker's figures are in {figures.folder()}.",
-            "The server serves another data folder, or another machine.",
+            f"No worker has written metrics to {figures.folder()}.",
+            "The server uses another data folder, or runs on another machine.",
         )
         return
     waiting = figures.held(found, "signalbox_writer_queue_events")

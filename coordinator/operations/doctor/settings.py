@@ -1,4 +1,4 @@
-"""Settings that are each allowed and do not fit together, or not the machine."""
+"""Settings that are allowed each, but do not fit together or do not fit the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether agents can be expected to run as the user that runs Signalbox: then they can read its data and decide."""
+"""Whether agents probably run as the user that runs Signalbox: then they can read its data and decide."""
 
 from __future__ import annotations
 

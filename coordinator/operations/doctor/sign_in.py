@@ -1,4 +1,4 @@
-"""Whether the provider of single sign-on answers, and with what it should."""
+"""Whether the single sign-on provider answers, and is set up as Signalbox needs it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def examine() -> Iterator[Check]:
         yield fail(
             NAME,
             f"{settings.OIDC_ISSUER}: {problem.problem}.",
-            "Nobody can sign in with it. See whether this machine reaches it, and whether SIGNALBOX_OIDC_ISSUER is "
+            "Nobody can sign in with it. Check whether this machine reaches it, and whether SIGNALBOX_OIDC_ISSUER is "
             "what its discovery document says.",
         )
         return
     if not provider.algorithms():
         yield fail(
             NAME,
-            f"{settings.OIDC_ISSUER} signs with nothing that Signalbox trusts.",
+            f"{settings.OIDC_ISSUER} offers no signature algorithm that Signalbox trusts.",
             f"Let it sign ID tokens with one of: {', '.join(provider.ALGORITHMS)}.",
         )
         return

@@ -1,4 +1,4 @@
-"""Attached files: whether they are where they should be, and whether a bucket takes and gives them."""
+"""Attached files: whether they are where they should be, and whether the bucket can be written and read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordinator.models.chat import Place
 from coordinator.operations.doctor import Check, fail, named, ok, warn
 
 NAME = "attachments"
-BUCKET_REMEDY = "See that the bucket can be reached with SIGNALBOX_S3_… and the credentials of this server."
+BUCKET_REMEDY = "Check that the bucket can be reached with SIGNALBOX_S3_… and this server's credentials."
 LIST_THEM = "python manage.py attachments lists them; a backup may have them."
 
 
@@ -38,15 +38,17 @@ def _bucket() -> Check:
     except OSError as problem:
         return fail("s3", f"A file could not be stored and read back: {problem.strerror}.", BUCKET_REMEDY)
     if came != data:
-        return fail("s3", "The bucket gives other bytes than it took.", BUCKET_REMEDY)
-    return ok("s3", f"{store.shown('').rstrip('/')} took and gave a file in {time.monotonic() - began:.2f} s")
+        return fail("s3", "The bucket returned other bytes than were written.", BUCKET_REMEDY)
+    return ok(
+        "s3", f"{store.shown('').rstrip('/')} stored and returned a file in {time.monotonic() - began:.2f} s"
+    )
 
 
 def _broken(found: Findings) -> Check | None:
     if found.silent:
         return fail(NAME, found.silent[0], BUCKET_REMEDY)
     if found.damaged:
-        words = f"{len(found.damaged)} files are not as long as they were: {named(found.damaged)}."
+        words = f"{len(found.damaged)} files no longer have their length: {named(found.damaged)}."
         return fail(NAME, words, LIST_THEM)
     if found.missing:
         words = f"{len(found.missing)} messages refer to missing files: {named(found.missing)}."
@@ -59,13 +61,13 @@ def _untidy(found: Findings) -> Check | None:
         words = f"{len(found.orphans)} files belong to no message."
         return warn(NAME, words, "python manage.py attachments --delete-orphans")
     if found.thumbnails:
-        words = f"{len(found.thumbnails)} small pictures are of images that were deleted."
+        words = f"{len(found.thumbnails)} thumbnails belong to images that were deleted."
         return warn(NAME, words, "python manage.py attachments --delete-orphans")
     if found.unknown:
         words = f"{len(found.unknown)} files have no checksum to be compared with when they are read."
-        remedy = "Read them all once, which notes it: python manage.py attachments --checksums"
+        remedy = "Compute them once: python manage.py attachments --checksums"
         return warn(NAME, words, remedy)
     if found.elsewhere:
-        words = f"{found.elsewhere} files do not lie in {stores.place_of_new()}, where new ones go."
+        words = f"{found.elsewhere} files are not in {stores.place_of_new()}, where new ones go."
         return warn(NAME, words, "Move them, beside the running server: python manage.py move_attachments")
     return None

@@ -1,4 +1,4 @@
-"""What has to be looked after: keys about to expire, housekeeping, files without messages, the search index."""
+"""Upkeep: keys about to expire, housekeeping, files without messages, the search index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
 
 def _people() -> Check:
     if setup.is_open():
-        remedy = "Start `python manage.py serve`, which says how the first administrator comes in."
+        remedy = "Start `python manage.py serve`, which prints a link for the first administrator."
         return warn("people", "Nobody can sign in yet.", remedy)
     return ok("people", "somebody can sign in")
 
@@ -89,7 +89,7 @@ def _credentials() -> Check:
         return fail(
             "credentials",
             f"{len(problems)} {told}. {problems[0]}",
-            "Bring the file credential_keys back from a backup, set the variable, or enter the credential again.",
+            "Restore the file credential_keys from a backup, set the variable, or enter the credential again.",
         )
     return ok("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
 
@@ -107,7 +107,7 @@ def _commands() -> Check:
             "commands",
             f"Commands of {len(changed)} MCP servers were not written by an admin here, so they are not started: "
             f"{named(changed)}.",
-            "Look at each on its page under MCP, and accept it there.",
+            "Check each on its page under MCP, and accept it there.",
         )
     return ok("commands", f"{len(started)} MCP servers are started here as an admin accepted them")
 
@@ -144,13 +144,13 @@ def _housekeeping(now: datetime) -> Check:
             f"Overdue: {named(sorted(late))}.",
             "Read the server's log. Restart the server.",
         )
-    return ok("housekeeping", f"{len(pace)} jobs are done in time")
+    return ok("housekeeping", f"{len(pace)} jobs run on time")
 
 
 def _audit_log(now: datetime) -> Iterator[Check]:
     """Check that the log is sealed, and that its checkpoints reach the places outside."""
     state = transparency.now_at(now)
-    seal = "See what is wrong: python manage.py audit seal, then audit verify"
+    seal = "Find out what is wrong: python manage.py audit seal, then audit verify"
     if state.missing:
         yield fail("audit log", f"{state.missing} entries are missing that a checkpoint covers.", seal)
     elif state.late:
@@ -160,13 +160,13 @@ def _audit_log(now: datetime) -> Iterator[Check]:
     try:
         failing = [one.place for one in transparency.deliveries() if one.fails]
     except ValueError as problem:
-        yield fail("audit checkpoints", str(problem), "Mend the setting and restart.")
+        yield fail("audit checkpoints", str(problem), "Correct the setting and restart.")
         return
     if failing:
         yield warn(
             "audit checkpoints",
-            f"They do not reach {named(failing)}.",
-            "The page Audit log, Verify tells why.",
+            f"Checkpoints do not reach {named(failing)}.",
+            "The page Audit log, Verify says why.",
         )
 
 
@@ -183,12 +183,16 @@ def _events() -> Check:
     if found.outside:
         return warn("events", f"{found.outside} events are outside the table's parts.", f"Run: {again}")
     if found.parts and not found.free:
-        return warn("events", "The table has no part ahead; housekeeping makes them.", f"Run: {again}")
+        return warn(
+            "events",
+            "The table has no part for the events to come; housekeeping makes them.",
+            f"Run: {again}",
+        )
     if not found.parts and found.newest > MANY_EVENTS:
         return warn(
             "events",
-            f"About {found.newest} events are in one table. In parts it is quicker, and old ones go at once.",
-            f"Beside the running server: {again}",
+            f"About {found.newest} events are in one table. In parts it is faster, and old events are deleted at once.",
+            f"The server may run meanwhile: {again}",
         )
     return ok(
         "events", f"in {found.parts} parts, {found.free} of them ahead" if found.parts else "in one table"

@@ -1,4 +1,4 @@
-"""The move from its first look to the switch, and back."""
+"""The move from its first check to the switch, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coordinator.identity.actors import system
 from coordinator.lib import chosen_database, sizes
 from coordinator.operations import startup
 from coordinator.operations.moving import Say, clock, rows, target
-from coordinator.operations.moving.rows import Odds, Row, Sum
+from coordinator.operations.moving.rows import OddValues, Row, Sum
 from coordinator.operations.moving.source import Source
 from coordinator.operations.moving.tables import Table, to_move, unknown_to_us
 from coordinator.settings import sqlite_database
@@ -31,8 +31,8 @@ MOST_ROUNDS = 50
 SAID_EVERY = 2.0  # seconds
 
 
-class Journey:
-    """One move of the database `path` into the default connection's, which `url` names; `say` is told how it goes."""
+class Move:
+    """One move of the database `path` into the default connection's, which `url` names; `say` prints its progress."""
 
     def __init__(self, path: Path, url: str, say: Say, *, mend: bool = False) -> None:
         if is_sqlite():
@@ -41,7 +41,7 @@ class Journey:
         self.source = Source(path)
         self.url = url
         self.say = say
-        self.odds = Odds(mend=mend)
+        self.odds = OddValues(mend=mend)
         self.tables: list[Table] = []
         self.counted: set[str] = set()  # tables that need not be counted again in the pause
 
@@ -100,8 +100,8 @@ class Journey:
         self.source.open_again()
         self._record_undone(now, startup.describe_database())
         self.say(
-            f"{clock()}  {self.source.path} takes writes again, and is the database. The other one is no longer "
-            "used: drop it."
+            f"{clock()}  {self.source.path} takes writes again, and is the database. The PostgreSQL database is no "
+            "longer used: drop it."
         )
 
     def _record_undone(self, now: datetime, target_name: str) -> None:
@@ -156,7 +156,7 @@ class Journey:
         self._tell_unknown()
         move_id, noting = self.source.note_from_now_on(self.tables, afresh=afresh)
         if known and known.noting == noting:
-            self.say(f"{clock()}  Going on with the move that was cut off.")
+            self.say(f"{clock()}  Continuing the move that was interrupted.")
         else:
             target.noted(move_id=move_id)
             target.empty(self.tables, self.source.counters().get("events", 0))
@@ -167,8 +167,8 @@ class Journey:
         if orphans:
             self.say("\n".join(f"  {said}" for said in orphans))
             raise CommandError(
-                "PostgreSQL keeps its foreign keys, and these rows lead nowhere. Another program left them; delete "
-                "them or put back what they name, and run this again. Nothing was moved."
+                "PostgreSQL keeps its foreign keys, and these rows refer to rows that do not exist. Another program "
+                "left them; delete them or restore what they refer to, and run this again. Nothing was moved."
             )
 
     def _tell_unknown(self) -> None:
@@ -216,14 +216,15 @@ class Journey:
 
     def _tell_odds(self) -> None:
         if self.odds.mended:
-            self.say("Changed, as import_db does, because PostgreSQL would not take it:")
+            self.say("Changed, as import_db does, because PostgreSQL would not accept it:")
             self.say("\n".join(f"  {said}" for said in self.odds.mended))
             self.odds.mended.clear()
         if self.odds.number:
             self.say("\n".join(f"  {said}" for said in self.odds.refused))
             raise CommandError(
-                f"PostgreSQL cannot hold {self.odds.number:,} rows as they are; the first are named above. Mend them "
-                "in SQLite, or add --mend to change them as import_db does (never rows of the audit log). Nothing was "
+                f"PostgreSQL cannot hold {self.odds.number:,} rows as they are; the first are named above. Correct "
+                "them in SQLite, or add --mend to change them as import_db does (never rows of the audit log). "
+                "Nothing was "
                 "switched."
             )
 
@@ -242,7 +243,7 @@ class Journey:
         self._rounds(loose=False)
 
     def _rounds(self, *, loose: bool) -> None:
-        """Bring over what was written meanwhile until little is left, or as little as there will ever be."""
+        """Copy what was written meanwhile until little is left, or no less will ever be left."""
         for _ in range(MOST_ROUNDS):
             began = time.monotonic()
             with self.source.moment():
@@ -250,12 +251,12 @@ class Journey:
             if number <= FEW or time.monotonic() - began < SHORT:
                 return
         raise CommandError(
-            "More is written to SQLite than can be brought over. Nothing was switched. Run this again when there is "
-            "less to do; it goes on."
+            "More is written to SQLite than can be brought over. Nothing was switched. Run this again when the "
+            "server is less busy; it continues."
         )
 
     def _round(self, *, loose: bool) -> int:
-        """Bring over what was noted since the last round; return how many rows that were."""
+        """Copy the rows that were noted since the last round; return how many."""
         known, last, number = target.state(), self.source.last_noted(), 0
         upto = known.noted if known and known.noted else 0
         while upto < last:
@@ -264,11 +265,11 @@ class Journey:
                 number += len(self._bring(upto, loose=loose))
                 target.noted(upto)
         if number:
-            self.say(f"{clock()}  Brought over {number:,} rows that were written meanwhile.")
+            self.say(f"{clock()}  Copied {number:,} rows that were written meanwhile.")
         return number
 
     def _bring(self, upto: int, *, loose: bool) -> list[tuple[Table, Row]]:
-        """Bring the noted rows over, those that are gone too; return which they were."""
+        """Copy the noted rows, delete those that were deleted, and return their keys."""
         noted = self._noted(upto)
         found = {
             table.name: self._fitted(table, list(self.source.rows_of(table, noted[table]))) for table in noted
@@ -345,7 +346,7 @@ class Journey:
 
     def _switch(self, now: datetime) -> None:
         self.source.require_noting(self.tables)
-        self.say(f"{clock()}  The pause begins. Who writes now waits, or is told to try again.")
+        self.say(f"{clock()}  The pause begins. Writers wait now, or are told to try again.")
         began = time.monotonic()
         try:
             with self.source.held(), transaction.atomic():
@@ -357,8 +358,8 @@ class Journey:
             raise
         self._choose()
         self.say(
-            f"{clock()}  The pause is over after {time.monotonic() - began:.2f} s: {number:,} rows were brought over, "
-            "and nothing differs."
+            f"{clock()}  The pause is over after {time.monotonic() - began:.2f} s: {number:,} rows were copied, and "
+            "nothing differs."
         )
         target.tidy()
 
@@ -384,7 +385,7 @@ class Journey:
         return len(brought)
 
     def _compare_rows(self, brought: Sequence[tuple[Table, Row]]) -> None:
-        """Compare the rows that were just brought over, one by one."""
+        """Compare the rows that were just copied, one by one."""
         for table in {table.name: table for table, _ in brought}.values():
             keys = [key for one, key in brought if one is table]
             here = set(map(rows.digest, self._fitted(table, list(self.source.rows_of(table, keys)))))
@@ -419,7 +420,7 @@ class Journey:
             known = target.state()
         except DatabaseError:
             raise CommandError(
-                "PostgreSQL cannot be asked whether it has taken everything over. SQLite refuses writes until that is "
+                "PostgreSQL does not answer whether the switch was committed. SQLite refuses writes until that is "
                 "known: run this again, or with --undo."
             ) from None
         if known and not known.moved_at:

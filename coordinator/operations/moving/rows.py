@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL takes them, and their digests. No value is changed unless somebody asked for it, and then told."""
+"""Rows as PostgreSQL accepts them, and their digests. Values are changed only with --mend, and each change is named."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MODULUS = 2**128
 _AS_IS = {"text": str, "integer": int, "bytes": bytes, "number": float}
 
 
-class Odd(Exception):
-    """A row holds what PostgreSQL would not take as it is. The text names table, key and column, and says why."""
+class OddValue(Exception):
+    """A row holds a value that PostgreSQL would not accept. The text names table, key and column, and says why."""
 
 
-class Odds:
+class OddValues:
     """The odd values that were found: how many of each kind, and the first ones by name."""
 
     def __init__(self, *, mend: bool) -> None:
@@ -57,19 +57,19 @@ def read_text(stored: bytes) -> str:
         return text
 
 
-def fitted(table: Table, raw: Row, odds: Odds) -> Row | None:
-    """Return SQLite's row as PostgreSQL takes it; None where it would not, which `odds` is told."""
+def fitted(table: Table, raw: Row, odds: OddValues) -> Row | None:
+    """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
     for place, value in zip(table.places, raw, strict=True):
         try:
             row.append(_fitted(table, place, value, odds, raw))
-        except Odd as odd:
+        except OddValue as odd:
             odds.refuse(str(odd))
             return None
     return tuple(row)
 
 
-def _fitted(table: Table, place: Place, value: Any, odds: Odds, raw: Row) -> Any:
+def _fitted(table: Table, place: Place, value: Any, odds: OddValues, raw: Row) -> Any:
     column = place.column
     if value is not None and (
         type(value) is not _AS_IS.get(column.kind) or (type(value) is str and "\0" in value)
@@ -78,24 +78,24 @@ def _fitted(table: Table, place: Place, value: Any, odds: Odds, raw: Row) -> Any
     if value is None:
         if column.null:
             return None
-        raise Odd(_said(table, raw, f"{column.name} is empty and must not be"))
+        raise OddValue(_said(table, raw, f"{column.name} is empty and must not be"))
     if place.length is not None and len(value) > place.length:
-        raise Odd(_said(table, raw, f"{column.name} is longer than {place.length} characters"))
+        raise OddValue(_said(table, raw, f"{column.name} is longer than {place.length} characters"))
     if place.largest is not None and abs(value) > place.largest:
-        raise Odd(_said(table, raw, f"{column.name} is larger than {place.largest}"))
+        raise OddValue(_said(table, raw, f"{column.name} is larger than {place.largest}"))
     return value
 
 
-def _converted(table: Table, column: Column, value: Any, odds: Odds, raw: Row) -> Any:
-    """Return the value as one of the column's kind. Raises Odd where it is not the same, unless that is wanted."""
+def _converted(table: Table, column: Column, value: Any, odds: OddValues, raw: Row) -> Any:
+    """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
     try:
         value, told = values.fitted(value, column)
     except Unfit as problem:
-        raise Odd(_said(table, raw, str(problem))) from None
+        raise OddValue(_said(table, raw, str(problem))) from None
     if told:
         said = _said(table, raw, f"{column.name} {told}")
         if not odds.mend or table.name in EXACT or (value is None and not column.null):
-            raise Odd(said)
+            raise OddValue(said)
         odds.note(said)
     if column.kind == "moment" and value is not None:
         return datetime.fromisoformat(value).replace(tzinfo=UTC)

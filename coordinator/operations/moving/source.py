@@ -1,4 +1,4 @@
-"""The SQLite database that is moved: what is written to it is noted, it is read, held for the pause, and closed."""
+"""The SQLite database that is moved: its writes are noted, its rows read, it is locked for the pause, then closed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Source:
         if not self._notes(tables):
             raise CommandError(
                 "The tables of SQLite were changed meanwhile (a migration?), so not every write was noted. Nothing "
-                "was switched. Run this again; it copies afresh."
+                "was switched. Run this again; it copies everything again."
             )
 
     def last_noted(self) -> int:
@@ -159,12 +159,12 @@ class Source:
         return dict(self.db.execute("SELECT name, seq FROM sqlite_sequence"))
 
     def orphans(self, tables: list[Table]) -> list[str]:
-        """Name rows that lead to others which are not there, some of them."""
+        """Name rows that refer to rows which do not exist, some of them."""
         known = {table.name for table in tables}
         found = []
         for name, rowid, parent, _ in self.db.execute("PRAGMA foreign_key_check"):
             if name in known:
-                found.append(f"{name} (row {rowid}): what it names in {parent} is not there")
+                found.append(f"{name} (row {rowid}): the row it refers to in {parent} does not exist")
             if len(found) == 20:
                 break
         return found

@@ -54,7 +54,7 @@ def state() -> State | None:
 
 
 def why_not(move_id: str | None) -> str | None:
-    """Return why nothing can be moved here; None where it can: nothing is here, or the same move that was cut off."""
+    """Return why nothing can be moved here; None where it can: it is empty, or has the same move, interrupted."""
     known = state()
     if known is None:
         return (
@@ -129,13 +129,15 @@ def tighten() -> None:
                 cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")
                 cursor.execute(f"DELETE FROM {KEYS} WHERE on_table = %s AND name = %s", [table, name])
         except DatabaseError as problem:
-            raise CommandError(f"{table} has rows that lead nowhere: {in_one_line(problem)}") from None
+            raise CommandError(
+                f"{table} has rows that refer to rows which do not exist: {in_one_line(problem)}"
+            ) from None
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE event_context ENABLE TRIGGER USER")  # keeps where sessions' events lie
 
 
 def with_triggers_again() -> None:
-    """Put the triggers up again: from here on this database tells of its changes."""
+    """Enable the triggers again: from here on this database records its changes for the feed."""
     with connection.cursor() as cursor:
         for table in WITH_TRIGGERS:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
@@ -247,7 +249,7 @@ def _among(table: Table, keys: Sequence[Row]) -> tuple[str, list[Any]]:
 
 
 def set_counters(tables: Sequence[Table], given: dict[str, int]) -> None:
-    """Have every counter go on after the last id that SQLite gave, even one that no row has any longer."""
+    """Have every sequence continue after the last id that SQLite gave, even one that no row has any longer."""
     with connection.cursor() as cursor:
         for table in tables:
             if table.key != ("id",) or table.key_types[0] not in {"bigint", "integer"}:
@@ -268,7 +270,7 @@ def set_counters(tables: Sequence[Table], given: dict[str, int]) -> None:
 
 
 def gather_figures() -> None:
-    """Have PostgreSQL look at what the tables hold, by which it plans."""
+    """Have PostgreSQL gather the statistics by which it plans (ANALYZE)."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
 
