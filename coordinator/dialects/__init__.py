@@ -1,3 +1,3 @@
-"""How foreign agents speak: what they send, in our words. Nothing here touches the database."""
+"""Translations between agents' formats and Signalbox's. Nothing here touches the database."""
 
 from __future__ import annotations

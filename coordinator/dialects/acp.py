@@ -1,4 +1,4 @@
-"""How agents speak that a runner drives: the Agent Client Protocol's updates, as Signalbox understands them. Pure.
+"""The dialect of agents that a runner drives: updates of the Agent Client Protocol as events. Pure.
 
 Recorded with Claude Code (its adapter), Codex (its adapter), Gemini CLI and OpenCode; tests/data/acp holds their words.
 The protocol names no tools: each agent says in a place of its own which one a call is of. Where that is known, a call
@@ -41,7 +41,7 @@ KNOWN_META = frozenset({"claudeCode", "terminal_output_delta", "terminal_info", 
 
 
 def words(kind: str, fields: Mapping[str, Any]) -> Words | None:
-    """Return the piece of a message that a chunk tells; None for any other update."""
+    """Return the piece of a message in a chunk; None for any other update."""
     speaker = CHUNKS.get(kind)
     if speaker is None:
         return None
@@ -98,7 +98,7 @@ def _of_claude(told: Any) -> dict[str, Any]:
 
 
 def _of_terminal(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Codex tells what its terminal shows beside the update."""
+    """Codex reports the output of its terminal beside the update."""
     told: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
     if isinstance(delta, dict) and isinstance(delta.get("data"), str):
@@ -131,7 +131,7 @@ def call(known: Mapping[str, Any], program: str) -> ToldCall:
 
 
 def _is_whole(known: Mapping[str, Any], program: str) -> bool:
-    """Say whether a call that has not begun names its whole input: all but OpenCode tell none until it is."""
+    """Say whether a call that has not begun has its whole input: all but OpenCode send none before."""
     return bool(known.get("rawInput")) and program != "opencode"
 
 
@@ -241,7 +241,7 @@ GEMINI_CALL = re.compile(r"\A([a-z][a-z_]*?)(?:__|-\d)")
 def _of_gemini(
     known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
-    """Gemini CLI tells a call's tool in its id, and nothing of its input but what it shows."""
+    """Gemini CLI names a call's tool in its id, and nothing of its input but what it shows."""
     named = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
     tool = named[1] if named else None
     if tool is None:
@@ -271,7 +271,7 @@ def _of_opencode(
 
 
 def _output(known: Mapping[str, Any]) -> Any:
-    """Return a call's result: as its hooks would give it, else what it put out, else what it shows."""
+    """Return a call's result: as its hooks would give it, else its output, else what it shows."""
     if known.get("toolResponse") is not None:
         return known["toolResponse"]
     shown, raw = _text(known.get("shown")), known.get("rawOutput")
@@ -309,7 +309,7 @@ def _failure(known: Mapping[str, Any]) -> str:
 
 
 def terminal(known: Mapping[str, Any]) -> str | None:
-    """Return what a call that still runs has put out so far, where its own updates tell it."""
+    """Return the output so far of a call that still runs, where its own updates hold it."""
     if known.get("shown"):
         return str(known["shown"])
     if known.get("status") == "in_progress" and known.get("kind") == "execute":
@@ -332,7 +332,7 @@ KINDS = {
 
 
 def usage(ended: Mapping[str, Any]) -> TurnUsage:
-    """Return what a turn took: by model where the agent says so (in `_meta.quota`), else in all."""
+    """Return a turn's tokens: by model where the agent says so (in `_meta.quota`), else in all."""
     meta = ended.get("_meta")
     quota = meta.get("quota") if isinstance(meta, dict) else None
     by_model = quota.get("model_usage") if isinstance(quota, dict) else None

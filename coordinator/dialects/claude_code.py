@@ -1,7 +1,7 @@
-"""How Claude Code speaks: its hooks as events of ours, and answers in their own JSON.
+"""Claude Code's dialect: its hooks as events, and answers in its own JSON.
 
-Read from its documentation and tried with version 2.1.197. Beside what most agents' hooks say, it displays messages
-piece by piece, sums up batches of calls, and offers rules that a person may make stand ("always allow").
+Read from its documentation and tried with version 2.1.197. Beyond what most agents' hooks report, it displays messages
+piece by piece, summarises batches of calls, and offers rules that a person may accept ("always allow").
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ _REFUSED = re.compile(
 
 
 def refused(words: str) -> str | None:
-    """Return an error that says who refused a call, where these words of its result say that one was; else None."""
+    """Return an error that says who refused a call, where these words of its result report a refusal; else None."""
     return f"Refused by Claude Code itself: {words}" if _REFUSED.match(words[:4_000]) else None
 
 
 def _batch(build: HookEvents) -> list[DedupedEvent]:
-    """Give each call of a finished batch its result, where no hook of its own has told it."""
+    """Give each call of a finished batch its result, where no hook of its own has reported it."""
     calls = build.hook.fields.get("tool_calls")
     found = []
     for call in calls if isinstance(calls, list) else []:
@@ -187,7 +187,7 @@ def _postpone(hook: Hook, started: str) -> Reply | None:
 
 
 def offer_in_words(suggestion: Mapping[str, Any]) -> str:
-    """Return what a permission update does, in words; one we do not know as it stands."""
+    """Return what a permission update does, in words; an unknown one unchanged."""
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
     if kind == "addRules" and isinstance(rules, list):

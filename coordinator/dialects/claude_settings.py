@@ -1,4 +1,4 @@
-"""The settings that make Claude Code report to this server: for one person, or for everybody on a machine."""
+"""The settings with which Claude Code reports to this server: for one person, or for everybody on a machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings_for(url: str, *, managed: bool = False) -> str:
 
 
 def _telemetry(url: str) -> dict[str, str]:
-    """Return what makes Claude Code tell tokens and costs; its key comes from OTEL_EXPORTER_OTLP_HEADERS."""
+    """Return the settings with which Claude Code reports tokens and costs; its key is in OTEL_EXPORTER_OTLP_HEADERS."""
     return {
         "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
         "OTEL_LOGS_EXPORTER": "otlp",

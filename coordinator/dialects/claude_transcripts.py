@@ -1,4 +1,4 @@
-"""What the lines of Claude Code's transcripts say, as events of ours. Pure translation: no clock, no database.
+"""Lines of Claude Code's transcripts as events. Pure translation: no clock, no database.
 
 The format is Claude Code's own affair and changes with its releases, so a line is read for what it holds and
 nothing is taken for granted: what has no meaning here is named by its type and left out. Each event names, beside
@@ -103,7 +103,7 @@ class Reader:
     told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a line tells; nothing for bookkeeping. Raises NotUnderstood."""
+        """Return a line's events; none for bookkeeping. Raises NotUnderstood."""
         try:
             fields = decoded(body)
         except Invalid:
@@ -140,7 +140,7 @@ class Reader:
         ]
 
     def _note_title(self, line: _Line, kind: str) -> None:
-        """Keep what a line calls its session; of two that weigh the same the later one counts."""
+        """Keep the session's title from a line; of two with the same weight the later one counts."""
         name, weight = TITLES.get(kind, ("", 0))
         title = line.text(name) if name else None
         if title is None:
@@ -151,7 +151,7 @@ class Reader:
             self.titles[line.session] = (weight, title)
 
     def _note_request(self, line: _Line) -> Iterator[ImportedLine]:
-        """Note the tokens that a line tells; yield the request before it, which has all of its own now."""
+        """Note a line's tokens; yield the request before it, which is complete now."""
         usage, message_id = line.message.get("usage"), line.message.get("id")
         if not isinstance(usage, dict) or not isinstance(message_id, str) or line.model is None:
             return
@@ -203,7 +203,7 @@ class _Line:
 
     @cached_property
     def at(self) -> str:
-        """When it happened, in the one form we write; as it stands where that cannot be read."""
+        """When it happened, in canonical form; unchanged where it cannot be read."""
         text = self.text("timestamp") or self.reader.at
         moment = instants.parse(text)
         return instants.canonical(moment) if moment else text
@@ -277,7 +277,7 @@ class _Line:
 
 
 def _usage(request: _Request) -> ImportedLine:
-    """Return a request to the model as the last of its lines tells it."""
+    """Return a request to the model from the last of its lines."""
     line, name = request.line, request.line.text("requestId") or request.message_id
     also = (origin(line.session, "request", name), origin("request", request.message_id))
     event = line.event(
@@ -376,7 +376,7 @@ def _blocks(line: _Line, content: Any) -> Iterator[ImportedEvent]:
 
 
 def _between(text: str, tag: str) -> tuple[str, str, str] | None:
-    """Return what stands before, in and after the first `<tag>…</tag>`; None without one.
+    """Return what is before, in and after the first `<tag>…</tag>`; None without one.
 
     No regular expression: where tags are opened and never closed it would read to the end from each of them.
     """

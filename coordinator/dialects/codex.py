@@ -1,4 +1,4 @@
-"""How Codex speaks: its hooks as events of ours, and answers in their own JSON.
+"""Codex's dialect: its hooks as events, and answers in its own JSON.
 
 Recorded and tried with version 0.169.0 (`@openai/codex`). Its payloads are Claude Code's in all but a few fields: a
 turn's id is `turn_id`, and a PermissionRequest names no call and carries the call's description within its input.
@@ -57,7 +57,7 @@ def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:
 
 
 def _session_starts(build: HookEvents) -> list[DedupedEvent]:
-    """A session begins; from now on its prompts are told by hooks, whenever its telemetry comes."""
+    """A session begins; from now on its hooks report its prompts, whenever its telemetry comes."""
     events = hooks.session_starts(build)
     for event in events:
         event.claims = (hooks.heard(build.hook.session, "prompts"),)
@@ -65,7 +65,7 @@ def _session_starts(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _call_ends(build: HookEvents) -> list[DedupedEvent]:
-    """A call has its result; left out where Codex's telemetry has told it already."""
+    """A call has its result; left out where Codex's telemetry has reported it already."""
     events = hooks.call_ends(build)
     if build.hook.call_id:
         for event in events:

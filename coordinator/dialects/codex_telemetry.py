@@ -1,4 +1,4 @@
-"""What Codex's telemetry says (`[otel]` in its config.toml), as events of ours.
+"""Codex's telemetry (`[otel]` in its config.toml) as events.
 
 Recorded with version 0.169.0: log records named `codex.*`, which name their session `conversation.id`, tell calls by
 the ids that its hooks use, and tokens in a `codex.sse_event` of the kind response.completed. Of its spans, which are

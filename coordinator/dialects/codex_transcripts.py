@@ -1,4 +1,4 @@
-"""What the lines of Codex's rollouts (`~/.codex/sessions/YEAR/MONTH/DAY/rollout-*.jsonl`) say, as events of ours.
+"""Lines of Codex's rollouts (`~/.codex/sessions/YEAR/MONTH/DAY/rollout-*.jsonl`) as events.
 
 Recorded with version 0.169.0 (`@openai/codex`): `session_meta`, `turn_context`, `response_item` (message, reasoning,
 function_call, custom_tool_call and their outputs), `token_usage_record`, and of `event_msg` token_count and
@@ -81,7 +81,7 @@ class Reader:
     title: str | None = None
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a line tells; nothing for what Codex keeps for itself. Raises NotUnderstood."""
+        """Return a line's events; none for what Codex keeps for itself. Raises NotUnderstood."""
         try:
             fields = decoded(body)
         except Invalid:
@@ -263,13 +263,13 @@ def _output(reader: Reader, payload: dict[str, Any], record: Record) -> Events:
 
 
 def without_frame(text: str) -> tuple[str, int | None]:
-    """Return what a command put out, without what Codex tells the model around it, and its exit code, if that says."""
+    """Return a command's output, without Codex's frame for the model, and its exit code, where that names it."""
     match = _EXITED.match(text)
     return (text[match.end() :], int(match[1])) if match else (text, None)
 
 
 def _ran(came: Any, begun: _Begun) -> tuple[str, int | None]:
-    """Return what a call put out, without what Codex writes around it, and its exit code where it has one."""
+    """Return a call's output, without Codex's frame, and its exit code where it has one."""
     if begun.output is not None:
         return begun.output, begun.exit_code
     text = came if isinstance(came, str) else in_words(came)

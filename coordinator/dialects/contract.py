@@ -1,4 +1,4 @@
-"""What an agent is here: a `Dialect`, made by the one module that knows how the agent speaks. Pure.
+"""What every agent's module provides: a `Dialect`. Pure.
 
 An agent's `DIALECT` is what the door, the guard and the recorder in `edge` ask; `sessions.agent_programs` lists what
 else a new agent needs. What is decided, and in which words, is the same for every agent and stands here; an
@@ -41,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class MessagePieces:
-    """How an agent tells messages piece by piece: `of` a hook (None: it is no piece); the `whole` as an event."""
+    """How an agent sends messages piece by piece: `of` reads a hook (None: no piece); `whole` makes the event."""
 
     of: Callable[[Hook], MessagePiece | None]
     whole: Callable[[Hook, str, str, str], DedupedEvent]
@@ -67,7 +67,7 @@ def _nothing_to_add(_hook: Hook, call: AskedCall) -> AskedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How one agent speaks.
+    """How one agent's hooks are read and answered.
 
     Of its hooks (by name), `calls` tell of a call before it runs, and their answers decide it; by `prompts` among
     them the agent asks its own person at the same time; after an answer to `edits` it runs an edited input.
@@ -148,11 +148,11 @@ class Dialect:
     # --- answers ------------------------------------------------------------------------------------------
 
     def by_ruling(self, hook: Hook, ruling: Ruling) -> Reply | None:
-        """Return what policy says, in the hook's own JSON."""
+        """Return policy's answer, in the hook's own JSON."""
         return self.say(hook.name, ruling.decision, f"Signalbox ({ruling.by}): {ruling.reason}", {})
 
     def by_person(self, hook: Hook, call: AskedCall, settled: Settled) -> Reply | None:
-        """Return what a person said, in the hook's own JSON, with what they edited and picked."""
+        """Return a person's answer, in the hook's own JSON, with their edits and choices."""
         added = settled.get("answer") or {}
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
             return self.say(hook.name, DENY, NOT_AS_EDITED, {})
@@ -206,13 +206,13 @@ class Dialect:
         return self.say(name, DENY if denies else ASK, words, {})
 
     def last_resort(self) -> Reply | None:
-        """Return the denial of a call of which nothing is known."""
+        """Return the denial of a call about which nothing is known."""
         return self.say(self.call_in(None) or "", DENY, AT_A_LOSS, {})
 
     # --- events of our own --------------------------------------------------------------------------------
 
     def loss_of(self, hook: Hook, session_id: str, lost: Mapping[str, int]) -> DedupedEvent:
-        """Return the milestone that says which hooks came in before this one and could not be written."""
+        """Return the milestone that names the hooks before this one that could not be written."""
         return HookEvents(hook, session_id, self.name).event(
             LOST,
             uses=hook.fields,

@@ -1,4 +1,4 @@
-"""How GitHub Copilot CLI speaks: its hooks as events of ours, and answers in their own JSON.
+"""GitHub Copilot CLI's dialect: its hooks as events, and answers in its own JSON.
 
 Only read, never run: GitHub's documentation of its hooks (`docs.github.com`, "GitHub Copilot CLI hooks reference", and
 its source in `github/docs` at 927566b), seen in November 2026 when 1.0.102 was the newest version (`@github/copilot`).

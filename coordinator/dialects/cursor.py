@@ -1,4 +1,4 @@
-"""How Cursor speaks: its hooks as events of ours, and answers in their own JSON.
+"""Cursor's dialect: its hooks as events, and answers in its own JSON.
 
 Only read, never run: Cursor's documentation of its hooks (`cursor.com/docs/hooks`, as others quote it), the reference
 of Cupcake for Cursor 2.0 and an issue that quotes the code of cursor-agent 2026.07.23 (`cursor/cookbook`, number 50).

@@ -1,4 +1,4 @@
-"""How Gemini CLI speaks: its hooks as events of ours, and answers in their own JSON.
+"""Gemini CLI's dialect: its hooks as events, and answers in its own JSON.
 
 Recorded and tried with version 0.61.0 (`@google/gemini-cli`); what it does with an answer was read in that version's
 own code. Its hooks tell the time, and no turn and no call: a call's id is made here, and the timeline finds its
@@ -90,7 +90,7 @@ def _call_ends(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _turn_ends(build: HookEvents) -> list[DedupedEvent]:
-    """The turn's words in one, left out where its chat has told them piece by piece, and the end of the turn."""
+    """The turn's text as one message, left out where its chat has reported it piece by piece, and the turn's end."""
     hook, text = build.hook, build.hook.text("prompt_response")
     words = []
     if text:

@@ -1,4 +1,4 @@
-"""What Gemini CLI's telemetry says (`telemetry` in its settings.json), as events of ours.
+"""Gemini CLI's telemetry (`telemetry` in its settings.json) as events.
 
 Recorded with version 0.61.0: log records named `gemini_cli.*`, which name their session `session.id`. They give a call
 no id and its hooks none either, so calls are told by telemetry only where no hook tells any of the session's. Its spans

@@ -1,4 +1,4 @@
-"""What Gemini CLI's chats (`~/.gemini/tmp/PROJECT/chats/session-*.jsonl`) say, as events of ours.
+"""Gemini CLI's chats (`~/.gemini/tmp/PROJECT/chats/session-*.jsonl`) as events.
 
 Recorded with version 0.61.0 (`@google/gemini-cli`): a header, `$set`, messages of a person and of Gemini with
 thoughts, tokens and calls. A message is written again whenever something was added to it; each of its parts is told
@@ -57,7 +57,7 @@ class Reader:
     words: str = ""  # said since the person typed
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a line tells; nothing for what Gemini CLI keeps for itself. Raises NotUnderstood."""
+        """Return a line's events; none for what Gemini CLI keeps for itself. Raises NotUnderstood."""
         try:
             fields = decoded(body)
         except Invalid:
@@ -90,7 +90,7 @@ class Reader:
             self.facts.setdefault("cwd", folders[0])
 
     def _all(self, messages: Any) -> list[ImportedLine]:
-        """Return what the messages of a whole document tell. One that is not understood does not hide the others."""
+        """Return the events of all messages of a document. One that is not understood does not hide the others."""
         found: list[ImportedLine] = []
         for one in messages if isinstance(messages, list) else []:
             try:
@@ -175,7 +175,7 @@ class Reader:
             yield record.result(call_id, tool, given, ended, at=at, **_outcome(call, status))
 
     def notice(self, fields: dict[str, Any], record: Record, name: str) -> Iterator[ImportedEvent]:
-        """Yield what Gemini CLI itself told its person."""
+        """Yield what Gemini CLI itself told its user."""
         text = "\n\n".join(
             str(one["text"]) for one in _blocks(fields.get("content")) if one.get("type") == "text"
         )

@@ -1,4 +1,4 @@
-"""How Goose speaks: its hooks as events of ours, and answers in their own JSON.
+"""Goose's dialect: its hooks as events, and answers in its own JSON.
 
 Only read, never run: the documentation of its hooks (`guides/context-engineering/hooks` in the repository
 `block/goose` at 0825b57, 2026; hooks exist since 1.38). They tell no time, and each call's id. A PreToolUse is allowed

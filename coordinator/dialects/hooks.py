@@ -1,4 +1,4 @@
-"""Hooks as agents post them, and what those say that most agents share. Pure translation: no clock, no database.
+"""Hooks as agents post them, and the events that most agents' hooks share. Pure translation: no clock, no database.
 
 Hooks carry no time, no sequence and no id of their own, and may come twice or in any order: whoever takes one in
 stamps it, and each event here names its origin, so that a thing reported twice is written once. Fields that
@@ -145,14 +145,14 @@ def read(
     value = as_hook(decoded(body))
     session = first_text(value, session_in)
     if session is None:
-        raise Invalid(f"A hook names its {session_in[0]}.")
+        raise Invalid(f"A hook must name its {session_in[0]}.")
     return kind((first_text(value, named_in) or "hook").strip(), session, value, at)
 
 
 def as_hook(value: Any) -> dict[str, Any]:
     """Return what was posted. Raises Invalid where it is no object."""
     if not isinstance(value, dict):
-        raise Invalid("A hook is a JSON object.")
+        raise Invalid("A hook must be a JSON object.")
     return value
 
 
@@ -163,7 +163,7 @@ def first_text(fields: dict[str, Any], names: Iterable[str]) -> str | None:
 
 
 def when(told: Any, received: str) -> str:
-    """Return when a hook happened (canonical): as its agent tells, unless that cannot be, else when it came in."""
+    """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
     moment, ours = instants.parse(told) if isinstance(told, str) else None, instants.parse(received)
     if moment is None or ours is None or not ours - SLOW <= moment <= ours + FAST:
         return received
@@ -405,7 +405,7 @@ def about(tool_input: Any, field: str | None = None) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return what went wrong as text, whatever it came as."""
+    """Return an error as text, whatever its form."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -422,7 +422,7 @@ def session_ends(build: HookEvents) -> list[DedupedEvent]:
 
 
 def prompted(build: HookEvents) -> list[DedupedEvent]:
-    """A person typed; left out where a transcript has told it already."""
+    """A person typed; left out where a transcript has reported it already."""
     text, turn = build.hook.text("prompt"), build.hook.turn
     claims = (
         *((origin(build.hook.session, "prompt", turn),) if turn else ()),
@@ -435,7 +435,7 @@ def prompted(build: HookEvents) -> list[DedupedEvent]:
 
 
 def notified(build: HookEvents) -> list[DedupedEvent]:
-    """The agent tells its person something."""
+    """The agent notifies its user."""
     text = build.hook.text("message")
     if text is None:
         return []
@@ -463,7 +463,7 @@ def call_fails(build: HookEvents) -> list[DedupedEvent]:
 
 
 def asked(build: HookEvents) -> list[DedupedEvent]:
-    """The agent asks its person whether a call may run."""
+    """The agent asks its user whether a call may run."""
     hook = build.hook
     uses = ["tool_name", "tool_input"]
     return [build.event(ASKED, uses=uses, tool_name=hook.tool, tool_input=as_object(hook.tool_input))]

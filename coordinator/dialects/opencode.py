@@ -1,4 +1,4 @@
-"""How OpenCode speaks: what Signalbox's own plugin for it posts as events of ours, and answers for that plugin.
+"""OpenCode's dialect: what Signalbox's plugin for it posts, as events, and answers for that plugin.
 
 OpenCode has no hook commands: it loads plugins, whose functions it calls. Ours (static/plugins/opencode.js) posts
 what those are handed. Recorded and tried with version 1.18.33 (`opencode-ai`). `tool.execute.before` holds each call,
@@ -57,7 +57,7 @@ class OpenCodeHook(Hook):
     )
 
     def within(self, *path: str) -> Any:
-        """Return what stands at this path within the event's properties, or None."""
+        """Return the value at this path within the event's properties, or None."""
         value = self.fields.get("properties")
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
@@ -163,13 +163,13 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def _between(times: Any) -> int | None:
-    """Return the milliseconds between the start and the end that a part tells."""
+    """Return the milliseconds between the start and the end of a part."""
     start, end = (times.get("start"), times.get("end")) if isinstance(times, dict) else (None, None)
     return end - start if _is_number(start) and _is_number(end) and end >= start else None
 
 
 def _model_request(build: HookEvents) -> list[DedupedEvent]:
-    """Return what a request to the model has cost in tokens, once its message is complete."""
+    """Return the tokens of a request to the model, once its message is complete."""
     hook = _of(build)
     if hook.word("info", "role") != "assistant" or not hook.within("info", "time", "completed"):
         return []

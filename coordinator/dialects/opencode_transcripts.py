@@ -1,4 +1,4 @@
-"""What OpenCode keeps of its sessions (`~/.local/share/opencode/opencode.db`) says, as events of ours.
+"""OpenCode's sessions (`~/.local/share/opencode/opencode.db`) as events.
 
 Recorded with version 1.18.33 (`opencode-ai`): sessions, messages of a person and of the agent, and the parts text,
 tool, step-start, step-finish, patch. Only read, in what is public of its source: the parts reasoning, file, compaction,
@@ -34,7 +34,7 @@ class Reader:
     titles: dict[str, str] = field(default_factory=dict)
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a message with its parts tells. Raises NotUnderstood."""
+        """Return the events of a message with its parts. Raises NotUnderstood."""
         fields = _object(body)
         if isinstance(about := fields.get("session"), dict):
             self._note_session(about)
@@ -57,7 +57,7 @@ class Reader:
         return [record.line(events, self.facts)] if events else []
 
     def rest(self, _now: datetime) -> list[ImportedLine]:
-        """Return what OpenCode calls its sessions."""
+        """Return the sessions' titles."""
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 
     def _note_session(self, about: dict[str, Any]) -> None:

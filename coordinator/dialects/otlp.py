@@ -1,8 +1,8 @@
-"""OpenTelemetry as events of ours: log records of agents that we know, and GenAI spans of any other agent.
+"""OpenTelemetry as events: log records of agents that we know, and GenAI spans of any other agent.
 
-An agent's hooks tell what happens, its telemetry what it costs; what both tell is written once, by origins that
-both dialects name alike. Input tokens are kept without those read from a cache, as Claude Code counts them; the
-GenAI conventions count them in, so they are taken out here. Who sends is known by `service.name`.
+An agent's hooks report what happens, its telemetry what it costs; what both report is written once, because both
+dialects give it the same origin. Input tokens are kept without those read from a cache, as Claude Code counts them;
+the GenAI conventions count them in, so they are taken out here. Who sends is known by `service.name`.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _tool_span(span: Record, make: Maker, took: int) -> list[DedupedEvent]:
 
 
 def _messages(span: Record, make: Maker) -> Iterator[DedupedEvent]:
-    """Yield what was said last to the model, if a person said it, and what the model said."""
+    """Yield the last message to the model, if a person wrote it, and the model's."""
     asked = opened(span.attributes.get("gen_ai.input.messages"))
     last = asked[-1] if isinstance(asked, list) and asked else None
     if isinstance(last, dict) and last.get("role") == "user" and (text := _spoken(last)):

@@ -95,7 +95,7 @@ class Maker:
         return self.event(MODEL_REQUEST, model=self.record.text("model"), unless=read, **values)
 
     def usage(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
-        """Return what a model was asked and took."""
+        """Return a request to a model with its tokens and costs."""
         record = self.record
         read = record.number("cache_read_tokens", "gen_ai.usage.cache_read.input_tokens")
         written = record.number("cache_creation_tokens", "gen_ai.usage.cache_creation.input_tokens")

@@ -1,4 +1,4 @@
-"""OTLP's protobuf in the shape of its JSON, so that there is one path behind both, and what it would take in memory.
+"""OTLP's protobuf in the shape of its JSON, so that one path serves both, and the memory that it would take.
 
 Two bytes make a message of some hundred, so messages are counted on the wire before anything is made of them.
 """
@@ -25,7 +25,7 @@ REQUESTS: dict[str, type[Message]] = {
 }
 MESSAGE = 500  # bytes that a message takes, as protobuf's object and then as ours; measured, rounded up
 IDS = frozenset({"traceId", "spanId", "parentSpanId"})  # OTLP's JSON has these in hex, other bytes in base64
-UNREADABLE = "The body is not the protobuf message that this address takes."
+UNREADABLE = "The body is not the protobuf message that this address expects."
 _SIZES = {1: 8, 5: 4}  # of the wire types with a fixed length
 
 

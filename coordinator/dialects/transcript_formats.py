@@ -1,4 +1,4 @@
-"""What the transcripts of an agent are here: where they lie, how their lines are read, and events made of a record."""
+"""An agent's transcripts: where they are, how their lines are read, and the events of a record."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from coordinator.sessions.reports import MODEL_REQUEST
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptFormat:
-    """How one agent writes down its sessions.
+    """How one agent stores its sessions.
 
-    They lie in `folders` of its home folder: what the environment variable `home_in` names, else `home` in the
+    They are in `folders` of its home folder: what the environment variable `home_in` names, else `home` in the
     person's own. `is_one` says of a file in there whether it is one; `lines` are a file's lines; `reader` reads those
     of one file. What it is handed beside the file is kept for all files of an import: kinds of sub-agents by id.
     """
@@ -146,7 +146,7 @@ class Record:
         )
 
     def usage(self, part: str, tokens: Mapping[str, Any], also: tuple[str, ...] = ()) -> ImportedEvent:
-        """Return what a request to the model took. Input tokens are counted without those read from a cache."""
+        """Return the tokens of a request to the model. Input tokens are counted without those read from a cache."""
         spent = told_then(SPENT, self.session, figures(tokens), self.at)
         return self.event(
             MODEL_REQUEST, part, also=also, by_figures=True, model=self.model, claims=spent, **tokens

@@ -1,4 +1,4 @@
-"""What changed since N, and waking whoever waits for it: the database is the bus (design §4).
+"""Reading what changed since an id, and waking those who wait for it: the database is the bus (design §4).
 
 Triggers write one row of `changes` for each change, in the transaction that makes it. Each process runs one
 `Feed`: a thread that notices commits (any program's), reads what is new and hands it to listeners in order.
@@ -67,13 +67,13 @@ def changes_after(after: int, *, upto: int, limit: int = BATCH) -> list[Change]:
 
 
 def can_replay(after: int) -> bool:
-    """Say whether everything after `after` is still kept; if not, a client must load afresh (`reset`)."""
+    """Say whether everything after `after` is still kept; if not, a client must reload (`reset`)."""
     oldest, newest = _ends()
     return max(oldest - 1, 0) <= after <= newest
 
 
 def newest() -> int:
-    """Return the id of the newest change. Read it before the rows that it is to be a mark for."""
+    """Return the id of the newest change. Read it before the rows that it stands for."""
     return _ends()[1]
 
 
@@ -105,7 +105,7 @@ def prune(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timedelta = KE
 
 
 class Feed:
-    """One a process: follows `changes` in a thread of its own and calls every listener with each batch.
+    """One per process: follows `changes` in a thread of its own and calls every listener with each batch.
 
     Listeners run in that thread, one after another, in the order of ids; a slow one delays the rest, so they
     hand over and return. The feed starts with what is newest: older changes are read with `changes_after`.
@@ -136,17 +136,17 @@ class Feed:
         self._thread.join(2)
 
     def watch(self) -> None:
-        """Say that somebody waits from now on: the feed looks often, at once, until `unwatch`."""
+        """Note that somebody waits: from now on the feed polls often, until `unwatch`."""
         self.watchers += 1
         if self.watchers == 1:
             self.woken.set()  # or the slow pace would go on to the end of its pause
 
     def unwatch(self) -> None:
-        """Say that one who waited does not wait any more."""
+        """Undo one `watch`."""
         self.watchers -= 1
 
     def wake(self) -> None:
-        """Say that this process has committed something: look now, if anybody waits for it."""
+        """Poll now, if anybody waits: this process has committed something."""
         if self.watchers and not self.woken.is_set():
             self.woken.set()
 
@@ -179,7 +179,7 @@ class Feed:
                 watcher.listen(self)
 
     def silent_for(self) -> float:
-        """Return for how many seconds the thread has not looked; infinity where it is gone."""
+        """Return for how many seconds the thread has not polled; infinity where it has ended."""
         return time.monotonic() - self.looked_at if self._thread.is_alive() else float("inf")
 
     def _read(self, wrapper: BaseDatabaseWrapper) -> list[Change]:

@@ -19,7 +19,7 @@ from coordinator.engine.change_triggers import FeedTable, Trigger
 
 FEED_TABLES = (
     FeedTable("sessions", "session_id", "sessions"),
-    # A topic of its own: streams of the coordinator's API are told of sessions as they were recorded, without titles.
+    # A topic of its own: streams of the coordinator's API send sessions as they were recorded, without titles.
     FeedTable("session_titles", "session_id", "session_titles"),
     FeedTable("events", "id", "events", "session_id", ops=("insert", "update")),
     FeedTable("runs", "run_id", "runs", "session_id"),
@@ -63,7 +63,7 @@ FEED_TABLES = (
 
 
 def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
-    """Return every trigger that should stand, by name, for the told tables that exist."""
+    """Return every trigger that the feed needs, by name, for those of its tables that exist."""
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
         if "changes" not in tables:
@@ -78,14 +78,14 @@ def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
         }
 
 
-def standing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
+def existing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
     return change_triggers.standing(connection, FEED_TABLES)
 
 
 def restore(connection: BaseDatabaseWrapper) -> list[str]:
-    """Put up what is missing or different, take down what is no longer meant; return the names touched."""
-    wanted, found = expected(connection), standing(connection)
+    """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
+    wanted, found = expected(connection), existing(connection)
     stale = {
         name: table
         for name, (table, fingerprint) in found.items()
@@ -103,8 +103,8 @@ def restore(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def remove(connection: BaseDatabaseWrapper) -> None:
-    """Take all of the feed's triggers down, and on PostgreSQL their functions."""
+    """Drop all of the feed's triggers, and on PostgreSQL their functions."""
     with connection.cursor() as cursor:
-        for name, (table, _) in standing(connection).items():
+        for name, (table, _) in existing(connection).items():
             change_triggers.drop(connection, cursor, name, table)
         change_triggers.drop_functions(connection, cursor, FEED_TABLES)

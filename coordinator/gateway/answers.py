@@ -61,16 +61,16 @@ def waiting(tool: str, card: str) -> str:
     """Return the words for a call that may run once a person approved it."""
     return (
         f"Waiting for approval: {tool} has not run yet. A person decides at {card}. "
-        "Call the same tool again with exactly the same arguments: once they approved it, it runs at once. "
-        "Until then you may do something else."
+        "Call the same tool again with exactly the same arguments: once it is approved, it runs at once. "
+        "Meanwhile you may do something else."
     )
 
 
 def unknown_end(tool: str, when: str) -> str:
-    """Return the words for a call that was approved and begun and whose end nobody heard."""
+    """Return the words for a call that was approved and started, and whose end is not known."""
     return (
-        f"{tool} was approved and begun at {when}, and Signalbox never heard how it ended: it may have run. "
-        "It is not run again by itself. Look whether it took effect; if you call it again, a person is asked anew."
+        f"{tool} was approved and started at {when}, and Signalbox does not know how it ended: it may have run. "
+        "It is not repeated by itself. Check whether it took effect; if you call it again, a person is asked again."
     )
 
 
@@ -84,7 +84,7 @@ def waiting_for_run(tool: str) -> str:
 
 def undecided(tool: str, state: str) -> str:
     """Return the words for a call about which nobody decided before its card was closed."""
-    return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask anew."
+    return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask again."
 
 
 def not_reached(server_id: str, tool: str, why: str, *, approved: bool = False) -> str:
@@ -94,26 +94,26 @@ def not_reached(server_id: str, tool: str, why: str, *, approved: bool = False) 
 
 
 def not_gone_on(server_id: str, tool: str, why: str, *, stands: bool) -> str:
-    """Return the words for a call that had run up to a question of its server's, whose answer could not be sent.
+    """Return the words for a call whose server asked a question, to which the answer could not be sent.
 
     `stands`: the question can be answered once more.
     """
     again = (
-        "Its question still stands: send the call with the same requestState and your answers again later."
+        "Its question is still open: send the call with the same requestState and your answers again later."
         if stands
-        else "Look what it has done so far before you call it again; then a person is asked anew."
+        else "Check what it has done so far before you call it again; then a person is asked again."
     )
     return f"{tool} did not go on: the server {server_id} {why}. {again}"
 
 
 def stopped_short(tool: str, why: str) -> str:
-    """Return the words for a call that had run up to a question of its server's and may not go on."""
-    return f"{tool} does not go on. {why.rstrip('.')}. Call it again to ask anew."
+    """Return the words for a call whose server asked a question, and which may not go on."""
+    return f"{tool} does not go on. {why.rstrip('.')}. Call it again to ask again."
 
 
 def broke_off(server_id: str, tool: str, why: str) -> str:
     """Return the words for a call that was sent and got no answer."""
     return (
         f"{tool} was sent to the server {server_id}, which {why}: it may have run. "
-        "Look whether it took effect before you call it again."
+        "Check whether it took effect before you call it again."
     )

@@ -37,7 +37,7 @@ class Binding:
 
     @property
     def subject(self) -> Subject:
-        """Return what a person judges. Whatever of it changes makes it another question."""
+        """Return what a person judges. Any change makes it another question."""
         bound = (
             f"{self.tool} of {self.server_id} · arguments sha256:{self.arguments_digest} · "
             f"definition sha256:{self.definition_digest} · policy {self.policy_version}"

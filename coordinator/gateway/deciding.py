@@ -1,4 +1,4 @@
-"""What policy says of one call through the gateway, and of one tool that an agent would like to see.
+"""What policy decides about a call through the gateway, and about listing a tool to an agent.
 
 The server and the tool are known exactly here, unlike in a hook. But rules know a call by its name, so a tool whose
 name in calls is another server's is neither shown nor called: what is allowed there must not let this one through.
@@ -40,7 +40,7 @@ class Caller:
 def on_call(
     rules: Sequence[Rule], verdict: Verdict, server: Server, tool: str, *, caller: Caller, arguments: Any
 ) -> Ruling:
-    """Return the strictest that rules and grants say of a call; one of a tool that nobody lists is denied."""
+    """Return the strictest decision of rules and grants about a call; a tool that no server lists is denied."""
     known = server.tools.get(tool)
     if known is None or known.is_gone:
         return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
@@ -80,7 +80,7 @@ def is_held_back(server: Server, verdict: Verdict, tool: KnownTool) -> bool:
 
 
 def _granted_since(verdict: Verdict, tool: KnownTool) -> bool:
-    """Say whether a person gave the tool as it is now."""
+    """Say whether a person granted the tool with its present definition."""
     given = verdict.grant.granted_at if verdict.grant else None
     return isinstance(given, datetime) and tool.changed_at is not None and given >= tool.changed_at
 
@@ -107,7 +107,7 @@ def _may_see(rules: Sequence[Rule], agent_id: str, program: str) -> bool:
 
 
 def now(server: Server, tool: str, caller: Caller, arguments: Any, at: datetime) -> tuple[Ruling, Verdict]:
-    """Decide by what stands in the database at this instant."""
+    """Decide by what is in the database at this instant."""
     verdict = access.resolve(caller.agent_id, server.name, tool, at)
     ruling = on_call(tool_rules.saved(), verdict, server, tool, caller=caller, arguments=arguments)
     if caller.session_id is not None:

@@ -1,4 +1,4 @@
-"""What calls through the gateway came to, by server and tool: how many, how they ended, how long they took."""
+"""Statistics of calls through the gateway, by server and tool: how many, how they ended, how long they took."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def target_of(url: str, *, private: bool) -> Target:
     tls = parts.scheme == "https"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if any(ord(letter) <= 0x20 or ord(letter) > 0x7E for letter in path + parts.hostname):
-        raise ValueError("The address holds letters that must be percent-encoded.")
+        raise ValueError("The address contains characters that must be percent-encoded.")
     return Target(parts.hostname, parts.port or (443 if tls else 80), path, tls, private)
 
 
@@ -186,7 +186,7 @@ class HttpClient:
 
 
 def is_public(address: str) -> bool:
-    """Say whether an address is one of the open network."""
+    """Say whether an address is on the public internet."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -294,10 +294,10 @@ async def _answer(client: HttpClient, target: Target, connection: _Connection, m
         status = _status(lines[0])
     headers = _headers(lines[1:])
     if headers.get("content-encoding", "identity").lower() not in {"identity", ""}:
-        raise UpstreamFailed("packed its answer, though it was asked not to", may_have_run=True)
+        raise UpstreamFailed("compressed its answer, although it was asked not to", may_have_run=True)
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     if not chunked and "transfer-encoding" in headers:
-        raise UpstreamFailed("sent its answer in a form that is not known", may_have_run=True)
+        raise UpstreamFailed("sent its answer in an unknown transfer encoding", may_have_run=True)
     length = None if chunked else _length(headers, status, method)
     goes_on = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
     goes_on = goes_on and (chunked or length is not None)
@@ -319,7 +319,7 @@ def _headers(lines: Sequence[bytes]) -> dict[str, str]:
             raise UpstreamFailed("sent headers that cannot be read", may_have_run=True)
         key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
         if found.get(key, text) != text and key in {"content-length", "transfer-encoding"}:
-            raise UpstreamFailed("said two lengths of its answer", may_have_run=True)
+            raise UpstreamFailed("gave two lengths for its answer", may_have_run=True)
         found[key] = text
     return found
 
@@ -331,7 +331,7 @@ def _length(headers: dict[str, str], status: int, method: str) -> int | None:
     if told is None:
         return None
     if not (told.isascii() and told.isdigit()) or len(told) > 18:
-        raise UpstreamFailed("said a length of its answer that is none", may_have_run=True)
+        raise UpstreamFailed("gave an invalid length for its answer", may_have_run=True)
     return int(told)
 
 

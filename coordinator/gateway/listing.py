@@ -56,7 +56,7 @@ def read(body: bytes) -> Page | None:
 def _refuse_lookalikes(fields: dict[str, msgspec.Raw], name: str) -> None:
     """Refuse keys that a client which reads them in any case takes for `name`. Raises NoListing."""
     if any(key != name and key.casefold() == name for key in fields):
-        raise NoListing(f"The server's list of tools was held back: it spells {name} in another way")
+        raise NoListing(f"The server's list of tools was held back: it spells {name} with other capitals")
 
 
 def has_tools(data: bytes) -> bool:

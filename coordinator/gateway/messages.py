@@ -144,7 +144,7 @@ def read(raw: bytes) -> Message:
     except ValueError as problem:
         raise Unreadable(PARSE_ERROR, f"The body is not JSON: {problem}.") from None
     if not isinstance(value, dict):
-        raise Unreadable(INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not taken.")
+        raise Unreadable(INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted.")
     return _checked(raw, value)
 
 
@@ -153,18 +153,18 @@ def _checked(raw: bytes, value: dict[str, Any]) -> Message:
     _refuse_lookalikes(value.get("params"), PARAMS)
     _refuse_lookalikes(_inner(value, "_meta"), META)
     if value.get("jsonrpc") != "2.0":
-        raise Unreadable(INVALID_REQUEST, 'The message says no `"jsonrpc": "2.0"`.')
+        raise Unreadable(INVALID_REQUEST, 'The message has no `"jsonrpc": "2.0"`.')
     number = value.get("id")
     if isinstance(number, bool) or not isinstance(number, str | int | float | None):
-        raise Unreadable(INVALID_REQUEST, "A message's id is a text or a number.")
+        raise Unreadable(INVALID_REQUEST, "A message's id must be a string or a number.")
     if "method" in value:
         if not isinstance(value["method"], str) or (
             "params" in value and not isinstance(value["params"], dict)
         ):
-            raise Unreadable(INVALID_REQUEST, "The method must be a text and its params an object.")
+            raise Unreadable(INVALID_REQUEST, "The method must be a string and its params an object.")
         _refuse_requests_without_id(value)
     elif number is None or ("result" in value) == ("error" in value):
-        raise Unreadable(INVALID_REQUEST, "The message is no request, notification or response.")
+        raise Unreadable(INVALID_REQUEST, "The message is not a request, notification or response.")
     return Message(raw, value)
 
 
@@ -176,7 +176,7 @@ def _inner(value: dict[str, Any], name: str) -> Any:
 def _refuse_requests_without_id(value: dict[str, Any]) -> None:
     """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
     if "id" in value and value["id"] is None:
-        raise Unreadable(INVALID_REQUEST, "A message's id is a text or a number, or is not there at all.")
+        raise Unreadable(INVALID_REQUEST, "A message's id must be a string or a number, or be left out.")
     if "id" not in value and not value["method"].startswith(NOTIFICATIONS):
         raise Unreadable(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
 
@@ -200,9 +200,9 @@ class _Twins(Exception):
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Twins("A key occurs twice in one object, so it is not clear what is asked for.")
+        raise _Twins("A key occurs twice in one object, so it is not clear what is meant.")
     return found
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a number in JSON")

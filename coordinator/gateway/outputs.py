@@ -28,7 +28,7 @@ def kept_output(response: bytes | None) -> tuple[Any, str | None]:
     )
     if len(response) > LONGEST_OUTPUT:
         content = [_shortened(one) for one in content[:20]]
-    failed = "The tool says that it failed." if result.get("isError") is True else None
+    failed = "The tool reports a failure." if result.get("isError") is True else None
     return {"content": content} | {
         name: result[name]
         for name in ("structuredContent", "isError")
@@ -41,7 +41,7 @@ def _without_data(block: Any) -> Any:
     if not isinstance(block, dict):
         return block
     found = {
-        name: f"({len(value)} letters of base64)"
+        name: f"({len(value)} characters of base64)"
         if name in {"data", "blob"} and isinstance(value, str)
         else value
         for name, value in block.items()
@@ -57,4 +57,6 @@ def _shortened(block: Any) -> Any:
     if not isinstance(block, dict) or not isinstance(block.get("text"), str):
         return {"type": "text", "text": "(left out: the result is long)"}
     text = block["text"]
-    return block if len(text) <= 3_000 else block | {"text": f"{text[:3_000]}… ({len(text)} letters in all)"}
+    return (
+        block if len(text) <= 3_000 else block | {"text": f"{text[:3_000]}… ({len(text)} characters in all)"}
+    )

@@ -1,4 +1,4 @@
-"""What of all servers is open to an agent: whether anything is, and whether that has changed."""
+"""What an agent may reach of all servers: whether it may call anything, and whether that has changed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NOWHERE = "has no address and no command"
 
 @dataclass(frozen=True, slots=True)
 class KnownTool:
-    """A tool as the server last told it. `accepted` is the digest of the definition that a person accepted."""
+    """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted."""
 
     definition: str
     accepted: str
@@ -127,5 +127,5 @@ def _target(row: McpServer, upstream: McpUpstream | None) -> Target | None:
 
 
 def socket_path() -> Path:
-    """Return where the process listens that keeps stdio servers."""
+    """Return where the host of stdio servers listens."""
     return stdio_host.socket_path()

@@ -1,4 +1,4 @@
-"""What a stateless client carries for us between two tries of a call: sealed, bound to the call, of use for a while."""
+"""What a stateless client carries for us between two tries of a call: sealed, bound to the call, valid for a while."""
 
 from __future__ import annotations
 

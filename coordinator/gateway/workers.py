@@ -1,4 +1,4 @@
-"""Which process runs a call, told so that any other on the machine can see whether it still lives."""
+"""Names the process that runs a call, so that others on the machine can tell whether it is still there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def own() -> str:
-    """Return this process's name: host, number, and when it was started (numbers are used again)."""
+    """Return this process's name: host, number, and when it was started (process ids are reused)."""
     return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
 
 

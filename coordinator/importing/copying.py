@@ -41,7 +41,7 @@ SETTINGS = ("journal_mode = memory", "synchronous = off", "trusted_schema = off"
 
 @dataclass(slots=True)
 class CopiedTable:
-    """A table as it lies in the copy: its columns are `c0`, `c1` … there, its rows in the order of `place`."""
+    """A table in the copy: its columns are `c0`, `c1` … there, its rows in the order of `place`."""
 
     name: str
     columns: list[str]
@@ -55,7 +55,7 @@ class CopiedTable:
 def copy(source: Path, folder: Path) -> dict[str, CopiedTable]:
     """Copy every table of `source` into `folder`/copy.db and return them by name.
 
-    Raises BadRequest, in one line, for what is no database of SQLite's, or cannot be read at all.
+    Raises BadRequest, in one line, for a file that is not an SQLite database, or cannot be read at all.
     """
     _require_database(source)
     try:
@@ -137,7 +137,7 @@ def _with_its_journal(source: Path, folder: Path) -> Path:
         if _looks(source) == before:
             return target
         time.sleep(SHORT)
-    raise BadRequest(f"{source} changes while it is copied. Try again when less is written to it.")
+    raise BadRequest(f"{source} changes while it is copied. Try again when its program writes less.")
 
 
 def _looks(source: Path) -> list[tuple[int, int] | None]:
@@ -218,7 +218,7 @@ class _Copy:
         return [column for column, hidden in rows if not hidden]  # what is generated is not data
 
     def _rowid(self, table: CopiedTable) -> str | None:
-        """Return the name under which the table's row numbers can be asked for; None if it has none."""
+        """Return the name of the table's rowid; None if it has none."""
         taken = {column.lower() for column in table.columns}
         for name in ROWIDS:
             if name not in taken:

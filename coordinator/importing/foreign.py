@@ -1,4 +1,4 @@
-"""An existing database of one of the two systems, to be read: which of our tables it has and which others, row by row.
+"""Reads a database of one of the two systems: which of our tables it has and which others, row by row.
 
 It may be in use, of any step of its history, damaged, and hold what its own program never should have written. It
 is read from a private copy (importing.copying).
@@ -98,7 +98,7 @@ class Foreign:
 
     @property
     def unknown_tables(self) -> list[str]:
-        """The tables that have no place here."""
+        """The tables that have no counterpart here."""
         return sorted(self.tables - {table.name for table in TABLES})
 
     def _text(self, raw: bytes) -> str:
@@ -160,7 +160,7 @@ def _private_folder(work: Path | None) -> Path:
             _clear_abandoned(work)
         return Path(tempfile.mkdtemp(prefix=WORK, dir=work))
     except OSError as problem:
-        raise BadRequest(f"There is no place for a copy in {work}: {problem.strerror}.") from None
+        raise BadRequest(f"The copy cannot be written to {work}: {problem.strerror}.") from None
 
 
 def _clear_abandoned(work: Path) -> None:

@@ -1,6 +1,6 @@
-"""What an import leaves beside the database: a report, and the rows and values that found no place, as JSON lines.
+"""What an import leaves beside the database: a report, and the rows and values that do not fit, as JSON lines.
 
-Both lie in a folder of their own below the data folder, which only its owner can read, for rows that are kept
+Both are in a folder of their own below the data folder, which only its owner can read, for rows that are kept
 aside may hold another program's secrets.
 """
 
@@ -121,7 +121,7 @@ def _as_json(value: Any) -> Any:
 
 
 def as_kept(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with bytes in place of texts that were no UTF-8."""
+    """Return a row with bytes in place of texts that were not UTF-8."""
     return {name: kept_value(value) for name, value in row.items()}
 
 

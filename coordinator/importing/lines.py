@@ -1,4 +1,4 @@
-"""What a line of a coding agent's transcript says, as dialects hand it to the import."""
+"""The events of a transcript's line, as dialects hand them to the import."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class LineReader(Protocol):
     """Reads one file's lines in order."""
 
     def read(self, body: bytes) -> list[ImportedLine]:
-        """Return what a line tells, [] for what the agent keeps for itself. Raises NotUnderstood."""
+        """Return a line's events, [] for what the agent keeps for itself. Raises NotUnderstood."""
         ...
 
     def rest(self, now: datetime) -> list[ImportedLine]:
-        """Return what is left to tell at the file's end."""
+        """Return what remains at the file's end."""
         ...

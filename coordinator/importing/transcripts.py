@@ -28,7 +28,7 @@ class Transcript:
 
     @property
     def session(self) -> str:
-        """The agent's id of the session, as the file's place tells it; its lines may say otherwise."""
+        """The agent's id of the session, from the file's path; its lines may say otherwise."""
         if self.agent is None:
             return self.path.stem
         return self.path.parent.parent.name if self.path.parent.name == "subagents" else self.path.stem
@@ -42,7 +42,7 @@ class Transcript:
             return None
 
     def agent_kind(self) -> str | None:
-        """Return the kind of the sub-agent where a file beside this one tells it."""
+        """Return the kind of the sub-agent where a file beside this one names it."""
         try:
             with self.path.with_suffix(".meta.json").open("rb") as file:
                 kind = json.loads(file.read(MOST_BYTES_OF_ABOUT)).get("agentType")

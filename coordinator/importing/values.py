@@ -1,4 +1,4 @@
-"""How a foreign value becomes one of a column of ours: alike on both engines, and told where it is not the same.
+"""Converts a foreign value to one of our columns: alike on both engines, with a note where it changes.
 
 SQLite keeps any type in any column; ours hold what their models say.
 """
@@ -120,12 +120,12 @@ def _integer(value: Any, column: Column) -> tuple[Any, str]:
 
 def _without_number(column: Column) -> tuple[Any, str]:
     if column.default is not None:
-        return column.default, "was no number and became the column's default"
+        return column.default, "was not a number and became the column's default"
     if column.null:
-        return None, "was no number and is empty now"
+        return None, "was not a number and is empty now"
     if column.units:
-        return 0, "was no time and became 1970"
-    raise Unfit(f"{column.name} is no number")
+        return 0, "was not a time and became 1970"
+    raise Unfit(f"{column.name} is not a number")
 
 
 def _float(value: Any, column: Column) -> tuple[Any, str]:
@@ -153,7 +153,7 @@ def _boolean(value: Any, column: Column) -> tuple[Any, str]:
     if isinstance(value, int | float) and value in {0, 1}:
         return bool(value), ""
     if isinstance(value, int | float):
-        return True, "was another number than 0 and 1 and became true"
+        return True, "was a number other than 0 and 1 and became true"
     word = (value.decode(errors="replace") if isinstance(value, bytes) else value).strip().lower()
     if word in TRUE | FALSE:
         return word in TRUE, "" if word in {"0", "1"} else "was a word and became true or false"
@@ -164,13 +164,13 @@ def _bytes(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one
     if isinstance(value, bytes):
         return value, ""
     raw = value.raw if isinstance(value, Mended) else str(value).encode()
-    return raw, "was no BLOB and became one"
+    return raw, "was not a BLOB and became one"
 
 
 def _moment(value: Any, column: Column) -> tuple[Any, str]:  # noqa: ARG001 # one shape for all
     at = instants.parse(value.strip()) if isinstance(value, str) else None
     if at is None:
-        return None, "was no date and time and is empty now"
+        return None, "was not a date and time and is empty now"
     text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
     return text, ""
 

@@ -1,7 +1,7 @@
 """The addresses that Signalbox serves on, bound before anything else is loaded. Needs nothing but Python.
 
-What is bound and listens keeps its callers waiting; what is not refuses them, and a runner that is refused three
-times within 3 s gives up. So `manage.py serve` comes here first, before Django is imported.
+A socket that listens keeps its callers waiting. Without one they are refused, and a runner that is refused three times
+within 3 s gives up. So `manage.py serve` comes here first, before Django is imported.
 """
 
 from __future__ import annotations

@@ -12,14 +12,11 @@ from coordinator.lib import folders, private_files
 
 NAME = "database.url"
 # What SQLite's triggers say once all of it is in PostgreSQL, and so what whoever writes there is told.
-MOVED = (
-    "This database has moved to PostgreSQL. Nothing was written. Restart the server (manage.py restart), "
-    "and it goes on there."
-)
+MOVED = "This database has moved to PostgreSQL. Nothing was written. Restart the server (manage.py restart) to use it."
 
 
 def told(problem: BaseException | None, otherwise: str) -> str:
-    """Return what to tell somebody whose request the database refused: that it has moved, or `otherwise`."""
+    """Return the message for a request that the database refused: that it has moved, or `otherwise`."""
     return MOVED if str(problem) == MOVED else otherwise
 
 

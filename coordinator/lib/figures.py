@@ -1,4 +1,4 @@
-"""Where the workers of this machine write down what they have counted, one file each, and how it is read."""
+"""The workers' metrics: each worker of this machine writes its counts to a file, and any of them reads all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(path: Path, gauges: dict[str, float]) -> None:
 
 
 def read() -> list[Figures]:
-    """Return every worker's figures, of those that are gone without what they held."""
+    """Return every worker's figures; of workers that have ended without the gauges (`held`)."""
     found = []
     for path in sorted(folder().glob("*.json")):
         with suppress(OSError, ValueError):  # removed while we look

@@ -1,4 +1,4 @@
-"""The door in the data folder at which a running `serve` is asked to restart, or to hand over to its successor.
+"""The socket in the data folder at which a running `serve` is asked to restart, or to hand over to its successor.
 
 A socket that only the folder's user can reach. Who comes in sends one byte:
 
@@ -49,7 +49,7 @@ def data_folder() -> str:
 
 
 def open_door(folder: str) -> socket.socket | None:
-    """Return the door, open, of who holds the folder's lock; None where the folder has no room for one."""
+    """Return the listening socket of whoever holds the folder's lock; None where its path would be too long."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _place(folder) as place:
@@ -69,13 +69,13 @@ def open_door(folder: str) -> socket.socket | None:
 
 
 def close_door(folder: str) -> None:
-    """Take the door away."""
+    """Remove the socket."""
     with contextlib.suppress(OSError), _place(folder) as place:
         os.unlink(place)
 
 
 def ask(word: bytes, folder: str) -> socket.socket | None:
-    """Knock, and say `word`; return the connection, or None where nobody of ours is there."""
+    """Connect and send `word`; return the connection, or None where no server of this user listens."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if not _is_safe(folder):
@@ -117,14 +117,14 @@ def is_same_user(connection: socket.socket) -> bool:
 
 
 def _is_safe(folder: str) -> bool:
-    """Say whether nobody else can have put a door here."""
+    """Say whether nobody else can have put a socket here."""
     found = os.stat(folder)
     return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o022
 
 
 @contextlib.contextmanager
 def _place(folder: str) -> Iterator[str]:
-    """The door's path, in a form that is short enough."""
+    """The socket's path, in a form that is short enough."""
     path = os.path.join(folder, DOOR)
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path

@@ -1,4 +1,4 @@
-"""What is remembered for some seconds and then let go, whether or not anybody asks for it again."""
+"""A cache whose values expire after some seconds, whether or not anybody asks for them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process counts: plain numbers in memory, cheap enough for the hot path (0.5 µs a request).
+"""This process's metrics: plain numbers in memory, cheap enough for the hot path (0.5 µs a request).
 
 Any module may count here. The worker writes a snapshot to a file beside those of its siblings every second, and a
 scrape adds them up (edge/metrics.py): so the figures are right whichever worker is asked. Why not the multiprocess

@@ -1,4 +1,4 @@
-"""What went wrong on the way to another machine, in words for people; never in the other machine's own words."""
+"""Network errors in words for people, never in the other machine's own words."""
 
 from __future__ import annotations
 

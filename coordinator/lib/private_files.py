@@ -1,4 +1,4 @@
-"""Folders and files that only this process's user may access: created so, repaired if ours, else refused.
+"""Folders and files that only this process's user may access: created so, repaired if they are ours, else refused.
 
 Whoever reads the database or the secret key can sign in as anybody, and whoever writes in a folder above can put
 their own in its place. So a folder's whole way is looked at: each folder on it may be changed by root, by us, or by
@@ -19,11 +19,11 @@ OTHERS = 0o077
 
 
 class NotPrivate(Exception):
-    """Somebody else could read or replace it, and that is not ours to mend. The text says what to do."""
+    """Somebody else could read or replace it, and we cannot change that. The text says what to do."""
 
 
 def folder(path: Path) -> None:
-    """Have a folder for us alone: make it, or take every right from others. Raises NotPrivate, OSError."""
+    """Make the folder, or take every right to it from others. Raises NotPrivate, OSError."""
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     _require_own(path.resolve())
     require_safe_way(path)
@@ -85,7 +85,7 @@ def require_safe_way(path: Path) -> None:
 def require_safe_place(path: Path) -> None:
     """Raise NotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
 
-    A folder of ours that others may write in is mended.
+    A folder of ours that others may write to is closed.
     """
     place = path.resolve().parent
     status = place.stat()
@@ -113,7 +113,7 @@ def changeable(above: Path) -> str | None:
 def _remedy(above: Path) -> str:
     if above.stat().st_uid in {os.geteuid(), 0}:
         return f"Run `chmod go-w {above}`, or choose another folder."
-    return "Choose a folder below one that is root's or your own."
+    return "Choose a folder inside one that belongs to root or to you."
 
 
 def members(gid: int) -> set[int]:

@@ -1,4 +1,4 @@
-"""How numbers of bytes are told."""
+"""Sizes in bytes, as people read them."""
 
 from __future__ import annotations
 

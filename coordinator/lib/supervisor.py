@@ -1,4 +1,4 @@
-"""The process that people start as `manage.py serve`: it holds the addresses and starts the server behind them.
+"""The process that people start as `manage.py serve`: it holds the sockets and starts the server behind them.
 
 It stays small and loads nothing of ours, so that it listens some hundredths of a second after it was started. Who
 connects while the server is still being prepared, or is just being replaced, waits in the queue of the system.
@@ -124,7 +124,7 @@ class Supervisor:
             self._coming = self._start()
 
     def _leave(self) -> None:
-        """Take the door away, if it is still ours."""
+        """Remove the socket for requests, if it is still ours."""
         if self._taker and self._taker.taken:
             self._say("Another `serve` has taken over.")
         elif self._door:
@@ -236,7 +236,7 @@ class Supervisor:
     # --- who knocks, and who stood here before ---
 
     def _open_door(self) -> None:
-        """Let others ask, as soon as nobody else can be meant."""
+        """Listen for requests, as soon as no older supervisor is left."""
         if self._folder and not self._door and not self._before and self._lock is not None:
             self._door = handover.open_door(self._folder)
             if self._door:
@@ -311,7 +311,7 @@ class Supervisor:
                 self._before.sendall(word)
 
     def _heed_before(self) -> None:
-        """Go on when the older supervisor has ended, with all its servers."""
+        """Continue when the older supervisor has ended, with all its servers."""
         assert self._before
         with contextlib.suppress(OSError):
             if self._before.recv(1):
@@ -330,13 +330,13 @@ class Supervisor:
 
 
 class Link:
-    """The server's end: what it tells its supervisor. Workers inherit it."""
+    """The server's end of the link to its supervisor. Workers inherit it."""
 
     def __init__(self, file: int) -> None:
         self._socket = socket.socket(fileno=file)
 
     def hold_lock(self, file: int) -> None:
-        """Give the data folder's locked file into the supervisor's keeping."""
+        """Hand the data folder's locked file over to the supervisor."""
         socket.send_fds(self._socket, [LOCKED], [file])
 
     def wait_to_migrate(self) -> None:

@@ -1,4 +1,4 @@
-"""The id of the request at work, so that logs and audit rows of one request can be found together."""
+"""The id of the current request, so that its logs and audit rows can be found together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 def current() -> str | None:
-    """Return the trace id of the request at work, or None outside one."""
+    """Return the trace id of the current request, or None outside one."""
     return _current.get()
 
 

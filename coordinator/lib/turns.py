@@ -1,4 +1,4 @@
-"""Lines in which callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
+"""Fair queues: callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
 
 Whoever asks for work on the event loop is in `CALLER`: `key:7`, `person:2`, an address, or nobody for what this
 process does for all. Tasks take over the caller of whoever starts them; those that work for many say `for_all`.
@@ -25,7 +25,7 @@ def for_all() -> None:
 
 
 class Turns(Generic[T]):
-    """Items of many callers: each caller's in their order, the callers' in turn. Its user locks it."""
+    """A fair queue: each caller's items in order, the callers in turn. Its user locks it."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[T]] = OrderedDict()
@@ -88,7 +88,7 @@ class FairThreads:
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
-        """Have `work` called when it is the caller's turn. Raises Closed."""
+        """Queue `work` for when it is the caller's turn. Raises Closed."""
         future: Future[T] = Future()
         with self._lock:
             self._turns.put(caller, (future, work))

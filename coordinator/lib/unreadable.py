@@ -1,9 +1,9 @@
-"""What a column holds that is not what the column is for."""
+"""Values that do not fit their column's type."""
 
 from __future__ import annotations
 
 
 class UnreadableText(str):
-    """A column's value, as text, that is not what the column is for: no instant, JSON or number. Shown as it stands."""
+    """A value that does not fit its column (no instant, JSON or number), as text. It is shown unchanged."""
 
     __slots__ = ()

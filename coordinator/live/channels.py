@@ -1,6 +1,6 @@
-"""One rendering for many streams: a channel turns changes into bytes once, its members send the same bytes.
+"""One rendering for many streams: a channel turns changes into bytes once, and all its members send those bytes.
 
-A member that cannot keep up is cut off; it comes back with the last id it saw and is told what it missed. It
+A member that cannot keep up is cut off; it reconnects with the last id that it saw and gets what it missed. It
 never slows a writer, the channel or its neighbours.
 """
 
@@ -84,7 +84,7 @@ class Subscriber:
         self._sending_since: float | None = None
 
     def push(self, blob: Blob) -> bool:
-        """Put a blob into the member's queue; False where it is full and the member has to go."""
+        """Put a blob into the member's queue; False where the queue is full and the member must be cut off."""
         if (self._bytes + blob.size > MOST_BYTES and self._queue) or len(self._queue) >= MOST_BLOBS:
             return False
         self._queue.append(blob)
@@ -93,7 +93,7 @@ class Subscriber:
         return True
 
     def close(self) -> None:
-        """End the stream in good order, as soon as what is being sent has gone."""
+        """End the stream in good order, after the chunk that is being sent."""
         self.closing = True
         self._wake()
 
@@ -165,7 +165,7 @@ class Channel:
         self._summing: asyncio.Task[None] | None = None
 
     def on_changes(self, batch: Sequence[Change]) -> None:
-        """Take what concerns this channel from a batch of the feed."""
+        """Queue what concerns this channel from a batch of the feed."""
         wanted = [change for change in batch if self._wants(change)]
         if not wanted or not self.members:
             return
@@ -187,7 +187,7 @@ class Channel:
             if self.members and (frames := await self._rendered(sum_up, changes)):
                 self._spread(Blob(frames, upto=frames[-1].id))
         except Exception:  # pages notice that it is missing, and ask for it
-            log.exception("A channel could not be summed up")
+            log.exception("A channel's summary could not be rendered")
         finally:
             self._summing = None
             if self._unsummed:
@@ -236,7 +236,7 @@ class Channel:
             member.cut()
 
     def tend(self, now: float) -> None:
-        """Send heartbeats to quiet members and cut stuck ones."""
+        """Send heartbeats to idle members and cut off stuck ones."""
         for member in list(self.members):
             if member.is_stuck(now):
                 member.cut()

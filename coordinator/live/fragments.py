@@ -135,7 +135,7 @@ class Fragments:
         return made
 
     def _sum_up(self, topic: str, change_id: int) -> list[Fragment]:
-        """Return the topic's summaries as they stood at that change or, which is as right, at a later one."""
+        """Return the topic's summaries at that change, or at a later one, which is as good."""
         upto, made = self._summed.get(topic, (-1, []))
         if upto < change_id:
             made = [fragment for render in _summaries[topic] for fragment in _rendered(render)]

@@ -34,7 +34,7 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start hearing; call on the event loop, after the feed knows its position."""
+        """Start listening; call on the event loop, after the feed knows its position."""
         self._loop = asyncio.get_running_loop()
         self.position = self.feed.position
         self.feed.listeners.append(self._from_feed)
@@ -90,7 +90,7 @@ class Topics:
 
 
 class TopicIndex(Generic[K]):
-    """Who wants changes of which topics, found by a change's topic, key and parent and not by asking all."""
+    """Who wants changes of which topics, indexed by a change's topic, key and parent."""
 
     def __init__(self) -> None:
         self._topics: dict[K, Topics] = {}
@@ -143,7 +143,7 @@ _id = attrgetter("id")
 
 
 def _drop(places: dict[P, dict[K, None]], place: P, who: K) -> None:
-    """Take `who` out of a place, and out with the place where nobody is left."""
+    """Remove `who` from an index entry, and the entry where nobody is left."""
     del places[place][who]
     if not places[place]:
         del places[place]

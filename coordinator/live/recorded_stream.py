@@ -1,4 +1,4 @@
-"""`GET /sse/sessions`: sessions and their events as JSON, in the recorded form, with a replay that replays."""
+"""`GET /sse/sessions`: sessions and their events as JSON, in the recorded form, with a replay of missed events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def hello(session_id: str | None, upto: int) -> list[Frame]:
 def render(changes: Sequence[Change]) -> list[Frame]:
     """Return the frames of `changes`, in order, from the rows as they stand now. Runs in a thread.
 
-    A row that is gone meanwhile has no frame: its deletion follows.
+    A row that was deleted meanwhile has no frame: its deletion follows.
     """
     sessions = _rows(
         "sessions", SESSION_COLUMNS, {c.key for c in changes if c.topic == "sessions" and c.op != "delete"}
@@ -128,7 +128,7 @@ def _session(change: Change, row: tuple[Any, ...] | None, runs_deleted: int) -> 
 
 
 def _run(change: Change, row: tuple[Any, ...] | None) -> Frame | None:
-    """Return `run_failed` for a run that no runner ever took: only those are told, as recorded."""
+    """Return `run_failed` for a run that no runner ever took: only those are reported, as recorded."""
     if row is None or row[RUN.index("status")] != "failed" or row[RUN.index("runner_id")] is not None:
         return None
     data = dict(zip(RUN[:3], row[:3], strict=True))

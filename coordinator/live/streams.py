@@ -57,7 +57,7 @@ def frame(change_id: int, label: str, event: str, data: bytes) -> Frame:
 def last_seen(header: bytes | None, query: str | None) -> int | None:
     """Return the change id a client saw last, from Last-Event-ID or the query; None where it gives none.
 
-    An id that is none of ours counts as one that is not kept: -1.
+    An unknown id counts as one that is no longer kept: -1.
     """
     text = (header.decode("latin-1") if header else query or "").strip()
     if not text:
@@ -88,7 +88,7 @@ class Streams:
         self._tender = asyncio.ensure_future(self._tend())
 
     def close(self) -> None:
-        """End every stream in good order, now; none is opened any more."""
+        """End every stream in good order; none can be opened from now on."""
         self._closing = True
         if self._tender is not None:
             self._tender.cancel()
@@ -96,7 +96,7 @@ class Streams:
             member.close()
 
     def recheck(self) -> None:
-        """Have every stream look whether its client may still listen: some key or user has changed."""
+        """Have every stream check whether its client may still listen: a key or user has changed."""
         for member in self._members():
             member.push(HEARTBEAT)
 

@@ -188,7 +188,7 @@ def _private(
     return tuple(os.path.realpath(os.path.expanduser(str(one))) for one in named if one)
 
 
-_WORDS = {str: "a text", list: "a list of strings", dict: "a table"}
+_WORDS = {str: "a string", list: "a list of strings", dict: "a table"}
 
 
 def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:

@@ -82,7 +82,7 @@ def hash_of(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
 
 
 def lost_entry(audit_id: int) -> bytes:
-    """Return what stands for a row that was deleted before its entry was read: nobody knows what it said."""
+    """Return the placeholder for a row that was deleted before its entry was read: nobody knows its content."""
     return bytes(rfc8785.dumps({"v": VERSION, "id": _plain(audit_id), "lost": True}))
 
 

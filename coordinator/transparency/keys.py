@@ -30,7 +30,7 @@ def signer() -> Signer:
     try:
         if not file.exists():
             if known():
-                raise NoteError("it is not there, and this log has been signed before. " + REMEDY)
+                raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
             _make(file, Signer.make(origin()))
         private_files.file(file)
         found = Signer.parse(file.read_text())
@@ -44,7 +44,7 @@ def signer() -> Signer:
 
 
 def rotate() -> Signer:
-    """Put a new key in the place of the old one, which stays beside it with the ending `.old`, and return it."""
+    """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
     file, new = path(), Signer.make(origin())
     made = _written(file, new)
     if file.exists():

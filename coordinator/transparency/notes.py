@@ -59,7 +59,7 @@ class Verifier:
 
     @property
     def text(self) -> str:
-        """The key as people hand it on: `name+hash+base64`."""
+        """The key as people exchange it: `name+hash+base64`."""
         return f"{self.name}+{self.id.hex()}+{text_of(bytes([self.kind]) + self.public)}"
 
     @classmethod
@@ -125,7 +125,7 @@ class Signer:
         except (binascii.Error, ValueError):
             data = b""
         if len(data) != 33 or data[0] != ED25519:
-            raise NoteError("The private key is no Ed25519 key.")
+            raise NoteError("The private key is not an Ed25519 key.")
         found = cls(parts[2], data[1:])
         if found.verifier.id.hex() != parts[3]:
             raise NoteError("The private key's hash does not fit the key.")

@@ -1,4 +1,4 @@
-"""Places outside that checkpoints are sent to, so that whoever owns the database cannot change them too.
+"""Places elsewhere that checkpoints are sent to, so that whoever owns the database cannot change those, too.
 
 SIGNALBOX_AUDIT_CHECKPOINTS names them, separated by commas:
 
@@ -36,7 +36,7 @@ ONCE_A_DAY = timedelta(hours=23)
 
 
 class NotDelivered(Exception):
-    """A place did not take the checkpoint; says why in a few words."""
+    """A place did not accept the checkpoint; says why in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _mail(address: str, note: str) -> str:
     if not settings.EMAIL_HOST:
         raise NotDelivered("no mail server is set (SIGNALBOX_SMTP_HOST)")
     size = Checkpoint.parse(Note.parse(note).text).size
-    text = f"Keep this. It shows the audit log's first {size:,} entries to have been what they are.\n\n{note}"
+    text = f"Keep this. It proves what the audit log's first {size:,} entries are.\n\n{note}"
     try:
         send_mail(f"Audit checkpoint of {size:,} entries", text, None, [address])
     except OSError as problem:

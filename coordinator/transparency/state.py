@@ -1,4 +1,4 @@
-"""How far the log is sealed, and what stands in the way: for the pages, the doctor and /metrics."""
+"""How far the log is sealed, and what prevents it: for the pages, the doctor and /metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LATE = timedelta(minutes=5)  # the job runs every minute
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`size` counts entries, `sealed` those that the newest checkpoint covers; `late`: sealing stands still."""
+    """`size` counts entries, `sealed` those that the newest checkpoint covers; `late`: sealing has stopped."""
 
     size: int
     newest: AuditCheckpoint | None

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
 class Wrong(Exception):
-    """It does not hold; the text says why."""
+    """The proof or export is not valid; the text says why."""
 
 
 def sha256(data: bytes) -> bytes:
@@ -75,7 +75,7 @@ def read_checkpoint(note: str, log_key: Key, witnesses: list[Key]) -> tuple[int,
     text += "\n"
     parts = text.split("\n")
     if len(parts) < 4 or parts[0] != log_key.name or not parts[1].isdigit():
-        raise Wrong(f"This is no checkpoint of the log {log_key.name}.")
+        raise Wrong(f"This is not a checkpoint of the log {log_key.name}.")
     signed = {}
     for line in lines.splitlines():
         _, _, rest = line.partition(" ")
@@ -146,7 +146,9 @@ def summary(entry: dict[str, Any]) -> list[tuple[str, str]]:
     if isinstance(judged, dict) and "too_long" not in judged:
         packed = json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         if metadata.get("judged_sha256") != sha256(packed.encode()).hex():
-            raise Wrong("The entry is in the log, but judged_sha256 in it is not of what it shows as judged.")
+            raise Wrong(
+                "The entry is in the log, but its judged_sha256 is not the digest of what it shows as judged."
+            )
         found += [("Tool", str(judged[name])) for name in ("tool_name",) if judged.get(name) is not None]
         if judged.get("tool_input") is not None:
             found.append(("Input", json.dumps(judged["tool_input"], ensure_ascii=False)))
@@ -162,16 +164,16 @@ def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
         raise Wrong("This is not a proof file of Signalbox.")
     entry = from_base64(lines[1][6:])
     if not lines[2].startswith("index ") or not lines[2][6:].isdigit():
-        raise Wrong("The proof does not say which entry it is of.")
+        raise Wrong("The proof does not say which entry it is for.")
     index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
     size, root, signers = read_checkpoint(note, log_key, witnesses)
     if root_from_path(sha256(b"\x00" + entry), index, size, path) != root:
         raise Wrong("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
-    print(f"The proof holds. Entry {index} of {size:,}:\n")
+    print(f"The proof is valid. Entry {index} of {size:,}:\n")
     for name, words in summary(values):
         print(f"  {name + ':':<12}{safe(words)}")
-    print("\nAll that the entry says:\n")
+    print("\nThe whole entry:\n")
     for name, value in values.items():
         if value is not None:
             print(f"  {safe(name)}: {safe(value) if isinstance(value, str) else as_lines(value)}")
@@ -195,7 +197,7 @@ def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
         else:
             peaks.append(bytes.fromhex(leaf["hash"]))
             if len(peaks[-1]) != 32:
-                raise Wrong(f"The hash of entry {number} has not 32 bytes.")
+                raise Wrong(f"The hash of entry {number} does not have 32 bytes.")
         for _ in range(((number + 1) & -(number + 1)).bit_length() - 1):
             right, left = peaks.pop(), peaks.pop()
             peaks.append(sha256(b"\x01" + left + right))
@@ -206,7 +208,7 @@ def verify_export(lines: list[str], log_key: Key, witnesses: list[Key]) -> None:
             "The entries are not those that were signed: something was changed, added, removed or moved."
         )
     print(
-        f"The export holds: {size:,} entries, {with_text:,} of them with their text. Signed by {', '.join(signers)}."
+        f"The export is valid: {size:,} entries, {with_text:,} of them with their text. Signed by {', '.join(signers)}."
     )
 
 
@@ -229,7 +231,7 @@ def main() -> int:
         else:
             verify_export(text.rstrip("\n").split("\n"), log_key, witnesses)
     except Wrong as problem:
-        print(f"It does not hold. {problem}", file=sys.stderr)
+        print(f"Not valid. {problem}", file=sys.stderr)
         return 1
     except (OSError, ValueError, KeyError, IndexError) as problem:
         print(f"The file cannot be read: {problem}", file=sys.stderr)

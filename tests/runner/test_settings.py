@@ -39,12 +39,12 @@ def test_a_flag_counts_before_the_environment_before_the_file(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("adress = 'x'", "nobody knows adress"),
+        ("adress = 'x'", "unknown names: adress"),
         ("key = 'sbx_x'", "chmod 600"),
         ("at_once = 0", "at_once must be a number from 1 to 200"),
         ("directories = ['/no/such']", "/no/such is not a directory"),
         ("[agents.x]\ncommand = 'x --acp'", "command must be a list of strings"),
-        ("url = 3", "url must be a text"),
+        ("url = 3", "url must be a string"),
         ("= 3", "cannot be read"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_lost_key_is_not_replaced_by_itself(write: Write, key_file: Path) -> N
     seal()
     key_file.unlink()
     write(1)
-    with pytest.raises(keys.KeyUnusable, match="it is not there, and this log has been signed before"):
+    with pytest.raises(keys.KeyUnusable, match="it does not exist, and this log has been signed before"):
         seal()
     call_command("audit", "rotate-key", stdout=StringIO())
     assert AuditLog.objects.filter(event_type="AUDIT_KEY_ROTATED").count() == 1

@@ -59,7 +59,7 @@ def test_a_proof_tells_who_approved_what_and_when(write: Write, verify: Callable
     for row in rows:
         code, said = verify(proofs.proof_of(row).text, "--key", key)
         assert code == 0, said
-        assert "The proof holds. Entry" in said
+        assert "The proof is valid. Entry" in said
         assert f"target_id: {row.target_id}" in said
         assert f"timestamp: {row.timestamp.isoformat(timespec='microseconds')}" in said
         assert '"command": "make' in said
@@ -93,7 +93,7 @@ def test_an_export_holds_until_a_line_is_changed(
     code, said = verify(text, "--key", key)
     assert (code, said) == (
         0,
-        f"The export holds: 7 entries, 6 of them with their text. Signed by {keys.origin()}.\n",
+        f"The export is valid: 7 entries, 6 of them with their text. Signed by {keys.origin()}.\n",
     )
     lines = text.splitlines(keepends=True)
     for forged in (
@@ -174,7 +174,7 @@ def test_what_was_judged_is_what_its_digest_names(verify: Callable[..., Any]) ->
         seal()
         found, said = verify(proofs.proof_of(row).text, "--key", keys.signer().verifier.text)
         assert found == code, said
-    assert "judged_sha256 in it is not of what it shows as judged" in said
+    assert "its judged_sha256 is not the digest of what it shows as judged" in said
 
 
 def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write: Write) -> None:
