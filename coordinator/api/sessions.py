@@ -272,7 +272,7 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
 
 
 def _beyond(session_id: str, event_id: int, side: str) -> Q:
-    """Return what stands on one side (`gt`, `lt`) of an event of the session."""
+    """Return the condition for events on one side (`gt`, `lt`) of an event of the session."""
     found: QuerySet[Event, Any] = Event.objects.filter(pk=event_id, session_id=session_id)
     instant = found.values_list("context__instant_us", flat=True).first()
     if instant is None:

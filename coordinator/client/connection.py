@@ -65,7 +65,7 @@ class Address:
 
     @property
     def netloc(self) -> str:
-        """Host and port, as they stand in an address."""
+        """Host and port, as in an address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -176,7 +176,7 @@ class Connection:
         self._socket = context.wrap_socket(self._socket, server_hostname=self._address.host)
 
     def _target(self) -> str:
-        """Return what stands before the path: for a proxy that passes plain HTTP on, the server."""
+        """Return the request target's prefix: the server, for a proxy that forwards plain HTTP."""
         plain = self._address.scheme == "http" and proxy_for(self._address) is not None
         return f"http://{self._address.netloc}" if plain else ""
 

@@ -1,4 +1,4 @@
-"""What the command must know of an agent where it cannot ask the server: its calls, its deadline, how it is told no.
+"""What the command must know of an agent where it cannot ask the server: its calls, its deadline, the form of a denial.
 
 The server's `dialects` say the same and more; a test compares the two for every agent there is.
 """

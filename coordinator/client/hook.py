@@ -1,4 +1,4 @@
-"""`signalbox hook AGENT`: what agents' settings call. It tells Signalbox, waits, and answers in an agent's own words.
+"""`signalbox hook AGENT`: what agents' settings call. It reports, waits, and answers in the agent's own form.
 
 An agent goes on where its hook is silent, slow or broken. So this command answers before the agent's deadline in any
 case. A call that a rule holds for certain is then denied, and until then it keeps asking, under one id, whatever
@@ -132,7 +132,7 @@ class HookCommand:
     # --- the way ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Watch the clock, and have whoever ends this command be heard."""
+        """Start the time limit, and handle the signals that end this command."""
 
         def stopped(_number: int, _frame: object) -> None:
             if not self._ending:
@@ -144,7 +144,7 @@ class HookCommand:
         _thread.start_new_thread(self._watch, ())
 
     def perform(self) -> NoReturn:
-        """Read the hook, tell it, and answer. Ends the process."""
+        """Read the hook, post it, and answer. Ends the process."""
         whole = self._read()
         self._connect()
         is_call = self._event in self._agent.calls
@@ -210,7 +210,7 @@ class HookCommand:
     # --- what reports -----------------------------------------------------------------------------------------
 
     def _tell(self) -> NoReturn:
-        """Tell a hook that nobody waits for; the answer may carry a note for the model.
+        """Post a hook that nobody waits for; the answer may carry a note for the model.
 
         Behind others that were not told yet, it waits its turn.
         """
@@ -325,7 +325,7 @@ class HookCommand:
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
-            raise Broken("its answer is not what an agent is told")
+            raise Broken("its answer is not one for an agent")
         problem = said.get("signalbox")
         if problem is None:
             return answer.body.strip()
@@ -351,7 +351,7 @@ class HookCommand:
         return os.path.join(self._folder, "spool")
 
     def _keep(self, denied: str = "") -> None:
-        """Keep the hook, to be told later."""
+        """Keep the hook, to be sent later."""
         if self._settings is None:
             return
         kept = Kept(self._agent.name, self._id, time.time(), self._body, denied)
@@ -362,7 +362,7 @@ class HookCommand:
             _say(f"This hook cannot be kept to be sent later: {problem}")
 
     def _flush(self) -> None:
-        """Have what was kept told by a process of its own: nobody waits for it."""
+        """Have kept hooks sent by a process of its own: nobody waits for it."""
         if self._settings is None or not Spool(self._spool) or os.fork():
             return
         try:
@@ -378,7 +378,7 @@ class HookCommand:
             os._exit(0)
 
     def _tell_late(self, kept: Kept) -> bool:
-        """Tell a hook that was kept; returns False where it has to wait on."""
+        """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""
         try:
@@ -442,7 +442,7 @@ class HookCommand:
         flush: bool = False,
         code: int = 0,
     ) -> NoReturn:
-        """Answer the agent, once, and end. `keep`: the hook is to be told later, `flush`: what was kept is told now."""
+        """Answer the agent, once, and end. `keep`: send the hook later, `flush`: send kept hooks now."""
         self._ending = True
         if not self._ends.acquire(blocking=False):
             while True:  # the other thread ends the process

@@ -160,7 +160,7 @@ class Server:
 
 
 class Question:
-    """One call about which a person is asked, and where that stands."""
+    """One call about which a person is asked, and the state of that."""
 
     def __init__(self, server: Server, number: Any, asked: dict[str, Any], token: Any) -> None:
         self.ended, self.cancelled = threading.Event(), threading.Event()
@@ -247,7 +247,7 @@ class Question:
         raise Refused("the question was cancelled")
 
     def _once(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any] | None:
-        """Put the question once; None where it still stands. Raises Away, Broken, Refused."""
+        """Ask once; None where the question is still open. Raises Away, Broken, Refused."""
         self._connection = Connection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)

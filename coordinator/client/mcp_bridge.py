@@ -33,7 +33,7 @@ LOST = "No answer says how the call ended ({}), so it may have run. Check whethe
 
 
 class Failed(Exception):
-    """There is no answer; says why. `sent`: the request may have been heard. `told`: what the gateway itself says."""
+    """There is no answer; says why. `sent`: the request may have arrived. `told`: the gateway's own answer."""
 
     def __init__(self, words: str, *, sent: bool = False, told: bytes | None = None) -> None:
         super().__init__(words)

@@ -18,7 +18,7 @@ _writes = threading.Lock()
 
 
 class Unclear(Exception):
-    """A line that is no message, or could be read in two ways; `number` is its id, where it could be told."""
+    """A line that is no message, or could be read in two ways; `number` is its id, where it could be read."""
 
     def __init__(self, words: str, number: Any = None) -> None:
         super().__init__(words)

@@ -53,12 +53,12 @@ class Settings:
         return os.path.join(state_folder(), known_as)
 
     def holds(self, agent: str) -> bool:
-        """Say whether the agent's calls are held for certain where the server never told which are."""
+        """Say whether the agent's calls are held for certain before the server has said which are."""
         return self.agents.get(agent, {}).get("hold", True) is not False
 
 
 def settings_path() -> str:
-    """Return where the settings file lies."""
+    """Return the path of the settings file."""
     return os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
 
 

@@ -110,7 +110,7 @@ def _filled_while_empty() -> bool:
 
 
 def _sessions_of_others() -> QuerySet[Session]:
-    """Return the sessions that are in no folder of the demo's teams; one without a folder is told by its agent."""
+    """Return the sessions that are in no folder of the demo's teams; one without a folder is known by its agent."""
     names = [blueprint_name(team, trade) for team in TEAMS for trade in TRADES]
     return Session.objects.exclude(
         Q(project_dir__in=[team.project_dir for team in TEAMS])

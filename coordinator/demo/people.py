@@ -1,4 +1,4 @@
-"""The demo's people: made-up names that answer what the demo's own fleet asks, so that it does not stand still.
+"""The demo's people: made-up names that answer the demo's own fleet, so that it goes on.
 
 They are no accounts, and nobody else's question is ever theirs: only requests that this fleet's own keys asked, in a
 database that the demo filled while it was empty and has to itself (fill.why_not_the_demos_own, asked at each look). As

@@ -1,4 +1,4 @@
-"""How agent programs name their calls and tell of them in hooks: what the demo's terminals say."""
+"""How agent programs name their calls and report them in hooks, for the demo's terminals."""
 
 from __future__ import annotations
 

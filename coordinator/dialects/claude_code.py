@@ -211,7 +211,7 @@ def _rule(rule: Any) -> str:
 
 
 def _piece_of(hook: Hook) -> MessagePiece | None:
-    """Return the piece that a MessageDisplay tells, or None for any other hook."""
+    """Return the piece in a MessageDisplay, or None for any other hook."""
     if hook.name != "MessageDisplay":
         return None
     place, delta = hook.fields.get("index"), hook.fields.get("delta")

@@ -249,7 +249,7 @@ class _Line:
     def event(
         self, event_type: str, number: int, *, also: tuple[str, ...] = (), **values: Any
     ) -> ImportedEvent:
-        """Return the line's event `number`; `also` are the origins under which others tell the same."""
+        """Return the line's event `number`; `also` are the origins under which others report the same."""
         values.setdefault("origin", origin(self.key, number))
         values.setdefault("subagent", self.subagent)
         event = DedupedEvent(
@@ -466,7 +466,7 @@ def _system(line: _Line) -> Iterator[ImportedEvent]:
 
 
 def _innermost(error: Any) -> str:
-    """Return what an error of the Messages API says, which stands in an error within an error."""
+    """Return the text of an error of the Messages API, which is an error within an error."""
     for _ in range(3):
         if not isinstance(error, dict):
             break

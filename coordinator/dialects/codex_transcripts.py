@@ -56,7 +56,7 @@ _EXITED = re.compile(
 
 @dataclass(slots=True)
 class _Begun:
-    """A call that has no result yet, and what an item beside it told of how it ran."""
+    """A call that has no result yet, and what another item said of how it ran."""
 
     tool: str
     given: dict[str, Any] | None

@@ -162,7 +162,7 @@ class Dialect:
         return self.say(hook.name, decision, words, added)
 
     def by_silence(self, hook: Hook, seconds: float, *, deny: bool) -> Reply | None:
-        """Return what to say when nobody answered in time; None leaves the call to the prompt that stands already.
+        """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.
 
         A call that policy wanted asked has no prompt yet where the agent did not mean to ask: it is told to show
         one, or to deny where it has none, else a call that the agent's own rules let through would run without
@@ -172,7 +172,7 @@ class Dialect:
         return self.say(hook.name, DENY if deny else ASK, words, {})
 
     def takes_note(self, hook: Hook) -> bool:
-        """Say whether the answer to this hook may carry a note. Sub-agents are told none: it is not for them."""
+        """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
         return hook.name in self.notes and hook.subagent is None and self.knows_notes(hook)
 
     def with_note(self, hook: Hook, reply: Reply | None, text: str) -> Reply:

@@ -47,7 +47,7 @@ class CopilotHook(HookWithoutCallId):
 
     @property
     def subagent(self) -> str | None:
-        """Which sub-agent has stopped; other hooks do not tell whose they are."""
+        """Which sub-agent has stopped; other hooks do not say whose they are."""
         return self.text("agent_name")
 
 

@@ -62,7 +62,7 @@ class CursorHook(HookWithoutCallId):
 
     @property
     def tool(self) -> str:
-        """The tool's name; that of an MCP server's tool as everywhere else, where the server is told."""
+        """The tool's name; that of an MCP server's tool as everywhere else, where the server is named."""
         name = TOOLS.get(self.name) or self.text("tool_name") or "tool"
         server = self.text("mcp_server_name") if self.name in OF_MCP else None
         return f"mcp__{server}__{name}" if server else name
@@ -78,7 +78,7 @@ class CursorHook(HookWithoutCallId):
 
     @property
     def call_id(self) -> str | None:
-        """The call's id, which only the generic hooks tell."""
+        """The call's id, which only the generic hooks have."""
         return self.text("tool_use_id") or self.made_id
 
     @property
@@ -88,7 +88,7 @@ class CursorHook(HookWithoutCallId):
 
     @property
     def folder(self) -> str | None:
-        """Where Cursor works: the first folder of its window, where a hook tells no other."""
+        """Where Cursor works: the first folder of its window, where a hook names no other."""
         roots = self.fields.get("workspace_roots")
         first = roots[0] if isinstance(roots, list) and roots else None
         return self.text("cwd") or (first if isinstance(first, str) and first.strip() else None)
@@ -144,7 +144,7 @@ def _call_fails(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _took(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Return how long a call took, where that is told (milliseconds)."""
+    """Return how long a call took in milliseconds, where that is known."""
     took = fields.get("duration")
     known = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 2**53
     return {"duration_ms": int(took)} if known and took is not None else {}

@@ -203,7 +203,7 @@ def _time(fields: dict[str, Any], otherwise: str) -> str:
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    """Return what was said as blocks of ours; results that went back to the model are told with their calls."""
+    """Return what was said as blocks of ours; results that went back to the model belong to their calls."""
     found: list[dict[str, Any]] = []
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str) and part.strip():
@@ -228,7 +228,7 @@ def _tokens(told: dict[str, Any]) -> dict[str, int]:
 
 
 def _outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
-    """Return a call's result as its hook tells it: what the model was told, and what the person saw."""
+    """Return a call's result as in its hook: what the model was told, and what the person saw."""
     told, error = _response(call.get("result"))
     shown = call.get("resultDisplay")
     if status == "cancelled":

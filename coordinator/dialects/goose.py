@@ -51,7 +51,7 @@ class GooseHook(Hook):
 
     @property
     def folder(self) -> str | None:
-        """Where the agent works; hooks about tools alone tell it."""
+        """Where the agent works; only hooks about tools have it."""
         return self.text("working_dir")
 
 

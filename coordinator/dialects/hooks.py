@@ -54,7 +54,7 @@ class Hook:
 
     @property
     def same_within(self) -> int | None:
-        """For how many milliseconds a hook with the same fields is the same; None where each tells its own time."""
+        """For how many milliseconds a hook with the same fields is the same; None where each has its own time."""
         return SAME_WITHIN
 
     @property
@@ -106,17 +106,17 @@ class HookWithoutCallId(Hook):
 
     @property
     def same_within(self) -> int | None:
-        """None where the hook tells the time."""
+        """None where the hook has a time."""
         return None if self.text("timestamp") else SAME_WITHIN
 
     @property
     def call_id(self) -> str | None:
-        """The id of the call that begins; a result does not tell which call it is of."""
+        """The id of the call that begins; a result does not say which call it belongs to."""
         return self.made_id
 
     @property
     def made_id(self) -> str | None:
-        """The id from us, of a hook that begins a call and tells when."""
+        """The id from us, for a hook that begins a call and has a time."""
         told = self.text("timestamp") or self.sent_as
         if self.name not in self.begins_call or told is None:
             return None
@@ -239,7 +239,7 @@ def result_origin(session: str, call_id: str) -> str:
 
 
 def summary_origin(session: str, call_id: str) -> str:
-    """Return the origin of a result that telemetry tells as fully as the call's hook does: the first of them stands."""
+    """Return the origin of a result that telemetry reports as fully as the call's hook: the first of them is kept."""
     return origin(session, "summary", call_id)
 
 
@@ -250,7 +250,7 @@ def told_results(session: str, call_id: str) -> tuple[str, ...]:
 
 
 def heard(session: str, what: str) -> str:
-    """Return the origin that says that hooks tell a session's `prompts` or `calls`.
+    """Return the origin that marks a session whose hooks report its `prompts` or `calls`.
 
     Telemetry that has no ids in common with the agent's hooks tells these only where none does.
     """
@@ -273,7 +273,7 @@ def words_origin_of(session: str, subagent: str | None, prompt_id: str | None, t
 
 
 def told_then(what: str, session: str, text: str, at: str, *, about: bool = False) -> tuple[str, ...]:
-    """Return the origins of a text that was told in this minute (`at`, canonical), or `about` then, a minute off.
+    """Return the origins of a text that was reported in this minute (`at`, canonical), or `about` then, a minute off.
 
     For texts without an id, which the next turn may say again.
     """
@@ -286,7 +286,7 @@ def told_then(what: str, session: str, text: str, at: str, *, about: bool = Fals
 
 
 def figures(tokens: Mapping[str, Any]) -> str:
-    """Return the tokens of a request to a model, which has no id that all who tell of it know, in one text."""
+    """Return the tokens of a request to a model as one text: its sources have no id in common."""
     names = ("input_tokens", "output_tokens", "cache_read_tokens")
     return "/".join(str(tokens.get(name) or 0) for name in names)
 
@@ -374,7 +374,7 @@ Meaning = Callable[[HookEvents], list[DedupedEvent]]
 
 
 def cannot_ask(agent: str, where: str = "the terminal") -> str:
-    """Return what the model is told of a call that its agent should have asked a person about, and cannot."""
+    """Return the message to the model about a call that its agent should have asked a person about, and cannot."""
     return f"{agent} cannot be told to ask for it in {where}. Have it approved in Signalbox, then try again."
 
 

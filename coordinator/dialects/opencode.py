@@ -102,7 +102,7 @@ def _of(build: HookEvents) -> OpenCodeHook:
 
 
 def _named(build: HookEvents, *parts: object) -> str:
-    """Return an origin from the id that OpenCode gave what it tells of; from all that was posted where it gave none."""
+    """Return an origin from OpenCode's id of what it reports; from the whole body where there is none."""
     return origin(build.hook.session, *(parts if all(parts) else (build.hook.name, build.hook.fields)))
 
 
@@ -125,7 +125,7 @@ def _prompted(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _part(build: HookEvents) -> list[DedupedEvent]:
-    """Return a text that the model has finished, or a call's result. Other parts are told otherwise."""
+    """Return a text that the model has finished, or a call's result. Other parts come in other hooks."""
     hook = _of(build)
     if hook.word("part", "type") == "tool":
         return _result(build)

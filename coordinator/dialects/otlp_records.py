@@ -62,7 +62,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes events of one record, all under its time and origin unless told otherwise.
+    """Makes events of one record, all with its time and origin unless others are given.
 
     Beside their columns they keep its attributes, but for those of `left_out`.
     """
@@ -89,7 +89,7 @@ class Maker:
         )
 
     def request(self, **values: Any) -> DedupedEvent:
-        """Return a request to a model with the tokens that are given; left out where a transcript has told it."""
+        """Return a request to a model with the tokens that are given; left out where a transcript has reported it."""
         at = moment_of(self.record.begins, self.now)
         read = told_then(SPENT, self.session, figures(values), at, about=True)
         return self.event(MODEL_REQUEST, model=self.record.text("model"), unless=read, **values)

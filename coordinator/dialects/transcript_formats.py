@@ -71,7 +71,7 @@ class Record:
         by_figures: bool = False,
         **values: Any,
     ) -> ImportedEvent:
-        """Return the record's event named `part`; `also` are the origins under which others tell the same."""
+        """Return the record's event named `part`; `also` are the origins under which others report the same."""
         event = DedupedEvent(
             event_type=event_type,
             session_id="",
@@ -116,7 +116,7 @@ class Record:
     def call(
         self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
     ) -> ImportedEvent:
-        """Return a call's beginning; `told` are the origins of what its hooks, which know no such id, tell of it."""
+        """Return a call's beginning; `told` are the origins of its hooks' events, which have no such id."""
         begins = origin(self.session, "PreToolUse", call_id)
         return self.event(
             "pre_tool",

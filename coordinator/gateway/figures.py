@@ -102,7 +102,7 @@ def of_server(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[To
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:
-    """Return the bound below which this share of the counted lies; infinity beyond the last, None for nothing."""
+    """Return the bound below which this share of the calls is; infinity beyond the last, None for no calls."""
     wanted, seen = share * sum(counts), 0
     if not wanted:
         return None

@@ -116,7 +116,7 @@ class Backend:
         return bool(self._sessions)
 
     def is_forgettable(self, old: float) -> bool:
-        """Say whether nothing would be lost with it: it does not run, nobody has a session, nothing was told lately.
+        """Say whether nothing is lost with it: it does not run, nobody has a session, nothing was reported lately.
 
         `old` is on time.monotonic's clock. What failed lately is kept, for its patience.
         """
@@ -328,7 +328,7 @@ class Backend:
     # --- the process ------------------------------------------------------------------------------------
 
     async def _greeted(self, params: bytes) -> bytes:
-        """Return what the server answered to `initialize`, saying it where the process was not told yet."""
+        """Return what the server answered to `initialize`, after sending it to a process that has not had it."""
         running = await self._running()
         async with self._starting:
             if self._greeting is not None:

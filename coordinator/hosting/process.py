@@ -68,7 +68,7 @@ class ServerProcess:
             await stdin.drain()
 
     async def stop(self) -> None:
-        """End it and whatever it started: it is told by the end of its input, then by signals."""
+        """End it and whatever it started: by the end of its input, then by signals."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -81,7 +81,7 @@ class ServerProcess:
         self._signal(signal.SIGKILL)  # children that outlived it
 
     def kill(self, words: str) -> None:
-        """End it at once, and say why where its end is told."""
+        """Kill it, and say why when its end is reported."""
         if not self._fault:
             self._fault = words
             self._signal(signal.SIGKILL)

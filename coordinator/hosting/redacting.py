@@ -22,6 +22,6 @@ def redacted(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _spellings(value: str) -> list[str]:
-    """Return how a value may stand in a text: whole, as JSON has it, and each of its lines."""
+    """Return the forms of a value in a text: whole, as in JSON, and each of its lines."""
     found = [value, json.dumps(value)[1:-1], *value.splitlines()]
     return [one.strip() for one in found if len(one.strip()) >= SHORTEST]

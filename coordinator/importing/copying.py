@@ -1,7 +1,7 @@
 """A private copy of another program's SQLite database, made while that program goes on writing.
 
 Every table is copied row by row in many short reads, so that a writer of the source never waits longer than one
-of them (`SHORT`); SQLite's own backup would begin anew with each of its commits. Rows that are written after the
+of them (`SHORT`); SQLite's own backup would restart with each of its commits. Rows that are written after the
 copy has begun are left for the next time. Nothing is made beside the source: where SQLite would need a `-wal` or
 `-shm` file that is not there, or the folder cannot be written to, the files themselves are copied first.
 
@@ -123,7 +123,7 @@ def _can_be_opened_where_it_is(source: Path) -> bool:
 
 
 def _with_its_journal(source: Path, folder: Path) -> Path:
-    """Copy the files as they lie there, with what a crash or a read-only disk left beside them; return the copy.
+    """Copy the files as they are, with what a crash or a read-only disk left beside them; return the copy.
 
     Raises BadRequest where somebody writes to them all the time.
     """

@@ -19,7 +19,7 @@ class NotUnderstood(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImportedEvent:
-    """An event of a line, and the other origins under which somebody may have told it (`also`).
+    """An event of a line, and the other origins under which it may have been reported (`also`).
 
     `by_figures`: a request to a model that has no id which others tell too, and is known by its tokens.
     `is_piece`: words of the agent, of which its hooks tell a whole turn's in one.
@@ -33,7 +33,7 @@ class ImportedEvent:
 
 @dataclass(frozen=True, slots=True)
 class ImportedLine:
-    """What a line tells: of which of Claude's sessions, under which key of its own, when, and as which events.
+    """A line's events: of which of Claude's sessions, under which key of its own, and when.
 
     Of two lines with one key the first counts.
     `facts` are what the line says of its surroundings: `cwd`, `version`, `gitBranch`. `title` is what the agent

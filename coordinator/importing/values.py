@@ -40,7 +40,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of ours: what it holds, and what stands there where nothing was said."""
+    """A column of ours: its type and its default."""
 
     name: str
     kind: str  # text, integer, number, boolean, bytes, or moment: a column of SQL's own date and time

@@ -39,7 +39,7 @@ def file(path: Path) -> None:
 
 
 def tree(path: Path) -> None:
-    """Close all that lies below a folder, and the folder last: one that is closed already is not walked through."""
+    """Close everything below a folder, and the folder last: one that is closed already is skipped."""
     if not path.is_dir() or not stat.S_IMODE(path.stat().st_mode) & OTHERS:
         return
     for base, _folders, files in os.walk(path, topdown=False):
@@ -97,7 +97,7 @@ def require_safe_place(path: Path) -> None:
 
 
 def changeable(above: Path) -> str | None:
-    """Return why others can replace what lies in a folder, as in `/srv is writable for everybody`, or None."""
+    """Return why others can replace files in a folder, as in `/srv is writable for everybody`, or None."""
     status = above.stat()
     if status.st_uid not in _trusted():
         return f"belongs to {name_of(status.st_uid)}"

@@ -340,7 +340,7 @@ class Link:
         socket.send_fds(self._socket, [LOCKED], [file])
 
     def wait_to_migrate(self) -> None:
-        """Return when no older server is at work on this data folder."""
+        """Return when no older server uses this data folder."""
         self._socket.sendall(MIGRATES)
         self._socket.recv(1)
 

@@ -26,7 +26,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """Return `just now`, `5m ago`, `40d ago`, for the middle of a sentence; what lies ahead is `just now`."""
+    """Return `just now`, `5m ago`, `40d ago`, for the middle of a sentence; the future is `just now`."""
     seconds = (now - moment).total_seconds()
     return "just now" if seconds < NOW else f"{rough(seconds)} ago"
 

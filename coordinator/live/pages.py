@@ -123,7 +123,7 @@ def _news(names: frozenset[str], changes: Sequence[Change]) -> Iterator[tuple[in
 
 
 def sum_up(fragments: Fragments, names: frozenset[str], changes: Sequence[Change]) -> list[Frame]:
-    """Return the summaries of the views whose things have changed, as they stand now. Runs in a thread."""
+    """Return the present summaries of the views whose things have changed. Runs in a thread."""
     upto = max(change.id for change in changes)
     frames = []
     for view, key in views(names):
@@ -153,5 +153,5 @@ def _piece(event: str, data: dict[str, Any]) -> bytes:
 
 
 def hello(upto: int) -> list[Frame]:
-    """Return the frame that tells a new page where the feed stands."""
+    """Return the frame that gives a new page the feed's position."""
     return [frame(upto, "", "ready", b"{}")]

@@ -47,7 +47,7 @@ def hello(session_id: str | None, upto: int) -> list[Frame]:
 
 
 def render(changes: Sequence[Change]) -> list[Frame]:
-    """Return the frames of `changes`, in order, from the rows as they stand now. Runs in a thread.
+    """Return the frames of `changes`, in order, from the present rows. Runs in a thread.
 
     A row that was deleted meanwhile has no frame: its deletion follows.
     """

@@ -209,7 +209,10 @@ def _altered(old: models.Field[Any, Any], operation: migrations.AlterField) -> t
     if old.has_db_default() and not new.has_db_default():
         return False, "the older version leaves the column out when it writes a row"
     if _held_by(old) != _held_by(new):
-        return False, "the table may be written anew under a lock, and the older version may not read it"
+        return (
+            False,
+            "the table may be rewritten under a lock, and the older version may not be able to read it",
+        )
     if new.unique and not old.unique:
         return False, "the older version may write what is refused from now on"
     return True, "the column holds what it held"

@@ -202,7 +202,7 @@ def refuse_to_break_others() -> None:
             raise CommandError(
                 f"{others} processes of other servers use this database, and {broken[0].migration} is not "
                 f"safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
-                "--migrate-anyway. `python manage.py check_migrations` tells more."
+                "--migrate-anyway. `python manage.py check_migrations` shows more."
             )
         time.sleep(0.1)
 
@@ -254,7 +254,7 @@ def _locks(file: IO[str]) -> bool:
 
 
 def prepare_static_files(*, say: Say) -> None:
-    """Collect, hash and compress static files, unless what stands was made from the same sources."""
+    """Collect, hash and compress static files, unless the present ones were made from the same sources."""
     stamp = settings.STATIC_ROOT / ".made-from"
     fingerprint = static_fingerprint()
     with contextlib.suppress(OSError):

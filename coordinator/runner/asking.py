@@ -61,7 +61,7 @@ class SeenCalls:
 
 
 class Asking:
-    """The questions of one session that wait. `denied` is told why a person said no."""
+    """The open questions of one session. `denied` is called with a person's reason for a no."""
 
     def __init__(
         self, server: Server, session_id: str, calls: SeenCalls, denied: Callable[[str, str], None]

@@ -24,9 +24,9 @@ AT_ONCE = threading.BoundedSemaphore(2)  # comparisons of all sessions: each may
 
 
 class Changes:
-    """Compares a session's directory with how its turn and the session began. Never raises for what lies there.
+    """Compares a session's directory with its state when the turn and the session began. Never raises for its content.
 
-    Without a git work tree it has nothing to tell. `state` is the runner's folder: what the session began with is
+    Without a git work tree it reports nothing. `state` is the runner's folder: what the session began with is
     kept there, so that it is known after a restart.
     """
 
@@ -40,7 +40,7 @@ class Changes:
         self._problem: str | None = None
 
     async def turn_starts(self) -> None:
-        """Note how the directory stands."""
+        """Note the state of the directory."""
         await asyncio.to_thread(self._begin)
 
     async def turn_ended(self) -> list[dict[str, Any]]:

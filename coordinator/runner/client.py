@@ -1,4 +1,4 @@
-"""What an agent may ask of its client: to be heard, to have a person asked, files and terminals."""
+"""What an agent may request of its client: updates, questions to a person, files and terminals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Client:
-    """Answers one agent. `told` hears its updates, `unknown` whatever else it says, `ask` its questions."""
+    """Answers one agent. `told` gets its updates, `unknown` other notifications, `ask` its questions."""
 
     def __init__(
         self,

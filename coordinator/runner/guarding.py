@@ -71,7 +71,7 @@ class Child:
 
 
 class Guard:
-    """The process that ends what we started when we are gone. `mark` stands in the environment of all that."""
+    """The process that ends what we started when we are gone. `mark` is in the environment of all that."""
 
     def __init__(self) -> None:
         self.mark = f"runner-{secrets.token_hex(12)}"

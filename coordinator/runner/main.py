@@ -19,7 +19,7 @@ NEEDS = "The runner needs two more packages: pip install 'signalbox[runner]'"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run until told to end; returns the exit code."""
+    """Run until stopped; returns the exit code."""
     # What an agent says must not fill our log, and neither what libraries note of it.
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL, stream=sys.stderr)
     logging.getLogger("signalbox.runner").setLevel(logging.INFO)

@@ -30,7 +30,7 @@ def _longer(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _says_all(last: dict[str, Any], update: dict[str, Any]) -> bool:
-    """Say whether an update of a call replaces all that the one before it said: some agents tell a whole output again.
+    """Say whether an update of a call replaces all that the one before it said: some agents send a whole output again.
 
     What stands in `_meta` is the agent's own, and may be a piece.
     """

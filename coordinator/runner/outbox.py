@@ -58,7 +58,7 @@ class Entry:
 
 
 class Outbox:
-    """The updates of one session that the server has not confirmed. `refused` is told when it wants no more of them."""
+    """The updates of one session that the server has not confirmed. `refused` is called when it accepts no more."""
 
     def __init__(
         self,

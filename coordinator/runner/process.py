@@ -23,7 +23,7 @@ LOGIN_NEEDED = -32000
 
 
 class LoginNeeded(AgentFailed):
-    """The agent wants its person to sign in first."""
+    """The agent wants its user to sign in first."""
 
 
 class AgentProcess:
@@ -99,7 +99,7 @@ class AgentProcess:
             asked.cancel()
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the agent something; one that is gone hears nothing."""
+        """Send the agent a notification; nothing happens where it has ended."""
         with contextlib.suppress(ConnectionError, OSError):
             await asyncio.wait_for(self._connection.send_notification(method, params), 5)
 

@@ -39,7 +39,7 @@ class Runner:
         self._entering = asyncio.Lock()
 
     def stop(self) -> None:
-        """End soon: turns are cancelled, agents end, the server is told."""
+        """End soon: turns are cancelled, agents end, the runner deregisters."""
         self._stop.set()
 
     async def work(self) -> None:
@@ -180,7 +180,7 @@ class Runner:
         await session.command(command)
 
     def _is_new(self, command_id: str) -> bool:
-        """Take note of a command; the server tells one again until it has heard that it is done."""
+        """Note a command; the server sends it again until the runner has reported it done."""
         if command_id in self._commands:
             return False
         self._commands[command_id] = None
@@ -219,7 +219,7 @@ class Runner:
     # --- the end ----------------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """End all sessions, tell the server, and leave."""
+        """End all sessions and deregister."""
         self._around.patience = LAST_WORDS
         ending = [asyncio.create_task(session.end("stopped")) for session in self._sessions.values()]
         for task in ending:

@@ -113,7 +113,7 @@ class DrivenSession:
             watching.cancel()
 
     async def _prompt(self, turn: Turn, talk: Conversation, blocks: list[dict[str, Any]]) -> None:
-        """One prompt to the agent, from what is told of its start to what it changed."""
+        """One prompt to the agent, from the report of its start to that of its changes."""
         turn.denials = []
         if turn.is_cancelled or self.is_ending:
             return
@@ -238,7 +238,7 @@ class DrivenSession:
         return talk
 
     def _introduced(self, *first: dict[str, Any]) -> None:
-        """Tell what the agent said while it was not known yet who it is."""
+        """Report the agent, and then the updates that were held back until now."""
         early, self._early = self._early, None
         for update in (*first, *(early.release() if early else ())):
             self._tell(update)

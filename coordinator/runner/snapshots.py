@@ -1,4 +1,4 @@
-"""How a directory of a git work tree stands at an instant, as a tree object, without a trace in its repository.
+"""The state of a directory in a git work tree as a tree object, without a trace in its repository.
 
 Trees and new blobs are written to a repository of the runner's own, which borrows the objects of the real one. The
 real one's settings, hooks, filters and index are not used: of its index a copy is read, which knows most of the files.
@@ -102,7 +102,7 @@ class Shadow:
         return answer.said, answer.cut
 
     def take(self) -> str:
-        """Return the name of the tree that holds the files as they stand now. Raises GitFailed and OSError."""
+        """Return the name of the tree with the present files. Raises GitFailed and OSError."""
         self._begin()
         gone, other, cut = self._unlike_index()
         if cut or len(other) > MOST_FILES:

@@ -78,7 +78,7 @@ class Terminal:
 
 
 class Terminals:
-    """The terminals of one session. `tell` is handed a terminal's id, the end of its output, and its exit status."""
+    """The terminals of one session. `tell` gets a terminal's id, the end of its output, and its exit status."""
 
     def __init__(self, guard: Guard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell) -> None:
         self._guard = guard
@@ -137,7 +137,7 @@ class Terminals:
         return {}
 
     def shown_in(self, update: dict[str, Any]) -> None:
-        """Tell again what terminals wrote that a call shows: whose they are is known from now on."""
+        """Report again the output of terminals that a call shows: their call is known from now on."""
         content = update.get("content")
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and part.get("type") == "terminal":

@@ -23,7 +23,7 @@ ADDING = threading.Lock()  # git reads the others' notes, and fails where one is
 
 
 async def make(session_id: str, directory: str, state: str) -> str:
-    """Return the path that stands for the directory in the session's work tree, made if need be. Raises Refused."""
+    """Return the directory's counterpart in the session's work tree, made if need be. Raises Refused."""
     return await asyncio.to_thread(_make, session_id, os.path.realpath(directory), state)
 
 
@@ -89,7 +89,7 @@ def _standing(session_id: str, state: str) -> str | None:
 
 
 def _check_out(top: str, path: str, branch: str, began: str) -> None:
-    """Add a work tree; what lies there, from a beginning that came to nothing, goes. Raises GitFailed."""
+    """Add a work tree; the remains of an earlier attempt are removed. Raises GitFailed."""
     shutil.rmtree(path, ignore_errors=True)
     with ADDING:
         git("worktree", "prune", directory=top)

@@ -44,7 +44,7 @@ def _answer_in_a_fork(jobs: Mapping[str, Job], limits: Limits, frame: frames.Fra
 
 
 def _answer(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> bytes:
-    """Return the answer to a job as a frame; whatever it raises is told as OVER or FAILED."""
+    """Return the answer to a job as a frame; whatever it raises becomes OVER or FAILED."""
     facts, body = frame
     ticket = facts.pop("ticket", None)
     try:

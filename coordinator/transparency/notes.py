@@ -116,7 +116,7 @@ class Signer:
 
     @classmethod
     def parse(cls, text: str) -> Signer:
-        """Read `PRIVATE+KEY+name+hash+base64`. Raises NoteError, which never tells the key."""
+        """Read `PRIVATE+KEY+name+hash+base64`. Raises NoteError, which never contains the key."""
         parts = text.strip().split("+", 4)
         if len(parts) != 5 or parts[:2] != ["PRIVATE", "KEY"]:
             raise NoteError("A private key has the form PRIVATE+KEY+name+hash+base64.")
@@ -240,7 +240,7 @@ class Proof:
 
 
 def split(text: str) -> list[str]:
-    """Return the signed notes that stand one after another in a text, as in a file that each was appended to."""
+    """Return the signed notes in a text, one after another, as in a file that each was appended to."""
     found: list[str] = []
     lines: list[str] = []
     for line in text.splitlines(keepends=True):

@@ -185,7 +185,7 @@ def _key(url: str, known: Settings | None, key_file: str | None) -> str:
 
 
 def _has_gateway(url: str, key: str) -> bool:
-    """Say whether the server has an MCP gateway that this key may use; tell the person why where it may not."""
+    """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
         talk.greets(url, key)
     except talk.Failed as problem:

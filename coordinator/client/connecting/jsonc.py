@@ -30,7 +30,7 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it stands: `text[start:end]`.
+    """A value and its place: `text[start:end]`.
 
     Of an object `items` are its members' values, of an array its elements. `keys` and `begins` belong to the items: a
     member's name, and where the item begins (a member's at its name). `comma` says that one follows the last item.
@@ -142,7 +142,7 @@ def find(root: Node, path: Path) -> Node | None:
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with a value at the path; what is missing on the way is made, what stood there is replaced.
+    """Return the text with a value at the path; what is missing on the way is made, the former value is replaced.
 
     Raises Unreadable where something on the way is no object.
     """
@@ -162,7 +162,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
 def append(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with an element added to the list at the path, which is made if it is missing.
 
-    Raises Unreadable where something else than a list stands there.
+    Raises Unreadable where there is something other than a list.
     """
     node = find(parse(text), path)
     if node is None:
@@ -261,7 +261,7 @@ def _unit(text: str) -> str:
 
 
 def _indent_of(text: str, at: int) -> str:
-    """Return the indentation of the line that a place stands in."""
+    """Return the indentation of the line at a place."""
     found = _INDENT.match(text, text.rfind("\n", 0, at) + 1)
     return found.group() if found else ""
 

@@ -71,7 +71,7 @@ def why_not(text: str, wanted: LinesWanted) -> str:
 
 
 def _goes_on(after: str) -> bool:
-    """Say whether TOML goes on with a key, and not with another table."""
+    """Say whether TOML continues with a key, and not with another table."""
     for line in after.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             return not line.lstrip().startswith("[")
@@ -79,7 +79,7 @@ def _goes_on(after: str) -> bool:
 
 
 def _found(text: str, wanted: LinesWanted) -> str:
-    """Return our lines as they stand in the text, "" where they do not."""
+    """Return our lines in the text, "" where there are none."""
     begins = tuple(re.split(r"[ =\]]", one)[0] for one in wanted.lines)
     found: list[str] = []
     for line in text.splitlines(keepends=True):

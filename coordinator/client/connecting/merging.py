@@ -15,7 +15,7 @@ COMMANDS = ("command", "bash", "powershell", "url")  # where an entry says what 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to stand in a file of settings.
+    """Our entries for a file of settings.
 
     `hooks` is, by event, the entry to add to the list `hooks.EVENT`. `basics` are values that the file must have to
     be understood, set where they are missing. `values` go in together, by path, unless one of them is set to
@@ -67,7 +67,7 @@ def take_out(text: str, wanted: Wanted, before: str = "") -> str:
 
 
 def gives_way(text: str, wanted: Wanted, former: Wanted | None = None) -> bool:
-    """Say whether somebody else's values stand where `values` would go; `former` is what we put in before."""
+    """Say whether somebody else's values are where `values` would go; `former` is what we put in before."""
     ours = former.values if former else {}
     return any(
         _value(text, path) not in {None, _hashable(value), _hashable(ours.get(path))}
@@ -172,7 +172,7 @@ def _without_empty(text: str, path: tuple[str, ...], before: str) -> str:
 
 
 def _has_words(text: str, node: Node) -> bool:
-    """Say whether a comment stands in an empty object or list."""
+    """Say whether there is a comment in an empty object or list."""
     return bool(text[node.start + 1 : node.end - 1].strip())
 
 

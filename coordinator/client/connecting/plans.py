@@ -226,7 +226,7 @@ def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, Kept]) -> C
 
 
 def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
-    """Return what stands in the way of the agent's hooks or telemetry, in words."""
+    """Return what prevents the agent's hooks or telemetry, in words."""
     folder, notes = agent.folder(place.home, place.environment), []
     for name, path, value in agent.switches:
         settings = _settings_in(os.path.join(folder, name))

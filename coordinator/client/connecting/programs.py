@@ -73,7 +73,7 @@ class Call:
         return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
 
     def holding_hook(self, agent: str, seconds: float) -> str:
-        """Return the same for an agent that goes on where its hook is killed, and takes the exit code 2 for a no.
+        """Return the same for an agent that goes on where its hook is killed, and that exit code 2 stops.
 
         Only a signal makes it a no: a program that is gone or broken would otherwise stop every call there is.
         """
@@ -117,7 +117,7 @@ class Agent:
         return os.path.expanduser(moved) if moved else os.path.join(home, self.home)
 
     def mcp_path(self, home: str, environment: Mapping[str, str]) -> str | None:
-        """Return the file in which the agent's MCP servers stand; None where it is the one with its hooks."""
+        """Return the file with the agent's MCP servers; None where it is the one with its hooks."""
         if self.mcp_file is None:
             return None
         moved = environment.get(self.variable or "", "")

@@ -1,4 +1,4 @@
-"""What stood in agents' settings before: the very bytes, kept where only the owner can read, until they are put back.
+"""Agents' settings before we changed them: the very bytes, kept where only the owner can read, until they are put back.
 
 One file in the state folder (`connected.json`): settings may hold secrets, so it is as private as the key.
 """
@@ -40,7 +40,7 @@ def digest(content: bytes) -> str:
 
 
 def path() -> str:
-    """Return where the record lies."""
+    """Return the record's path."""
     return os.path.join(settings.state_folder(), "connected.json")
 
 

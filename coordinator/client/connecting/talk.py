@@ -1,4 +1,4 @@
-"""Talking with the server while a machine is connected: few requests, no redirects, every failure in words."""
+"""Requests to the server while a machine is connected: no redirects, every failure in words."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def travels_open(url: str) -> bool:
 
 
 def exchange(url: str, code: str) -> str:
-    """Return the key that the code stands for. Raises Failed."""
+    """Exchange the code for a key. Raises Failed."""
     answer = request(url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()})
     with suppress(ValueError, KeyError, TypeError):
         key = json.loads(answer)["key"]

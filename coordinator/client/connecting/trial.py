@@ -1,4 +1,4 @@
-"""A test through every hop: the very command that stands in an agent's settings, run as the agent would run it."""
+"""A test through every hop: the very command in an agent's settings, run as the agent would run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py check_migrations`: may the migrations that the database lacks be applied while older servers go on?"""
+"""`manage.py check_migrations`: can the pending migrations be applied while older servers run?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py install_service`: run Signalbox as a service with a user of its own, which agents are not."""
+"""`manage.py install_service`: run Signalbox as a service with a user of its own, apart from agents."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Command(BaseCommand):
         )
 
     def _restart(self) -> None:
-        """Have the server that runs go on with PostgreSQL: until it does, it refuses writes."""
+        """Restart the running server on PostgreSQL: until then it refuses writes."""
         try:
             call_command("restart", stdout=self.stdout)
         except CommandError as problem:

@@ -50,7 +50,7 @@ class Command(BaseCommand):
                 raise CommandError(f"{refusal.detail} {REMEDY}") from None
             except DatabaseError as problem:
                 raise CommandError(
-                    f"Not finished: {str(problem).strip()} Nothing is lost; run this again to go on."
+                    f"Not finished: {str(problem).strip()} Nothing is lost; run this again to continue."
                 ) from problem
         self._show()
 

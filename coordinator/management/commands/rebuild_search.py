@@ -1,4 +1,4 @@
-"""`manage.py rebuild_search`: build the search indexes afresh, from all events and from all chat messages."""
+"""`manage.py rebuild_search`: rebuilds the search indexes from all events and all chat messages."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CHUNK = 1024 * 1024
 
 
 def place_of_key(name: str) -> Path:
-    """Return where one of KEYS lies."""
+    """Return the path of one of KEYS."""
     return keyring.path() if name == CREDENTIAL_KEYS else Path(settings.DATA_DIR) / name
 
 

@@ -45,7 +45,7 @@ class Elsewhere:
 
 
 def known() -> bool:
-    """Say whether this database has the table that tells of buckets: a copy may be made of an older one."""
+    """Say whether this database has the table of files in buckets: a copy may be made of an older one."""
     return ("coordinator", STORED_FILES) in startup.applied_migrations()
 
 

@@ -75,7 +75,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _processes(uid: int) -> Iterator[str]:
-    """Yield the names of agents at work as `uid`; nothing where /proc does not tell."""
+    """Yield the names of agents that run as `uid`; nothing where /proc does not show it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.stat().st_uid == uid and (name := (process / "comm").read_text().strip()) in AGENTS:

@@ -171,7 +171,7 @@ def _audit_log(now: datetime) -> Iterator[Check]:
 
 
 def _events() -> Check:
-    """Check that the events table has parts for what comes (PostgreSQL), and that nothing lies outside of them."""
+    """Check that the events table has parts for new events (PostgreSQL), and that no event is outside them."""
     found = partitions.examine()
     again = "python manage.py partition_events"
     if found.limit is not None:
