@@ -78,14 +78,14 @@ def expected(connection: BaseDatabaseWrapper) -> dict[str, Trigger]:
         }
 
 
-def existing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
+def standing(connection: BaseDatabaseWrapper) -> dict[str, tuple[str, str]]:
     """Return the feed's triggers in the database: by name, their table and their fingerprint."""
     return change_triggers.standing(connection, FEED_TABLES)
 
 
 def restore(connection: BaseDatabaseWrapper) -> list[str]:
     """Create what is missing, replace what is different, drop what is no longer needed; return the names touched."""
-    wanted, found = expected(connection), existing(connection)
+    wanted, found = expected(connection), standing(connection)
     stale = {
         name: table
         for name, (table, fingerprint) in found.items()
@@ -105,6 +105,6 @@ def restore(connection: BaseDatabaseWrapper) -> list[str]:
 def remove(connection: BaseDatabaseWrapper) -> None:
     """Drop all of the feed's triggers, and on PostgreSQL their functions."""
     with connection.cursor() as cursor:
-        for name, (table, _) in existing(connection).items():
+        for name, (table, _) in standing(connection).items():
             change_triggers.drop(connection, cursor, name, table)
         change_triggers.drop_functions(connection, cursor, FEED_TABLES)

@@ -258,6 +258,6 @@ def test_the_command_says_where_it_kept_them(path: Path) -> None:
     call_command("import_db", str(path), stdout=(out := StringIO()))
     told = out.getvalue()
     for name in UNKNOWN:
-        assert f"{name} has no place here" in told
+        assert f"{name} has no counterpart here" in told
     assert "Kept aside in " in told
     assert "report.json" in told

@@ -60,7 +60,7 @@ def test_a_sound_database_fails_nothing_and_each_thing_is_told_once() -> None:
 
 
 def test_a_trigger_that_was_dropped_fails_the_command() -> None:
-    stood = sorted(triggers.existing(connection))
+    stood = sorted(triggers.standing(connection))
     with connection.cursor() as cursor:
         on = " ON sessions" if connection.vendor == "postgresql" else ""
         cursor.execute(f"DROP TRIGGER sbx_feed_sessions_insert{on}")
@@ -72,7 +72,7 @@ def test_a_trigger_that_was_dropped_fails_the_command() -> None:
     assert "sbx_feed_sessions_insert" in line
     assert "manage.py migrate" in line
     call_command("migrate", verbosity=0)
-    assert sorted(triggers.existing(connection)) == stood
+    assert sorted(triggers.standing(connection)) == stood
     assert named("triggers").level is Level.OK
 
 

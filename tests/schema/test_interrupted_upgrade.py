@@ -32,7 +32,7 @@ def interrupted() -> str:
 
 def sound() -> bool:
     wanted = {name: trigger.fingerprint for name, trigger in triggers.expected(connection).items()}
-    stands = {name: fingerprint for name, (_, fingerprint) in triggers.existing(connection).items()}
+    stands = {name: fingerprint for name, (_, fingerprint) in triggers.standing(connection).items()}
     return stands == wanted and Group.objects.filter(name="approver").exists()
 
 
@@ -49,5 +49,5 @@ def test_what_a_newer_version_put_up_is_left_to_it(interrupted: str, monkeypatch
     known = startup.migrations_on_disk()
     monkeypatch.setattr(startup, "applied_migrations", lambda: known | {("coordinator", "9999_more")})
     startup.prepare_database(migrate=True, say=lambda _: None)
-    assert interrupted not in triggers.existing(connection)
+    assert interrupted not in triggers.standing(connection)
     triggers.restore(connection)

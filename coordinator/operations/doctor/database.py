@@ -145,7 +145,7 @@ def _migrations() -> Check:
 def _triggers() -> Check:
     if startup.migrations_of_newer(startup.migrations_on_disk(), startup.applied_migrations()):
         return ok("triggers", "are those of a newer version")
-    wanted, found = triggers.expected(connection), triggers.existing(connection)
+    wanted, found = triggers.expected(connection), triggers.standing(connection)
     missing = wanted.keys() - found.keys()
     altered = {name for name in wanted.keys() & found.keys() if found[name][1] != wanted[name].fingerprint}
     stray = found.keys() - wanted.keys()
