@@ -62,7 +62,7 @@ def test_a_file_goes_up_and_down_and_one_that_is_damaged_is_cut_where_it_is(serv
         plain = {name: value for name, value in served.env.items() if not name.startswith("SIGNALBOX_S3")}
         plain |= {"SIGNALBOX_ATTACHMENTS": "folder", "SIGNALBOX_DATA_DIR": str(tmp_path / "new")}
         told = manage("restore", str(tmp_path / "whole"), env=plain).stdout
-        assert "1 attachments that lay in S3 came with the backup" in told
+        assert "1 attachments that were in S3 came with the backup" in told
         assert (tmp_path / "new" / name.removeprefix("box/signalbox/")).read_bytes() == data
         with closing(sqlite3.connect(tmp_path / "new" / "signalbox.sqlite3")) as there:
             assert there.execute("SELECT place FROM stored_files").fetchall() == [("folder",)]

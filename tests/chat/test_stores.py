@@ -204,7 +204,7 @@ def test_a_backup_tells_of_objects_that_are_missing_or_that_nobody_could_look_fo
     assert not (tmp_path / "two").exists()
     s3.fault = "AccessDenied"
     making.make(tmp_path / "three", NOW, say=told.append)
-    assert "could not be looked whether they are there: the S3 bucket box answers AccessDenied" in told[-1]
+    assert "Signalbox could not check that they are there: the S3 bucket box answers AccessDenied" in told[-1]
 
 
 def test_a_server_without_the_bucket_says_what_to_set(s3: S3, settings) -> None:
@@ -240,7 +240,7 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     assert {check.level for check in doctor.values()} == {Level.OK}, doctor
     call_command("move_attachments", "--to=folder", "--keep")
     doctor = {check.name: check for check in stored_files.examine(timezone.now())}
-    assert "3 files do not lie in s3" in doctor["attachments"].message
+    assert "3 files are not in s3" in doctor["attachments"].message
     assert len(s3.objects) == 3
     assert set(StoredFile.objects.values_list("place", flat=True)) == {"folder"}
     assert {reading.opened(row).read() for row in ChatAttachment.objects.select_related("stored")} == set(
@@ -325,7 +325,7 @@ def test_what_cannot_be_moved_stays_and_a_bucket_that_fails_stops_it(
         call_command("move_attachments", "--to=s3")
     told = capsys.readouterr()
     assert "1 files" in told.out
-    assert {line.split()[1].rstrip(":") for line in told.err.splitlines()} == {damaged.pk, odd.pk, gone.pk}
+    assert {line.split()[2].rstrip(":") for line in told.err.splitlines()} == {damaged.pk, odd.pk, gone.pk}
     assert list(s3.objects) == [f"box/here/{good.disk_path}"]
     assert (tmp_path / (damaged.disk_path or "")).exists()
 

@@ -64,7 +64,7 @@ def check_names_what_cannot_be_moved(installation: Installation) -> None:
     status, said = installation.move_to("--check")
     assert status == 1
     assert "runs 'run_000000000000': error held NUL characters" in said
-    assert "events (row 101): what it names in sessions is not there" in said
+    assert "events (row 101): the row it refers to in sessions does not exist" in said
     assert "PostgreSQL cannot hold 1 rows as they are" in said
     installation.sql("UPDATE runs SET error = NULL")
     for table in ("events", "event_context", "runs"):

@@ -61,13 +61,13 @@ def test_a_plain_row_arrives_as_it_is() -> None:
         (0, "'a' || char(0)", "id held NUL characters, which are marked", "a\ufffd"),
         (0, "CAST(x'61ff' AS TEXT)", "id was not UTF-8; its unreadable characters are marked", "a\ufffd"),
         (0, "x'61'", "id was a BLOB and became text", "a"),
-        (1, "'many'", "number was no number and is empty now", None),
+        (1, "'many'", "number was not a number and is empty now", None),
         (1, "1.5", "number was rounded to a whole number", 2),
         (1, "3000000000", "number is larger than 2147483647", ...),
         (2, "NULL", "flag is empty and must not be", ...),
-        (2, "7", "flag was another number than 0 and 1 and became true", True),
+        (2, "7", "flag was a number other than 0 and 1 and became true", True),
         (3, "'0.5'", "amount was text and became a number", 0.5),
-        (4, "'yesterday'", "at was no date and time and is empty now", None),
+        (4, "'yesterday'", "at was not a date and time and is empty now", None),
     ],
 )
 def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
