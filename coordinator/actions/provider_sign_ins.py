@@ -45,7 +45,7 @@ CODES = AttemptLimit(
     "refused code of single sign-on from {source}",
     tries=30,
     window=timedelta(minutes=10),
-    refusal="Too many sign-ins from your network were refused lately. Try again in a few minutes.",
+    refusal="Too many sign-ins from your network failed recently. Try again in a few minutes.",
 )
 # Where a proxy does not say whom it speaks for, everybody comes from this machine.
 CODES_FROM_THIS_MACHINE = replace(CODES, tries=300)
@@ -89,7 +89,7 @@ def sign_in(identity: Identity, address: str, now: datetime) -> User:
             if user.is_active and identity.role:
                 _note("SIGNED_IN", user, identity, address, now)
     except IntegrityError:  # two first sign-ins of one person at once
-        raise Conflict("You have just been signed in elsewhere. Try once more.") from None
+        raise Conflict("You were just signed in from another tab or browser. Try again.") from None
     _require_welcome(user, identity)
     return user
 
@@ -103,7 +103,8 @@ def confirm(user: User, identity: Identity, address: str, now: datetime) -> None
         known = _known(identity)
         if known is None or known.pk != user.pk:
             raise SomebodyElse(
-                f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign in there as "
+                f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign "
+                f"in there as "
                 "yourself."
             )
         user = _renewed(known, identity, now)
@@ -128,14 +129,19 @@ def connect(user: User, identity: Identity, address: str, now: datetime) -> None
         with transaction.atomic():
             before = role_of(user)
             if _known(identity):
-                raise Conflict(f"You at {settings.OIDC_NAME} have an account here already. Sign in with it.")
+                raise Conflict(
+                    f"Your {settings.OIDC_NAME} identity already belongs to another account here. Sign in "
+                    f"with that account."
+                )
             changes = _no_superuser_unless_admin(identity.role)
             users.update(user.pk, changes, role=identity.role, by=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             _tie(user, identity, now)
             _note("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
     except IntegrityError:
-        raise Conflict(f"Your account is connected with somebody at {settings.OIDC_NAME} already.") from None
+        raise Conflict(
+            f"Your account is already connected with another {settings.OIDC_NAME} identity."
+        ) from None
 
 
 def has_another_way(user: User) -> bool:
@@ -151,7 +157,8 @@ def disconnect(user: User, address: str, now: datetime) -> None:
     """
     if not has_another_way(user):
         raise Conflict(
-            f"You can sign in with {settings.OIDC_NAME} alone, so your account stays connected with it."
+            f"{settings.OIDC_NAME} is the only way for you to sign in, so you cannot disconnect your "
+            f"account from it."
         )
     with transaction.atomic():
         user = users.locked(user.pk)  # first, as a sign-in does
@@ -255,10 +262,15 @@ def _make(identity: Identity, now: datetime) -> User:
     if not identity.role:
         raise _no_role(identity)
     if identity.role != ADMIN and setup.is_open():
-        raise Conflict("Signalbox has no administrator yet, who must come first. Try again when it has one.")
+        raise Conflict(
+            "Signalbox has no administrator yet. An administrator must sign in first. Then try again."
+        )
     name = User.normalize_username(identity.name or identity.subject)
     if User.objects.filter(username__iexact=name).exists():
-        raise NameTaken(f"There is an account named {name} already, which does not belong to this sign-in.")
+        raise NameTaken(
+            f"An account named {name} already exists. It is not connected with your {settings.OIDC_NAME} "
+            f"identity."
+        )
     try:
         user = users.create(
             name,
@@ -272,8 +284,8 @@ def _make(identity: Identity, now: datetime) -> User:
         )
     except Invalid as problem:
         raise Invalid(
-            f"{settings.OIDC_NAME} calls you {name[:200]!r}, which cannot be a name here: {problem.detail} An "
-            "administrator can name another claim in SIGNALBOX_OIDC_NAME_CLAIM."
+            f"{settings.OIDC_NAME} gives your name as {name[:200]!r}, which Signalbox does not accept: "
+            f"{problem.detail} An administrator can choose another claim in SIGNALBOX_OIDC_NAME_CLAIM."
         ) from None
     _tie(user, identity, now)
     return user
@@ -317,8 +329,8 @@ def _require_welcome(user: User, identity: Identity) -> None:
 
 def _no_role(identity: Identity) -> NoRole:
     return NoRole(
-        f"{settings.OIDC_NAME} knows you as {identity.name or identity.subject}, but none of your groups there has a "
-        "role here. Ask an administrator to put you into one that has."
+        f"You are {identity.name or identity.subject} at {settings.OIDC_NAME}, but none of your groups "
+        f"there has a role here. Ask an administrator to add you to a group that has one."
     )
 
 

@@ -18,9 +18,10 @@ from coordinator.identity.actors import person
 from coordinator.identity.roles import ADMIN
 from coordinator.models import SetupToken
 
-ALREADY = "Signalbox is set up already. Sign in, or ask an administrator for an account."
+ALREADY = "Signalbox is already set up. Sign in, or ask an administrator for an account."
 SPENT = (
-    "This set-up link is not valid, was used or was replaced by a newer one. Restart serve to get another."
+    "This set-up link is not valid, was already used, or was replaced by a newer one. Restart `serve` "
+    "to get a new link."
 )
 
 
@@ -52,7 +53,10 @@ def problem_of(token: str) -> str:
 
 def without_passwords() -> str:
     """Return how the first administrator comes in while passwords are off: an account with one would be of no use."""
-    return f"Passwords are off. Sign in with {settings.OIDC_NAME} as somebody of a group that is admin here."
+    return (
+        f"Password sign-in is off. Sign in with {settings.OIDC_NAME} as a member of a group that has the "
+        f"role admin here."
+    )
 
 
 def redeem(token: str, username: str, password: str, now: datetime) -> User:

@@ -33,7 +33,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.proofs import NEW, address_of, without_proof
 from dashboard.views.accounts import BACKEND, next_url
 
-NO_SCRIPT = "This needs JavaScript and the storage of this browser: without them nothing can be confirmed."
+NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both, then try again."
 
 
 def _with_provider(

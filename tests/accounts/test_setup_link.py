@@ -50,14 +50,14 @@ def test_where_passwords_are_off_no_link_makes_an_account_with_one(settings: Any
     token = setup.make_link(NOW)
     settings.PASSWORD_SIGN_IN, settings.OIDC_NAME = False, "Acme"
     assert "Sign in with Acme" in Client().get("/ui/setup/", {"token": token}).content.decode()
-    with pytest.raises(Conflict, match="Passwords are off"):
+    with pytest.raises(Conflict, match="Password sign-in is off"):
         setup.redeem(token, "ada", GOOD, NOW)
 
 
 def test_a_link_works_once() -> None:
     token = setup.make_link(NOW)
     setup.redeem(token, "ada", GOOD, NOW)
-    with pytest.raises(Conflict, match="set up already"):
+    with pytest.raises(Conflict, match="already set up"):
         setup.redeem(token, "eve", GOOD, NOW)
     assert User.objects.count() == 1
 
@@ -66,7 +66,7 @@ def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
     token = setup.make_link(NOW)
     setup.redeem(token, "ada", GOOD, NOW)
     User.objects.all().delete()
-    with pytest.raises(Conflict, match="was used"):
+    with pytest.raises(Conflict, match="was already used"):
         setup.redeem(token, "eve", GOOD, NOW)
 
 

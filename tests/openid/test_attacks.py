@@ -300,7 +300,7 @@ def test_the_provider_is_asked_about_few_codes_that_it_would_not_have_by_network
     assert [made_up(visitor).status_code for _ in range(3)] == [403] * 3
     answer = made_up(visitor)
     assert (answer.status_code, 0 < int(answer.headers["Retry-After"]) <= 600) == (429, True)
-    assert "refused lately" in answer.content.decode()
+    assert "failed recently" in answer.content.decode()
     assert visitor.provider.asked.count(TOKEN) == AuditLog.objects.count() == 3
     visitor.client.defaults["REMOTE_ADDR"] = "198.51.100.8"
     assert visitor.sign_in().status_code == 302
@@ -397,5 +397,5 @@ def test_who_signs_out_while_the_provider_is_asked_stays_signed_out(
     visitor.sign_in()
     while_asked(monkeypatch, lambda: Session.objects.all().delete())
     answer = visitor.sign_in(AGAIN)
-    assert (answer.status_code, "Begin again" in answer.content.decode()) == (403, True)
+    assert (answer.status_code, "Start again" in answer.content.decode()) == (403, True)
     assert not Session.objects.exists()

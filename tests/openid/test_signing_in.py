@@ -97,7 +97,7 @@ def test_groups_that_are_too_many_to_tell_take_nobodys_role(visitor: Visitor, to
     visitor.client.logout()
     visitor.provider.person = {name: value for name, value in ANNA.items() if name != "groups"} | told
     answer = visitor.sign_in()
-    assert (answer.status_code, "your role here stays as it was" in words(answer)) == (403, True)
+    assert (answer.status_code, "your role here is unchanged" in words(answer)) == (403, True)
     assert role_of(anna()) == "approver"
 
 
@@ -404,7 +404,7 @@ def test_who_has_no_password_stays_connected(visitor: Visitor) -> None:
     assert "Disconnect" not in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
     visitor.client.post(LEAVE)
     assert ProviderIdentity.objects.exists()
-    assert "You can sign in with Acme alone" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
+    assert "Acme is the only way for you to sign in" in words(visitor.client.get("/ui/account/"))  # type: ignore[arg-type]
 
 
 def test_where_passwords_are_off_everybody_stays_connected(

@@ -10,8 +10,8 @@ class Unreachable(Busy):
 
     def __init__(self, problem: str) -> None:
         super().__init__(
-            "The sign-in service does not answer as it should. Try again in a minute; if it stays so, tell an "
-            "administrator.",
+            "The sign-in service does not answer as it should. Try again in a minute. If this "
+            "persists, tell an administrator.",
             retry_after=10,
         )
         self.problem = problem
@@ -23,7 +23,7 @@ class Refused(Forbidden):
     def __init__(self, problem: str, detail: str = "") -> None:
         super().__init__(
             detail
-            or "The sign-in service's answer could not be verified, so nobody was signed in. Try once more."
+            or "The sign-in service's answer could not be verified, so you were not signed in. Try again."
         )
         self.problem = problem
 

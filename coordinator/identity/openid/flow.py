@@ -26,7 +26,10 @@ HELD = "openid"  # in the session: the flows that are on their way, oldest first
 MOST = 3  # of one session at a time: tabs
 GOOD_FOR = 600  # seconds
 LONGEST_CODE = 4096  # characters
-GONE = "This was begun in another browser, was used already, or took more than ten minutes. Begin again."
+GONE = (
+    "This sign-in was started in another browser, was already used, or took more than ten minutes. Start "
+    "again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +125,6 @@ def _require_fresh(identity: Identity, flow: Flow) -> None:
     if isinstance(at, bool) or not isinstance(at, int | float) or at < flow.at - SKEW:
         raise Refused(
             f"auth_time is {at!r}, asked at {flow.at}",
-            "The sign-in service did not ask again who you are, so this confirms nothing. Tell an administrator.",
+            "The sign-in service did not ask you to sign in again, so nothing was confirmed. Tell an "
+            "administrator.",
         )
