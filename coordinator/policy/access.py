@@ -132,9 +132,7 @@ class Verdict:
         somebody = self.grant.granted_by or "somebody"
         sentence = f"{'Allowed' if self.allowed else 'Denied'} for {scope} by {somebody}"
         if self.asks:
-            sentence = (
-                f"A person must approve each call of {scope.removeprefix('all ')}, as {somebody} set it"
-            )
+            sentence = f"{somebody} requires approval for each call of {scope.removeprefix('all ')}"
         return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
 
     def as_answer(self) -> dict[str, Any]:

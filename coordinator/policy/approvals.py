@@ -308,7 +308,7 @@ def story(request: PermissionRequest, now: datetime) -> str:
     """Return one sentence that tells how the request ended, for whoever came too late."""
     state, context = standing(request, now), context_of(request)
     if state.waiting:
-        return "The request still waits for a decision."
+        return "the request is still waiting for a decision."
     if state.status == Status.EXPIRED:
         return f"its deadline passed {_ago(state.until or request.expires_at, now)}."
     if state.status == Status.WITHDRAWN:

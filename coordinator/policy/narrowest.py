@@ -31,7 +31,7 @@ from coordinator.sessions.agent_programs import AGENTS
 NO_TEXT = "^$"  # fits calls of which rules see no text
 GLOB = frozenset("*?[]|,")
 OF_TWO = "Two people must approve this request, so one person cannot allow it for good."
-NO_CALL = "No rule or grant answers such a request. Approve it for longer instead."
+NO_CALL = "Rules and grants cannot answer such a request. Approve it for longer instead."
 MASKED = "The call holds masked secrets. No rule can name them: approve it for this one call."
 TOO_LONG = "The call is too long for a rule. Approve it for a session or a folder instead."
 ANOTHER_ANSWERS = (

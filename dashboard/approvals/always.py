@@ -125,14 +125,14 @@ def accepted(row: PermissionRequest, whose: int, text: str, now: datetime) -> Ac
             for agent, server, tool, seen in slots
         )
     except (ValueError, TypeError):
-        raise Invalid("This page is of another version of Signalbox. Reload it.") from None
+        raise Invalid("Signalbox was updated after this page was loaded. Reload the page.") from None
     if name != row.request_id:
         raise Invalid("This page was made for another request. Reload it.")
     if rule is None:
         return Accepted(judged, LastingAnswer(edits=edits), 0)
     saved = tool_rules.saved()
     if tool_rules.version(saved) != version:
-        raise Conflict("The rules have changed since this page was drawn. Look at it again.")
+        raise Conflict("The rules have changed since this page was loaded. Check the new offer.")
     rules = [*saved[: place - 1], rule, *saved[place - 1 :]]
     numbered = tuple(replace(one, number=number) for number, one in enumerate(rules, 1))
     return Accepted(judged, LastingAnswer(numbered, version, edits), place)

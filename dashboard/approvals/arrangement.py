@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 GROUPS = (("same", "Same call"), ("session", "Session"), ("agent", "Agent"), ("tool", "Tool"))
 SORTS = (
-    ("fair", "Askers take turns"),
+    ("fair", "Requesters take turns"),
     ("oldest", "Oldest first"),
     ("deadline", "Deadline first"),
     ("newest", "Newest first"),
 )
-TAKEN = (("me", "Assigned to me"), ("nobody", "Assigned to nobody"))
+TAKEN = (("me", "Assigned to me"), ("nobody", "Unassigned"))
 COOKIE_AGE = 365 * 24 * 3600
 LONGEST = 500  # characters of one choice
 LONGEST_KEPT = 1_500

@@ -36,12 +36,14 @@ CHOICES = {
     Scope.EVERYWHERE: "Everywhere",
 }
 COVERS = {
-    Scope.CALL: "This call alone",
+    Scope.CALL: "Only this call",
     Scope.SESSION: "{which} call in this session{in_folder}",
     Scope.FOLDER: "{which} call in {folder} on {host}",
     Scope.EVERYWHERE: "{which} call everywhere",
 }
-OLD_SCOPE = "The same call in every session and folder, on every host (approved before that could be chosen)"
+OLD_SCOPE = (
+    "The same call in every session and folder, on every host (approved before the scope could be chosen)"
+)
 
 
 def _place(row: PermissionRequest) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from dashboard.approvals.cards import Card, CardMember, cards_of
 from dashboard.approvals.rights import Rights
 
 CHANGED = "It changed after you chose it. Look at it again."
-GONE = "It does not exist any more."
+GONE = "It no longer exists."
 
 
 @dataclass(frozen=True, slots=True)

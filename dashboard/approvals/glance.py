@@ -76,8 +76,8 @@ def _ruled(row: PermissionRequest) -> str:
     told = row.metadata if isinstance(row.metadata, dict) else {}
     rule = told.get("rule")
     if isinstance(rule, str) and rule:
-        return f"{rule[:1].upper()}{rule[1:]} wants a person to decide."
-    return "No rule speaks of it. The agent asks by itself." if "hook" in told else ""
+        return f"{rule[:1].upper()}{rule[1:]} requires a person's decision."
+    return "No rule matches this call. The agent itself asks for permission." if "hook" in told else ""
 
 
 def _recent(rows: Sequence[PermissionRequest]) -> list[Recent]:

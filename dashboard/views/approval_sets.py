@@ -45,7 +45,7 @@ def confirm(request: HtmxHttpRequest) -> HttpResponse:
         else:
             chosen = chosen_in(request.POST.getlist("chosen"))
         if not chosen:
-            raise BadRequest("Nothing of this group waits any more.")
+            raise BadRequest("No request in this group is waiting any more.")
         if verdict not in DECIDED:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
@@ -94,7 +94,7 @@ def _in_words(outcome: Outcome, verdict: str) -> str:
         told.append(f"{word} {number} {'request' if number == 1 else 'requests'}.")
     if outcome.voted:
         voted = len(outcome.voted)
-        told.append(f"{voted} {'waits' if voted == 1 else 'wait'} for a second person.")
+        told.append(f"{voted} {'needs' if voted == 1 else 'need'} a second person.")
     if outcome.refusals:
         left = len(outcome.refusals)
         told.append(f"{left} {'was' if left == 1 else 'were'} not decided.")
@@ -125,12 +125,12 @@ def _triage(request: HtmxHttpRequest, ids: Sequence[str], now: datetime) -> tupl
         number = approvals.assign(ids, to, by=by, now=now)
         return f"{count_of(number, 'request')} assigned to {'you' if to == by.get_username() else to}.", False
     if said == "release":
-        return f"{count_of(approvals.release(ids, by=by, now=now), 'request')} assigned to nobody.", False
+        return f"{count_of(approvals.release(ids, by=by, now=now), 'request')} unassigned.", False
     if said == "wake":
         return f"{count_of(approvals.wake(ids, by=by), 'request')} back in your inbox.", True
     until = _until(said, request.POST.get("zone", ""), now)
     number = approvals.snooze(ids, until, by=by, now=now)
-    return f"{count_of(number, 'request')} snoozed. Deadlines go on.", True
+    return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 
 
 def _until(said: str, zone: str, now: datetime) -> datetime:

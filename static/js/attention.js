@@ -29,7 +29,7 @@ function heard(now) {
 }
 
 function notify() {
-  const words = count === 1 ? "A request waits for you" : `${count} requests wait for you`;
+  const words = count === 1 ? "A request is waiting for you" : `${count} requests are waiting for you`;
   const shown = new Notification("Signalbox", { body: words, tag: "signalbox-waiting", renotify: true });
   shown.addEventListener("click", () => {
     window.focus();

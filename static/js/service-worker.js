@@ -59,18 +59,18 @@ async function hear(data) {
 
 const SIGN_IN = {
   kind: "signed-out",
-  title: "Sign in to see what waits",
+  title: "Sign in to see waiting requests",
   body: "You are signed out on this device.",
   url: "/ui/approvals/",
 };
 // Of a push that came late. Who closed the request is told in its place, where that is still to come.
-const OVER = { kind: "closed", judged: undefined, beside: "It no longer waits." };
+const OVER = { kind: "closed", judged: undefined, beside: "It is no longer waiting." };
 
 function read(data) {
   try {
     return data.json();
   } catch {
-    return { kind: "waiting", title: "Signalbox", body: "A request waits.", url: "/ui/approvals/" };
+    return { kind: "waiting", title: "Signalbox", body: "A request is waiting.", url: "/ui/approvals/" };
   }
 }
 
@@ -191,14 +191,14 @@ async function open(path) {
 const NOT_DENIED = {
   kind: "problem",
   title: "Nothing was denied",
-  body: "You are signed out on this device, or may no longer decide. Open the request to decide.",
+  body: "You are signed out on this device, or you may no longer decide. Open the request to decide.",
 };
 
 async function deny(told) {
   const tell = (kind, title, beside) => show({ ...told, judged: undefined, at: undefined, kind, title, beside });
   await tell("denying", `Denying: ${told.title}`, "Signalbox has not answered yet."); // stays where the worker is ended
   const problem = await denied(told).catch(() => null);
-  if (problem === null) return tell("problem", "No answer to your Deny", "It may have arrived. Open the request to see.");
+  if (problem === null) return tell("problem", "No answer to your denial", "It may have arrived. Open the request to check.");
   if (problem === SIGNED_OUT) {
     await takeAway(({ id }) => id === told.id);
     return show({ ...NOT_DENIED, url: told.url });
@@ -229,8 +229,8 @@ self.addEventListener("pushsubscriptionchange", (event) => event.waitUntil(move(
 async function move({ oldSubscription, newSubscription }) {
   const now = newSubscription ?? (await self.registration.pushManager.subscribe(oldSubscription?.options).catch(() => null));
   if (now && (await moved(now, oldSubscription?.endpoint ?? "").catch(() => false))) return;
-  const words = "Open Signalbox, Approvals, Notifications, and switch them on again.";
-  await show({ kind: "problem", title: "This device is not notified any more", body: words, url: "/ui/approvals/notifications/" });
+  const words = "Open Signalbox, go to Approvals, Notifications, and switch them on again.";
+  await show({ kind: "problem", title: "This device is no longer notified", body: words, url: "/ui/approvals/notifications/" });
 }
 
 async function moved(subscription, replaces) {

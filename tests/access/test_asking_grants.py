@@ -50,10 +50,7 @@ def test_it_asks_and_says_who_set_it() -> None:
     assert (verdict.decision, verdict.allowed, verdict.source) == ("ask", False, "tool_grant")
     assert verdict.grant is not None
     assert verdict.grant.id == row.pk
-    assert (
-        verdict.reason
-        == "A person must approve each call of this tool, as user:alice set it: It moves money."
-    )
+    assert verdict.reason == "user:alice requires approval for each call of this tool: It moves money."
     assert word("u") == "allow"
 
 

@@ -77,10 +77,10 @@ def test_the_page_tells_the_rule_in_words_and_what_it_would_have_allowed(signed_
     row = asked(tool_input={"command": "git push origin main", "description": "Publish"})
     page = " ".join(signed_in().get(page_of(row)).content.decode().split())
     assert "New rule 1" in page
-    assert "What else the call says may differ: description." in page
+    assert "Other inputs may differ: description." in page
     assert re.search(r"Allow <strong>Bash</strong> for <span class=.id.>coder</span> in Claude Code", page)
     assert "git push origin main" in page
-    assert "What else it would have allowed" in page
+    assert "Other calls it would have allowed" in page
     assert not ToolRule.objects.exists()
 
 
@@ -218,7 +218,7 @@ def test_rules_or_a_request_that_changed_since_the_page_are_looked_at_again(sign
     [offer] = values(browser.get(page_of(row)).content.decode(), "offer")
     rules(Rule(1, "Bash", "deny", "push"))
     told = browser.post(page_of(row), {"offer": offer}, follow=True).content.decode()
-    assert "The rules have changed since this page was drawn" in told
+    assert "The rules have changed since this page was loaded" in told
     rules()
     PermissionRequest.objects.filter(pk=row.pk).update(justification="Another")
     browser.post(page_of(row), {"offer": offer})

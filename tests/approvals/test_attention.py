@@ -77,12 +77,12 @@ def test_a_request_makes_a_notification_and_a_sound(served: Served, page: Page) 
     before = page.evaluate("tones.length")  # switching the sound on plays it once
     asked(served, target_resource="api.first")
     made(page, 1)
-    assert notes(page) == ["A request waits for you"]
+    assert notes(page) == ["A request is waiting for you"]
     assert page.evaluate("tones.length") == before + 2
     assert page.evaluate("tones.at(-1).state") == "running"
     asked(served, target_resource="api.second")
     made(page, 2)
-    assert notes(page)[-1] == "2 requests wait for you"
+    assert notes(page)[-1] == "2 requests are waiting for you"
     assert (
         page.evaluate("new Set(made.map(note => note.tag)).size") == 1
     )  # the second takes the first's place

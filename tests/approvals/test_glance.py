@@ -42,7 +42,7 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
     assert glance.recent.task == "Fix the `pool`. Now."
     assert [step.about for step in glance.recent.steps] == ["step 2", "step 3", "step 4"]
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
-    assert "Was told" in page
+    assert "Prompt" in page
     assert "Deletes files" in page
 
 
@@ -138,8 +138,8 @@ def test_a_card_tells_what_the_rules_said():
         for one in glances([[row] for row in PermissionRequest.objects.with_context().order_by("id")])
     ]
     assert found == [
-        "Rule 3 wants a person to decide.",
-        "No rule speaks of it. The agent asks by itself.",
+        "Rule 3 requires a person's decision.",
+        "No rule matches this call. The agent itself asks for permission.",
         "",
     ]
 

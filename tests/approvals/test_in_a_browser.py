@@ -124,7 +124,7 @@ def test_a_press_in_the_moment_in_which_cards_move_decides_nothing(
     page.goto(INBOX)
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     asked(served, target_resource="api.upper", session_id="ses_2")
-    expect(card(page, "api.upper")).to_contain_text("2 ask for the same")
+    expect(card(page, "api.upper")).to_contain_text("2 identical requests")
     button = card(page, "api.lower").get_by_role("button", name="Approve")
     button.click()
     expect(page.locator("#toasts")).to_contain_text("The requests have just moved")
@@ -142,7 +142,7 @@ def test_a_key_decides_nothing_for_who_has_just_joined_the_card(served: Served, 
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("j")
     asked(served, target_resource="api.same", session_id="ses_2")
-    expect(card(page, "api.same")).to_contain_text("2 ask for the same")
+    expect(card(page, "api.same")).to_contain_text("2 identical requests")
     page.keyboard.press("a")
     expect(page.locator("#toasts")).to_contain_text("What this key would decide has just changed")
     assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(2,)]

@@ -220,7 +220,7 @@ def test_a_card_draws_and_decides_as_many_as_one_form_can_and_then_the_others(
         ask_now(by=key(f"agent-{number}"))
     browser = signed_in()
     page = html_of(browser)
-    assert "13 ask for the same" in page
+    assert "13 identical requests" in page
     assert "3 more are shown once these are decided." in page
     answer = browser.post(DECIDE, form(page), headers=HTMX)
     assert answer.status_code == 200
@@ -228,7 +228,7 @@ def test_a_card_draws_and_decides_as_many_as_one_form_can_and_then_the_others(
     assert waiting.count() == 3
     decided = PermissionRequest.objects.exclude(status="pending").values_list("request_id", flat=True)
     page = html_of(browser, f"{URL}?{urlencode({'ids': list(decided)}, doseq=True)}", headers=HTMX)
-    assert "3 ask for the same" in page
+    assert "3 identical requests" in page
     assert browser.post(DECIDE, form(page), headers=HTMX).status_code == 200
     assert waiting.count() == 0
 

@@ -118,7 +118,7 @@ def test_who_joins_a_chosen_card_was_not_chosen(served: Served, person_at: Perso
     page = at_inbox(person_at, served)
     card(page, "api.same").get_by_role("checkbox").check()
     asked(served, target_resource="api.same", session_id="ses_2")
-    expect(card(page, "api.same")).to_contain_text("2 ask for the same")
+    expect(card(page, "api.same")).to_contain_text("2 identical requests")
     page.keyboard.press("A")
     page.locator("#set").get_by_role("button", name="Approve 1 request").click()
     expect(page.locator("#toasts")).to_contain_text("Approved 1 request.")

@@ -146,7 +146,7 @@ def test_an_old_approval_covers_what_it_said(signed_in) -> None:
     assert asked(now=NOW + MINUTE, tool_input={"command": "make destroy"}) != row
     assert rules.answer(row, NOW)["scope"] == "everywhere"
     page = signed_in("bob").get(f"/ui/approvals/{row.request_id}/").content.decode()
-    assert "before that could be chosen" in page
+    assert "before the scope could be chosen" in page
 
 
 def test_an_old_approval_that_names_an_agent_covers_that_agent_alone() -> None:

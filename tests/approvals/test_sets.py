@@ -79,7 +79,7 @@ def test_what_changed_meanwhile_is_not_decided_and_is_told_by_name(signed_in) ->
     told = " ".join(answer.content.decode().split())
     assert "Approved 0 requests. 2 were not decided." in told
     assert "bob denied it" in told
-    assert "not what your page showed" in told
+    assert "differs from what your page showed" in told
     assert [fresh(row).status for row in rows] == ["pending", "denied", "pending"]
 
 
@@ -101,7 +101,7 @@ def test_two_person_requests_count_one_vote_each(signed_in, settings) -> None:
     page = ask_about(browser, boxes(browser))
     assert "needs two people" in page
     answer = browser.post(DECIDE, form(page), headers=HTMX)
-    assert events(answer)["toast"]["text"] == "Approved 1 request. 1 waits for a second person."
+    assert events(answer)["toast"]["text"] == "Approved 1 request. 1 needs a second person."
     assert (fresh(alone).status, fresh(both).status) == ("approved", "pending")
     assert PermissionVote.objects.get().voter == "alice"
 
@@ -201,4 +201,4 @@ def test_a_group_is_decided_on_all_its_pages_with_one_question_that_lists_it(sig
     browser.post(DECIDE, form(question), headers=HTMX)
     assert PermissionRequest.objects.filter(status="approved").count() == 33
     gone = browser.post(CONFIRM, asked_for, headers=HTMX)
-    assert "Nothing of this group waits any more." in gone.headers["HX-Trigger"]
+    assert "No request in this group is waiting any more." in gone.headers["HX-Trigger"]

@@ -49,7 +49,7 @@ def test_the_pages_hold_every_request_once(signed_in) -> None:
     browser = signed_in()
     shown = [target for number in range(1, 4) for target in targets(page_of(browser, number))]
     assert sorted(shown) == sorted(["mine", *(f"flood {place}" for place in range(70))])
-    assert "71 requests wait, page 3 of 3" in page_of(browser, 3)
+    assert "71 requests are waiting, page 3 of 3" in page_of(browser, 3)
     assert targets(page_of(browser, 99)) == targets(page_of(browser, 3))
 
 

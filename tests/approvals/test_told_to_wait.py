@@ -322,7 +322,7 @@ def test_the_card_says_what_approving_does(signed_in: Any) -> None:
         tool_calls.take(row.request_id, call("toolu_2"), by=AGENT, now=NOW + HOUR)
         assert "It has not run yet." not in words(client.get(page))
         assert "Revoke approval" not in words(client.get(page))
-        assert "Told to the agent" in words(client.get(page))
+        assert "Sent to the agent" in words(client.get(page))
 
 
 def words(answer: Any) -> str:

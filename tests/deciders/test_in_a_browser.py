@@ -72,7 +72,7 @@ def test_two_approvers_hear_of_different_requests_live(served: Served, person_at
         expect(card(page, others)).to_have_count(0)
         expect(page.locator("#rail-badge-approvals .badge")).to_contain_text("1")
         expect(page).to_have_title("(1) Approvals · Signalbox")
-    first.get_by_role("link", name="All that wait").click()
+    first.get_by_role("link", name="All waiting").click()
     expect(card(first, "api.net")).to_contain_text("Waits for: one of Operators.")
     expect(card(first, "api.net")).to_contain_text("You may not decide this.")
     expect(card(first, "api.net").get_by_role("button", name="Approve")).to_have_count(0)

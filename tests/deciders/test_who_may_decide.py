@@ -262,7 +262,7 @@ def test_in_a_two_person_row_nobodys_right_counts_twice() -> None:
     handed(anna, bob)
     first, second = asked(), asked(target_resource="other")
     decide(first, bob)
-    with pytest.raises(Conflict, match="bob has approved this for anna already"):
+    with pytest.raises(Conflict, match="bob has already approved this for anna"):
         decide(first, anna)
     decide(second, anna)
     with pytest.raises(Conflict, match="anna has approved this"):

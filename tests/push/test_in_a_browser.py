@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.served, pytest.mark.one_engine]
 NEEDS_WHOLE_BROWSER = True  # for notifications
 PersonAt = Callable[..., tuple[Page, Watch]]
 T = TypeVar("T")
-SIGN_IN = "Sign in to see what waits"
+SIGN_IN = "Sign in to see waiting requests"
 DEVICES = "/ui/approvals/notifications/"
 ALLOWED = {"permissions": ["notifications"]}
 # A subscription that the page's own code takes for the browser's. It lasts for the origin, as a real one does.
@@ -237,7 +237,7 @@ def test_deny_decides_nothing_once_the_request_is_another_or_the_proof_is_gone(
     served.sql("UPDATE permission_requests SET target_resource = 'api.after'")
     phone.worker.evaluate(deny, told)
     [note] = phone.until_shown(lambda notes: notes != [] and notes[-1]["title"] == "Nothing was denied")
-    assert "not what your page showed" in note["body"]
+    assert "differs from what your page showed" in note["body"]
     phone.worker.evaluate("async () => (await caches.open(KEPT)).delete(PROOF)")
     phone.worker.evaluate(deny, told)
     [note] = phone.until_shown(lambda notes: notes != [] and "Enter your password" in notes[-1]["body"])
@@ -306,7 +306,7 @@ def test_without_the_server_the_last_list_is_shown_as_old_and_decides_nothing(
     page.add_init_script("window.setInterval = () => 0")  # it does not look by itself: somebody presses
     page.goto("/ui/approvals/")
     expect(page.get_by_role("heading", name="Signalbox cannot be reached")).to_be_visible()
-    expect(page.get_by_role("status")).to_contain_text("Old list, from")
+    expect(page.get_by_role("status")).to_contain_text("Saved list from")
     expect(page.get_by_role("status")).to_contain_text("just now")
     expect(page.get_by_role("listitem")).to_contain_text("api.kept")
     assert page.get_by_role("button").all_inner_texts() == ["Try again"]
@@ -456,8 +456,8 @@ def test_a_deny_that_nobody_answers_says_so(served: Served, phone: Phone) -> Non
     phone.worker.evaluate("(told) => { deny(told); }", told)
     phone.until(lambda: phone.worker.evaluate("() => self.denies"), "no Deny was sent")
     phone.worker.evaluate(LOSE_PATIENCE)
-    [note] = phone.until_shown(lambda notes: notes[0]["title"] == "No answer to your Deny")
-    assert note["body"].endswith("It may have arrived. Open the request to see.")
+    [note] = phone.until_shown(lambda notes: notes[0]["title"] == "No answer to your denial")
+    assert note["body"].endswith("It may have arrived. Open the request to check.")
     row = served.sql("SELECT status FROM permission_requests WHERE request_id = ?", (request_id,))
     assert row == [("pending",)]
 
@@ -536,13 +536,13 @@ def test_a_push_that_comes_late_still_shows_something(served: Served, phone: Pho
     phone.deliver(told)
     [note] = phone.until_shown(lambda notes: notes != [] and notes[0]["silent"])
     assert (note["tag"], note["actions"]) == (request_id, [])
-    assert note["body"].endswith("It no longer waits.")
+    assert note["body"].endswith("It is no longer waiting.")
 
 
 def test_a_browser_that_ends_its_subscription_by_itself_says_so(served: Served, phone: Phone) -> None:
     phone.worker.evaluate("async () => { await move({ oldSubscription: null, newSubscription: null }); }")
     [note] = phone.shown()
-    assert note["title"] == "This device is not notified any more"
+    assert note["title"] == "This device is no longer notified"
 
 
 @pytest.mark.parametrize("next_one", ["viewer", "approver2"])

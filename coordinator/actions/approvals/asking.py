@@ -103,7 +103,7 @@ def request(ask: NewRequest, *, by: Actor, now: datetime | None = None) -> AskRe
             except IntegrityError:
                 # A twin was first: its row is committed by now, so the next look joins it.
                 _forget_orphan(question)
-    raise Conflict("This request was closed while it was being asked again. Send it once more.")
+    raise Conflict("This request was closed while you sent it again. Send it once more.")
 
 
 def asked_as(idempotency_key: str, *, by: Actor) -> PermissionRequest | None:
@@ -152,8 +152,8 @@ def _require_room(by: Actor, now: datetime) -> None:
     too_many = mine.count() - settings.MAX_PENDING_REQUESTS + 1
     if too_many > 0 and not ending.make_way(mine, too_many, by, now):
         raise TooMany(
-            f"{settings.MAX_PENDING_REQUESTS} requests of {by} already wait for a person, which is "
-            "the limit. Wait until some are decided, or withdraw some.",
+            f"{by} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
+            f"Wait until some are decided, or withdraw some.",
             retry_after=RETRY_AFTER,
         )
 
@@ -166,7 +166,7 @@ def check(ask: NewRequest, now: datetime) -> None:
         ("justification", ask.justification),
     ):
         if not text.strip():
-            raise Invalid(f"{name} must not be empty: a person decides by it.")
+            raise Invalid(f"{name} must not be empty: people need it to decide.")
     if ask.deadline is not None and ask.deadline <= now:
         raise Invalid("The deadline is in the past. Choose a later one.")
     texts = (
@@ -179,7 +179,8 @@ def check(ask: NewRequest, now: datetime) -> None:
         raise TooLarge(f"Each text of a request may have at most {LONGEST_TEXT} characters.")
     if len(rules.canonical(ask.subject.tool_input)) > LARGEST_INPUT:
         raise TooLarge(
-            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a file instead."
+            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a "
+            f"file instead."
         )
 
 

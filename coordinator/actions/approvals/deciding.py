@@ -54,7 +54,7 @@ def decide(
     if verdict not in rules.DECIDED:
         raise Invalid("A request can only be approved or denied.")
     if grant and verdict == "denied":
-        raise BadRequest("A denied request cannot grant anything.")
+        raise BadRequest("A denial cannot include a grant.")
     reason = (reason or "").strip() or None
     vote = _Vote(
         by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added, adds_rules
@@ -155,15 +155,13 @@ def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None
     """Return why the vote does not fit the request that is held: it is not what was seen, or has no such scope."""
     if vote.judged is not None and vote.judged != rules.judged_digest(row):
         return Conflict(
-            "Nothing was decided: the request is not what your page showed. Reload the "
-            "page and look at it again."
+            "Nothing was decided: the request differs from what your page showed. Reload the page and "
+            "check it again."
         )
     if vote.verdict == "denied":
         return None
     if (vote.scope is Scope.CALL) != (vote.validity is Validity.ONCE):
-        return BadRequest(
-            "An approval of one call takes no validity. An approval that covers more needs one."
-        )
+        return BadRequest("An approval of one call has no validity. An approval that covers more needs one.")
     if vote.scope not in coverage.requester_of(row).scopes:
         return BadRequest(
             "Nothing was decided: the request names no session or folder that the approval could cover."
@@ -220,9 +218,10 @@ def _cannot_join(vote: _Vote, earlier: list[PermissionVote], judged: str) -> Sig
         return Conflict("You have already approved this. A second person must approve it too.")
     if vote.right_of is None:
         used = next(
-            f"{other.voter} has approved this for {other.right_of or other.voter}" for other in earlier
+            f"{other.voter} has already approved this for {other.right_of or other.voter}"
+            for other in earlier
         )
-        return Conflict(f"{used} already, and a right counts once. Another person must approve it too.")
+        return Conflict(f"{used}, and each right counts once. Another person must approve it too.")
     if any(other.judged not in (None, judged) for other in earlier):
         return Conflict(
             "The request has changed since it was first approved. Deny it; the agent can ask again."

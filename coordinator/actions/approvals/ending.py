@@ -21,7 +21,7 @@ from coordinator.policy import approvals as rules
 from coordinator.policy import deciders
 from coordinator.secrets.masking import without_secrets
 
-MADE_WAY = "Its agent had gone on, and newer calls of the same key needed the place. It can ask again."
+MADE_WAY = "Its agent had moved on, and newer calls of the same key needed the space. It can ask again."
 
 
 def withdraw(

@@ -39,7 +39,7 @@ def assign(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) ->
     named = PermissionRequest.objects.with_context().filter(request_id__in=list(request_ids))
     theirs = [row.request_id for row in named if book.may(taker, row)]
     if named and not theirs:
-        raise BadRequest(f"{to[:100]} may not decide this. Choose somebody whom it waits for.")
+        raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
     allowed = _arrangeable(named, by, book)
     changed = 0
     for request_id in (one for one in theirs if one in allowed):
@@ -104,7 +104,10 @@ def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: date
     ends = {row.request_id: _end(row, until) for row in waiting}
     later = {request_id: end for request_id, end in ends.items() if end > now}
     if not later:
-        raise Conflict("Nothing was snoozed: it is decided, or its deadline is less than 5 minutes away.")
+        raise Conflict(
+            "Nothing was snoozed: the request is already decided, or its deadline is less than 5 minutes "
+            "away."
+        )
     with transaction.atomic():
         still = PermissionRequest.objects.select_for_update(no_key=True).filter(request_id__in=later)
         kept = sorted(
@@ -147,6 +150,6 @@ def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: Book) -> 
 
 def _check(request_ids: Sequence[str], by: Person) -> None:
     if not has_role(by, APPROVER):
-        raise Forbidden("You need the role approver to arrange requests.")
+        raise Forbidden("You need the role approver to assign or snooze requests.")
     if len(request_ids) > MOST_ARRANGED:
         raise BadRequest(f"Choose at most {MOST_ARRANGED:,} requests at once.")
