@@ -33,8 +33,8 @@ NO_ROLE = "You need the role approver to decide requests."
 OWN = "You, or a key that you made, asked for this. Somebody else must decide."
 NOBODY = "Nobody may decide this."
 ADMINS_EDIT = (
-    "Who decides has rows, so only administrators change rules and grants: "
-    "somebody could widen their own right by them."
+    "Only administrators may change rules and grants while Who decides has rows: others could widen "
+    "their own rights that way."
 )
 
 
@@ -113,10 +113,10 @@ class Book:
         """Say why requests that the row fits cannot be approved as things stand; nothing where they can."""
         holders = self.holders(rule)
         if not holders:
-            return f"Row {rule.number} of Who decides names nobody who is active and an approver."
+            return f"Row {rule.number} of Who decides names no active approver."
         if len(holders) < rule.needed:
             [only] = (self.people[one].get_username() for one in holders)
-            return f"Row {rule.number} of Who decides wants two people, but only {only} may decide."
+            return f"Row {rule.number} of Who decides requires two people, but only {only} may decide."
         return ""
 
     def troubles(self) -> list[str]:
@@ -187,7 +187,8 @@ class Book:
         wanted = "two people must approve and " if needed > 1 else ""
         who = f"only {left[0]}" if left else "nobody"
         return (
-            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator must let "
+            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator "
+            f"must let "
             "somebody else decide."
         )
 

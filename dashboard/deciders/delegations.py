@@ -35,8 +35,8 @@ def shown(viewer: User, now: datetime, *, of: User | None = None, may_all: bool 
     return [
         Shown(
             row,
-            named.get(row.giver_id, "somebody deleted"),
-            named.get(row.receiver_id, "somebody deleted"),
+            named.get(row.giver_id, "a deleted user"),
+            named.get(row.receiver_id, "a deleted user"),
             isinstance(row.starts_at, datetime) and row.starts_at <= now,
             may_all or viewer.pk in {row.giver_id, row.receiver_id},
         )

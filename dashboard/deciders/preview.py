@@ -42,7 +42,7 @@ def preview_of(asked: Mapping[str, Any], book: Book) -> Preview | None:
     return Preview(
         words,
         rule,
-        book.words(rule) if rule else "No row fits: every approver may decide.",
+        book.words(rule) if rule else "No row matches: every approver may decide.",
         book.names_for(rule),
         max(two, rule.needed if rule else 1),
         book.trouble(rule) if rule else "",

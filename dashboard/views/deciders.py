@@ -56,7 +56,7 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         problem, status = str(refusal.detail), refusal.status
         return _page(request, posted=posted, version=seen, problem=problem, status=status)
-    messages.success(request, "Saved. It applies to every request from now on, and to those that wait.")
+    messages.success(request, "Rows saved. They apply to new and waiting requests.")
     return redirect("deciders:home")
 
 
@@ -104,7 +104,9 @@ def make_group(request: HtmxHttpRequest) -> HttpResponse:
     name, people, _seen = _posted_group(request)
     with refusals.as_message(request):
         made = groups.make(name, people, by=person(request.user), now=timezone.now())
-        messages.success(request, f"The group {made.name} is made. Name it in a row to have it decide.")
+        messages.success(
+            request, f"The group {made.name} was created. Add it to a row so that it can decide."
+        )
     return redirect("deciders:home")
 
 
@@ -114,7 +116,7 @@ def change_group(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
     name, people, seen = _posted_group(request)
     with refusals.as_message(request):
         groups.change(group_id, name, people, seen=seen, by=person(request.user), now=timezone.now())
-        messages.success(request, f"The group {name} is saved.")
+        messages.success(request, f"The group {name} was saved.")
     return redirect("deciders:home")
 
 
@@ -123,7 +125,7 @@ def change_group(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
 def delete_group(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
     with refusals.as_message(request):
         groups.delete(group_id, by=person(request.user), now=timezone.now())
-        messages.success(request, "The group is deleted.")
+        messages.success(request, "The group was deleted.")
     return redirect("deciders:home")
 
 
@@ -144,7 +146,7 @@ def delegate(request: HtmxHttpRequest) -> HttpResponse:
     if not form.is_valid():
         for field, errors in form.errors.items():
             label = form.fields[field].label if field in form.fields else "Form"
-            messages.error(request, f"{label}: {errors[0]} Nothing was handed over.")
+            messages.error(request, f"{label}: {errors[0]} Nothing was delegated.")
         return redirect("accounts:account")
     said = form.cleaned_data
     with refusals.as_message(request):
@@ -157,7 +159,7 @@ def delegate(request: HtmxHttpRequest) -> HttpResponse:
             reason=said["reason"],
         )
         receiver = delegations.names_of([made])[made.receiver_id]
-        messages.success(request, f"{receiver} decides for you in that time.")
+        messages.success(request, f"{receiver} may decide for you in that time.")
     return redirect("accounts:account")
 
 
@@ -166,7 +168,7 @@ def delegate(request: HtmxHttpRequest) -> HttpResponse:
 def end_delegation(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
     with refusals.as_message(request):
         delegations.revoke(delegation_id, by=_user(request), now=timezone.now())
-        messages.success(request, "The delegation is over.")
+        messages.success(request, "The delegation has ended.")
     return redirect(next_url(request, "deciders:home"))
 
 

@@ -55,7 +55,7 @@ def make_group(page: Page, name: str, *people: str) -> None:
     new.get_by_label("Name").fill(name)
     for one in people:
         new.get_by_label(one, exact=True).check()
-    new.get_by_role("button", name="Make group").click()
+    new.get_by_role("button", name="Create group").click()
     expect(page.locator("#toasts")).to_contain_text(f"The group {name} is made")
 
 
@@ -95,7 +95,7 @@ def test_a_right_handed_over_on_the_account_page_shows_live_and_ends_live(
     part = giver.locator("#delegations")
     expect(part.locator("[data-zone]")).to_have_text("Asia/Tokyo")
     part.get_by_label("Who decides for you").select_option(label="approver2")
-    part.get_by_role("button", name="Hand over").click()
+    part.get_by_role("button", name="Delegate").click()
     expect(giver.locator("#delegations")).to_contain_text("approver2 decides for approver")
     expect(card(receiver, "api.lent")).to_contain_text("Waits for: approver, or approver2 for approver.")
     card(receiver, "api.lent").get_by_role("button", name="Deny").click()
@@ -113,7 +113,7 @@ def test_a_row_without_anybody_tells_the_admin_on_the_card(served: Served, perso
     admin, _ = person_at(served, "admin")
     make_group(admin, "Nobody yet")
     add_row(admin, groups="Nobody yet", two=True)
-    expect(admin.get_by_role("alert").first).to_contain_text("names nobody who is active")
+    expect(admin.get_by_role("alert").first).to_contain_text("names no active approver")
     asked(served, target_resource="api.stuck")
     admin.goto(f"{INBOX}?all=1")
     expect(card(admin, "api.stuck").get_by_role("alert")).to_contain_text("Nobody can approve this")

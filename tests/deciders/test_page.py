@@ -99,16 +99,19 @@ def test_groups_are_made_changed_and_deleted_but_never_from_under_a_row() -> Non
     made.refresh_from_db()
     assert (made.name, list(made.user_set.all())) == ("Night", [bob])
     row(made)
-    assert "names the group Night" in admin.post(f"{url}delete/", follow=True).content.decode()
+    assert "uses the group Night" in admin.post(f"{url}delete/", follow=True).content.decode()
     DecidingRule.objects.all().delete()
     step = EscalationStep.objects.create(after_minutes=5, group=made, created_at=NOW, created_by="user:boss")
     told = admin.post(f"{url}delete/", follow=True).content.decode()
-    assert "Escalation tells the group Night after 5 minutes" in told
+    assert "Escalation notifies the group Night after 5 minutes" in told
     step.delete()
     admin.post(f"{url}delete/")
     assert not Group.objects.filter(pk=made.pk).exists()
     role = Group.objects.get(name="approver")
-    assert "no such group" in admin.post(f"{URL}groups/{role.pk}/delete/", follow=True).content.decode()
+    assert (
+        "This group no longer exists"
+        in admin.post(f"{URL}groups/{role.pk}/delete/", follow=True).content.decode()
+    )
     events = AuditLog.objects.filter(target_id__in=["Night shift", "Night"]).order_by("id")
     assert [one.event_type.removeprefix("DECIDERS_GROUP_") for one in events] == [
         "MADE",
@@ -124,7 +127,7 @@ def test_the_preview_answers_as_decisions_are_enforced() -> None:
     html = html_of(asking, f"{URL}?tool=mcp__github__push&agent=coder")
     assert "1: Waits for two of: the group Operators." in html
     assert "Two people" in html
-    assert "No row fits: every approver may decide." in html_of(asking, f"{URL}?server=jira")
+    assert "No row matches: every approver may decide." in html_of(asking, f"{URL}?server=jira")
 
 
 def test_a_right_is_handed_over_shown_to_both_and_ended() -> None:
@@ -157,8 +160,8 @@ def test_a_right_is_handed_over_shown_to_both_and_ended() -> None:
     ("days", "to", "why"),
     [
         (91, "bob", "at most 90 days"),
-        (-1, "bob", "later than the beginning"),
-        (1, "anna", "Choose somebody else"),
+        (-1, "bob", "after the start"),
+        (1, "anna", "Choose somebody other than yourself"),
         (1, "reader", "is not one of the available choices"),
     ],
 )

@@ -351,7 +351,7 @@ def test_rows_leave_access_without_an_end_to_administrators() -> None:
     )
     assert "Until revoked" not in page_of(first, anna)
     assert "Until revoked" in page_of(first, boss)
-    with pytest.raises(Forbidden, match="only administrators change rules"):
+    with pytest.raises(Forbidden, match="Only administrators may change rules"):
         approve(first, anna)
     assert not Grant.objects.exists()
     approve(first, anna, validity=Validity.HOUR)
@@ -387,7 +387,7 @@ def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
         picked = Additions(picked={offered})
         return tool_calls.decide(request.request_id, by=by, verdict=verdict, additions=picked, now=NOW)
 
-    with pytest.raises(Forbidden, match="only administrators change rules"):
+    with pytest.raises(Forbidden, match="Only administrators may change rules"):
         pick(first, anna)
     assert decide(first, anna).status == "approved"
     assert pick(second, anna, "denied").status == "denied"
@@ -408,11 +408,11 @@ def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     assert deciders.may_edit_policy(boss)
     browser = Client()
     browser.force_login(anna)
-    assert "only administrators change rules" in browser.post("/ui/mcp/access/save/", {}).text
+    assert "Only administrators may change rules" in browser.post("/ui/mcp/access/save/", {}).text
     trial = {"form-TOTAL_FORMS": 0, "form-INITIAL_FORMS": 0, "version": ""}
     assert browser.post("/ui/rules/save/", trial | {"do": "save"}).status_code == 403
     assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
-    with pytest.raises(Forbidden, match="only administrators change rules"):
+    with pytest.raises(Forbidden, match="Only administrators may change rules"):
         approvals.always_allow(asked().request_id, LastingAnswer(None, "", ()), by=anna, judged="")
 
 
@@ -423,7 +423,7 @@ def test_pages_of_rules_and_grants_say_beforehand_who_may_change_them() -> None:
         browser = Client()
         browser.force_login(User.objects.get(username=name))
         for page in ("/ui/rules/", "/ui/mcp/access/?server=till"):
-            assert ("only administrators change rules" in browser.get(page).text) is is_told
+            assert ("Only administrators may change rules" in browser.get(page).text) is is_told
 
 
 def test_with_rows_an_approver_revokes_what_allows_and_not_what_denies() -> None:

@@ -41,14 +41,14 @@ def give(
     with transaction.atomic():
         changed()
         if not has_role(as_now(by), APPROVER):
-            raise Forbidden("You need the role approver to hand over a right to decide.")
+            raise Forbidden("You need the role approver to delegate your right to decide.")
         receiver = User.objects.filter(pk=receiver_id).first()
         if receiver is None or not has_role(receiver, APPROVER):
             raise Invalid("Choose an active person with the role approver.")
         if receiver.pk == by.pk:
-            raise Invalid("Choose somebody else: you decide for yourself already.")
+            raise Invalid("Choose somebody other than yourself.")
         if Delegation.objects.standing(now).filter(giver_id=by.pk).count() >= MOST:
-            raise Conflict(f"You have handed over your right {MOST} times already. Take one back first.")
+            raise Conflict(f"You already have {MOST} delegations, which is the limit. End one first.")
         made = Delegation.objects.create(
             giver_id=by.pk,
             receiver_id=receiver.pk,
@@ -64,7 +64,7 @@ def give(
 
 def _check_times(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
     if ends_at <= max(starts_at, now):
-        raise Invalid("The end must be later than the beginning, and in the future.")
+        raise Invalid("The end must be after the start, and in the future.")
     if ends_at > now + LONGEST:
         raise Invalid(f"The end may be at most {LONGEST.days} days ahead.")
 
@@ -80,7 +80,7 @@ def revoke(delegation_id: int, *, by: User, now: datetime) -> Delegation:
             raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
         mine = Delegation.objects.standing(now).filter(pk=found.pk)
         if not mine.update(revoked_at=now, revoked_by=str(person(by))):
-            raise Conflict("It is over already.")
+            raise Conflict("This delegation has already ended.")
         _record("DELEGATION_REVOKED", found, by, now)
     return found
 

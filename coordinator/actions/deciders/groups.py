@@ -42,7 +42,7 @@ def make(name: str, people: Collection[int], *, by: Actor, now: datetime) -> Gro
             group.user_set.set(members)
             _record("DECIDERS_GROUP_MADE", group, {"after": _told(group)}, by, now)
     except IntegrityError:
-        raise Conflict(f"There is a group {name!r} already.") from None
+        raise Conflict(f"A group {name!r} already exists.") from None
     return group
 
 
@@ -64,7 +64,7 @@ def change(
             if before != after:
                 _record("DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, by, now)
     except IntegrityError:
-        raise Conflict(f"There is a group {name!r} already.") from None
+        raise Conflict(f"A group {name!r} already exists.") from None
     return group
 
 
@@ -76,15 +76,15 @@ def delete(group_id: int, *, by: Actor, now: datetime) -> None:
         naming = [str(rule.number) for rule in deciders.load(now).rules if group_id in rule.groups]
         if naming:
             raise Conflict(
-                f"Row {', '.join(naming)} of Who decides names the group {group.name}. Change that first: without "
-                "its group nobody could decide there."
+                f"Row {', '.join(naming)} of Who decides uses the group {group.name}. Change that row "
+                f"first: without the group nobody could decide there."
             )
         minutes = EscalationStep.objects.filter(group_id=group_id).values_list("after_minutes", flat=True)
         if minutes:
             steps = ", ".join(f"after {one} minutes" for one in minutes)
             raise Conflict(
-                f"Escalation tells the group {group.name} {steps}. Remove that step first: it would be gone with the "
-                "group, and nobody told."
+                f"Escalation notifies the group {group.name} {steps}. Remove that step first, or it "
+                f"would be deleted with the group."
             )
         _record("DECIDERS_GROUP_DELETED", group, {"before": _told(group)}, by, now)
         group.delete()
@@ -93,14 +93,14 @@ def delete(group_id: int, *, by: Actor, now: datetime) -> None:
 def _found(group_id: int) -> Group:
     group = Group.objects.exclude(name__in=ROLES).filter(pk=group_id).first()
     if group is None:
-        raise NotFound("There is no such group any more.")
+        raise NotFound("This group no longer exists.")
     return group
 
 
 def _sound(name: str) -> str:
     name = " ".join(name.split())
     if not name or len(name) > LONGEST_NAME or "\x00" in name:
-        raise Invalid(f"A group has a name of at most {LONGEST_NAME} characters.")
+        raise Invalid(f"A group needs a name of at most {LONGEST_NAME} characters.")
     if name.lower() in ROLES:
         raise Invalid(f"{name!r} is a role. Give the group another name.")
     return name
@@ -109,7 +109,7 @@ def _sound(name: str) -> str:
 def _people(ids: Collection[int]) -> list[User]:
     found = list(User.objects.filter(pk__in=ids))
     if len(found) != len(set(ids)):
-        raise Invalid("One of the chosen people does not exist any more. Reload the page.")
+        raise Invalid("One of the chosen people no longer exists. Reload the page.")
     return found
 
 

@@ -65,7 +65,7 @@ def _require_known(wanted: Sequence[Rule], before: Book) -> None:
         if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
             raise Invalid(f"Row {rule.number} names a person who does not exist.")
         if set(rule.groups) - kept_groups - before.groups.keys():
-            raise Invalid(f"Row {rule.number} names a group that does not exist, or the group of a role.")
+            raise Invalid(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
 def _raise_what_waits(book: Book) -> None:
