@@ -26,10 +26,12 @@ from coordinator.secrets import keyring
 Kind = NotificationTarget.Kind
 MOST_DEVICES = 10
 LONGEST_ADDRESS, LONGEST_NAME = 2000, 60
-UNNAMED = "A device without a name"
-SIGNED_OUT = "The password was changed since. Sign in on that device and switch push on again."
+UNNAMED = "Unnamed device"
+SIGNED_OUT = "The password has changed since. Sign in on that device and switch push on again."
 MOVED_ON = "Another person has signed in on this device."
-NO_LONGER_DECIDES = "You signed in on this device while you might not decide. Switch push on again there."
+NO_LONGER_DECIDES = (
+    "You signed in on this device while you had no right to decide. Switch push on again there."
+)
 
 
 def public_key(*, now: datetime) -> str:

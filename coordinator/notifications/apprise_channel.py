@@ -28,7 +28,10 @@ DEADLINE = 25.0  # seconds for one message, however slowly the service drips
 LONGEST_ADDRESS = 2_000
 LONGEST_TEXT = 1_500  # characters
 ROOT = Path(__file__).resolve().parents[2]
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from coordinator.notifications.apprise_child import main; main()"
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from coordinator.notifications.apprise_child import "
+    "main; main()"
+)
 _SCHEMA = re.compile(r"([A-Za-z0-9]{1,20})://")
 # Addresses as services' own pages give them; Apprise knows whose they are.
 _COPIED = ("http", "https")
@@ -94,7 +97,7 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
     told = _child({"url": url, **_told(words(message, request, now))})
     why_not = told.get("problem")
     if why_not == "incomplete":
-        raise NotSent("its address is not understood any more. Remove it and add it again")
+        raise NotSent("its address can no longer be read. Remove it and add it again")
     if why_not is not None:
         raise NotSent(str(why_not))
     return str(told["outcome"])
@@ -129,8 +132,8 @@ def _require_allowed(url: str) -> str:
 def _incomplete(schema: str) -> str:
     if schema in _COPIED:
         return (
-            "No service is known that gives such an address. If your own program listens there, choose Webhook. "
-            "Else see below what your service's address looks like."
+            "This is not the address of a known service. If it is your own program, choose Webhook. "
+            "Otherwise see below what your service's address looks like."
         )
     if shape := like(schema):
         return f"Something is missing in this {schema}:// address. It looks like {shape}"

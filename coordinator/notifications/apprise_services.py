@@ -30,7 +30,8 @@ COMMON = (
         "Microsoft Teams",
         ("workflows", "workflow"),
         "https://….logic.azure.com/workflows/…/triggers/manual/paths/invoke?…&sig=…",
-        "In the channel choose Workflows, then “Post to a channel when a webhook request is received”, and copy "
+        "In the channel choose Workflows, then “Post to a channel when a webhook request is received”, "
+        "and copy "
         "its address.",
     ),
     Service(
@@ -55,7 +56,8 @@ COMMON = (
         "ntfy",
         ("ntfy", "ntfys"),
         "ntfy://TOPIC or ntfys://USER:PASSWORD@ntfy.example.org/TOPIC",
-        "Choose a topic that nobody guesses, and subscribe to it in the ntfy app. ntfy.sh, or a server of yours.",
+        "Choose a topic that nobody can guess, and subscribe to it in the ntfy app. Use ntfy.sh or "
+        "your own server.",
     ),
     Service(
         "Pushover",
@@ -85,7 +87,7 @@ COMMON = (
         "Signal",
         ("signal", "signals"),
         "signals://signal.example.org/+15550100/+15550123",
-        "Needs signal-cli-rest-api on a host of yours: the sender's number, then yours.",
+        "Needs signal-cli-rest-api on your own host. Enter the sender's number, then yours.",
     ),
     Service(
         "PagerDuty",

@@ -45,7 +45,7 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
     """Send `message` about `request` (None: a test); return what the receiver said. Raises messages.NotSent."""
     channel = CHANNELS.get(message.target.kind)
     if channel is None:
-        raise NotSent("this version of Signalbox knows no such channel")
+        raise NotSent("this version of Signalbox does not support this channel")
     return channel.send(message, request, now)
 
 

@@ -23,8 +23,8 @@ LONGEST_TITLE, LONGEST_TEXT, MOST_MASKED = 180, 10_000, 20_000  # characters
 BUDGET = "budget:"  # begins what a message about a budget is about
 BUDGETS_PAGE = "/ui/budgets/"
 AT_LIMIT = {
-    AtLimit.ASK.value: "Each further call is asked about.",
-    AtLimit.HOLD.value: "Further calls are denied, and no run begins.",
+    AtLimit.ASK.value: "A person is asked about each further call.",
+    AtLimit.HOLD.value: "Further calls are denied, and no run starts.",
 }
 
 
@@ -97,7 +97,7 @@ def ended(request: PermissionRequest, now: datetime) -> str:
     if status in approvals.DECIDED:
         return f"{Status(status).label} by {request.approved_by or 'somebody'}."
     if status == Status.EXPIRED:
-        return "Expired, nobody decided."
+        return "Expired without a decision."
     return "Withdrawn by its requester."
 
 

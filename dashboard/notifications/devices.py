@@ -34,9 +34,9 @@ def devices_of(person: str) -> list[Device]:
 
 
 def _device(target: NotificationTarget, kept: PushSubscription | None) -> Device:
-    ended = "Its keys are gone. Remove it." if kept is None else ""
+    ended = "Its keys are missing. Remove the device and add it again." if kept is None else ""
     if kept is not None and kept.ended_at is not None:
-        ended = kept.why_ended or "It has ended."
+        ended = kept.why_ended or "Its subscription has ended."
     name = kept.device if kept is not None else push.UNNAMED
     return Device(target.pk, name, push.mark_of(target.address), target.created_at, ended)
 

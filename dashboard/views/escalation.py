@@ -37,7 +37,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
             whom=request.POST.get("whom", "")[:200],
             now=timezone.now(),
         )
-        messages.success(request, "The step is added. It counts for requests that come from now on.")
+        messages.success(request, "The step was added. It applies to new requests.")
     return redirect("approvals:escalation")
 
 
@@ -46,7 +46,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
 def remove(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
     with refusals.as_message(request):
         notifications.remove_step(step_id, by=_user(request), now=timezone.now())
-        messages.success(request, "The step is removed.")
+        messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")
 
 

@@ -73,7 +73,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
         return redirect("approvals:notifications")
     if made.kind == NotificationTarget.Kind.WEBHOOK:
         return _page(request, made)
-    messages.success(request, "The address is added. Send a test to check it.")
+    messages.success(request, "The address was added. Send a test to check it.")
     return redirect("approvals:notifications")
 
 
@@ -82,7 +82,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
 def remove(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.as_message(request):
         notifications.remove(target_id, by=_user(request))
-        messages.success(request, "The address is removed.")
+        messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
 
 
@@ -107,7 +107,7 @@ def about(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
             about=posted.get("about", ""),
             patterns=posted.get("patterns", "")[:2000],
         )
-        messages.success(request, "Saved. It counts for requests that come from now on.")
+        messages.success(request, "Saved. It applies to new requests.")
     return redirect("approvals:notifications")
 
 
@@ -119,7 +119,7 @@ def quiet(request: HtmxHttpRequest) -> HttpResponse:
     with refusals.as_message(request):
         if "clear" in posted:
             notifications.clear_quiet(by=_user(request), now=now)
-            messages.success(request, "You have no quiet hours any more. What was kept back is sent now.")
+            messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")
         else:
             hours = notifications.set_quiet(
                 by=_user(request),

@@ -102,7 +102,7 @@ def deny(request: HtmxHttpRequest) -> HttpResponse:
     request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
     try:
         if not request_id or not judged:
-            raise Invalid("The notification does not say what it showed.")
+            raise Invalid("The denial does not say what the notification showed.")
         approvals.decide(request_id, by=_user(request), verdict="denied", judged=judged)
     except SignalboxError as refusal:
         return _refused(refusal)

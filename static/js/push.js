@@ -152,7 +152,7 @@ async function switchOn(name) {
   const answer = await post("subscribe", { endpoint, ...keys, device: name });
   if (!answer.ok) {
     await unsubscribe();
-    return show("off", answer.detail ?? "Signalbox did not take the device. Reload the page and try again.");
+    return show("off", answer.detail ?? "The device could not be added. Reload the page and try again.");
   }
   remember(true);
   location.reload();

@@ -338,7 +338,7 @@ def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str
     else:
         approvals.withdraw(row.request_id, by=AGENT, now=NOW)
     deliver_all(NOW + MINUTE)
-    words = {"expired": "Expired, nobody decided.", "withdrawn": "Withdrawn by its requester."}[ending]
+    words = {"expired": "Expired without a decision.", "withdrawn": "Withdrawn by its requester."}[ending]
     assert [title for _, title in told][1:] == [f"Signalbox: {words} mind.x asked for ProcessExecution"]
 
 

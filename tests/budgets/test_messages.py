@@ -78,7 +78,7 @@ def test_webhooks_and_devices_are_told_in_words_and_where_to_go(budget: Budget) 
     body = webhook_messages.payload(message, None, NOW)
     assert body["event"] == "budget.reached"
     assert body["title"].endswith("is used up")
-    assert body["text"].startswith("Further calls are denied, and no run begins.")
+    assert body["text"].startswith("Further calls are denied, and no run starts.")
     assert body["url"].endswith("/ui/budgets/")
     shown = push._payload_for(message, None, timezone.now())
     assert (shown["kind"], shown["url"]) == ("budget", "/ui/budgets/")

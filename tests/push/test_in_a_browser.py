@@ -584,8 +584,8 @@ def test_the_phone_is_tied_to_the_sign_in_again_after_a_new_password(served: Ser
 WHY_NOT = {
     "Object.defineProperty(Notification, 'permission', { get: () => 'denied' })": "You have blocked",
     "Object.defineProperty(window, 'isSecureContext', { get: () => false })": "only over HTTPS",
-    "delete window.PushManager": "This browser has no push messages",
-    "": "Be told of waiting requests here",
+    "delete window.PushManager": "This browser does not support push messages",
+    "": "Get notified of waiting requests on this device",
 }
 
 

@@ -87,10 +87,10 @@ def set_about(
 ) -> NotificationTarget:
     """Choose of which requests one of this person's addresses hears. Raises NotFound, Invalid."""
     if about not in About.values:
-        raise Invalid("Choose of which requests this address hears.")
+        raise Invalid("Choose which requests this address is notified about.")
     listed = hearing.patterns_of(patterns) if about in (About.TYPES, About.TOOLS) else []
     if about in (About.TYPES, About.TOOLS) and not listed:
-        raise Invalid("Name at least one, such as ProcessExecution or Bash.")
+        raise Invalid("Enter at least one, such as ProcessExecution or Bash.")
     text = ", ".join(listed)
     if len(text) > LONGEST_PATTERNS or any(ord(sign) < 32 for sign in text):
         raise Invalid(f"The list has at most {LONGEST_PATTERNS} characters.")

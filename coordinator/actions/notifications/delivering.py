@@ -32,8 +32,8 @@ BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800
 TURN = timedelta(seconds=60)
 QUIET = "kept back until your quiet hours end"
 AT_ONCE = 20  # messages of one target in a row
-BROKEN_OFF = "Signalbox ended each time while it was sending"
-UNKNOWN_PROBLEM = "sending failed in a way that Signalbox does not know. Its own log says more"
+BROKEN_OFF = "Signalbox stopped each time while it was sending"
+UNKNOWN_PROBLEM = "sending failed for an unknown reason. Signalbox's log says more"
 
 # One thread looks for what is due at once, one more waits to look after it: whatever comes meanwhile, it will see.
 _lookers = threading.BoundedSemaphore(2)

@@ -37,13 +37,13 @@ def add_step(*, by: User, after_minutes: int, whom: str, now: datetime) -> Escal
     """
     _require_admin(by)
     if not 0 <= after_minutes <= LONGEST:
-        raise Invalid(f"A step comes 0 to {LONGEST} minutes after the request.")
+        raise Invalid(f"Choose 0 to {LONGEST} minutes after the request.")
     group, person = _whom(whom)
     with transaction.atomic():
         if EscalationStep.objects.count() >= MOST_STEPS:
             raise Conflict(f"There may be at most {MOST_STEPS} steps. Remove one first.")
         if EscalationStep.objects.filter(after_minutes=after_minutes, group=group, person=person).exists():
-            raise Conflict("This step is on the list already.")
+            raise Conflict("This step is already on the list.")
         step = EscalationStep.objects.create(
             after_minutes=after_minutes,
             group=group,
@@ -61,7 +61,7 @@ def remove_step(step_id: int, *, by: User, now: datetime) -> None:
     with transaction.atomic():
         step = EscalationStep.objects.select_for_update().filter(pk=step_id).first()
         if step is None:
-            raise NotFound("This step is removed already.")
+            raise NotFound("This step was already removed.")
         _record("ESCALATION_STEP_REMOVED", step, by, now)
         EscalationStep.objects.filter(pk=step.pk).delete()
 
@@ -123,13 +123,13 @@ def _whom(text: str) -> tuple[Group | None, str | None]:
         user = User.objects.filter(username=name, is_active=True).first()
         if user is not None and has_role(user, APPROVER):
             return None, user.get_username()
-        raise Invalid("This person may not decide requests, so telling them would not help. Choose another.")
-    raise Invalid("Choose a group or a person to tell.")
+        raise Invalid("This person may not decide requests. Choose someone who may.")
+    raise Invalid("Choose a group or a person to notify.")
 
 
 def _require_admin(by: User) -> None:
     if not has_role(by, ADMIN):
-        raise Forbidden("You need the role admin to change whom escalation tells.")
+        raise Forbidden("You need the role admin to change escalation steps.")
 
 
 def described(step: EscalationStep) -> dict[str, object]:

@@ -9,7 +9,7 @@ from coordinator.actions.notifications import addresses, escalating
 from coordinator.identity.actors import Actor
 from coordinator.models import EscalationStep, NotificationTarget, QuietHours
 
-NOBODY = "Nobody has the name any more."
+NOBODY = "No account has this name any more."
 
 
 def forget(name: str, *, by: Actor, now: datetime | None) -> None:

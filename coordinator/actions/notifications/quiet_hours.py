@@ -19,7 +19,7 @@ def set_quiet(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> 
     """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`. Raises Invalid."""
     first, last = _clock(begins), _clock(ends)
     if first == last:
-        raise Invalid("Quiet hours need a beginning and an end that differ.")
+        raise Invalid("The start and end of quiet hours must differ.")
     _require_zone(zone)
     values = {"zone": zone, "begins": first, "ends": last}
     with transaction.atomic():
