@@ -43,7 +43,7 @@ def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> P
     Raises Invalid for what names nothing, Conflict where it is held already.
     """
     if by.kind != "user":
-        raise BadRequest("Only a signed-in person puts a brake on.")
+        raise BadRequest("Only a signed-in person can put a brake on.")
     name, reason = name.strip(), reason.strip()
     _check(reach, name, reason)
     try:
@@ -51,7 +51,7 @@ def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> P
             brake = Brake.objects.create(reach=reach, name=name, reason=reason, set_at=now, set_by=str(by))
             _record("BRAKE_PUT_ON", brake, by, now)
     except IntegrityError:
-        raise Conflict(f"The brake on {name or 'everything'} is on already. Nothing was changed.") from None
+        raise Conflict(f"The brake for {name or 'everything'} is already on. Nothing was changed.") from None
     held = Braked(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
     try:
         stopped = sum(_stop(run_id, by, now) for run_id in _at_work([held])[:MOST_STOPPED])
@@ -63,29 +63,31 @@ def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> P
 
 def _check(reach: str, name: str, reason: str) -> None:
     if reach not in BrakeReach.values:
-        raise Invalid("Say what to hold: everything, an agent or a host.")
+        raise Invalid("Choose what to hold: everything, an agent or a host.")
     if (reach == BrakeReach.EVERYTHING) is bool(name):
-        wanted = "" if name else f" Name the {reach} to hold."
+        wanted = "" if name else f" Enter the {reach} to hold."
         raise Invalid(
-            wanted.strip() or "Everything has no name. Choose an agent or a host to hold that alone."
+            wanted.strip()
+            or "To hold everything, leave the name empty. To hold one agent or host, choose which of the "
+            "two it is."
         )
     if len(name) > LONGEST_NAME or len(reason) > LONGEST_REASON or "\x00" in name + reason:
         raise Invalid(
-            f"A name has at most {LONGEST_NAME} characters and a reason {LONGEST_REASON}, without NUL."
+            f"A name may have at most {LONGEST_NAME} characters and a reason {LONGEST_REASON}, without NUL."
         )
 
 
 def release(brake_id: int, *, by: Actor, now: datetime) -> None:
     """Release a brake. Raises NotFound, and Conflict where somebody has released it already."""
     if by.kind != "user":
-        raise BadRequest("Only a signed-in person releases a brake.")
+        raise BadRequest("Only a signed-in person can release a brake.")
     with transaction.atomic():
         brake = Brake.objects.filter(pk=brake_id).first()
         if brake is None:
             raise NotFound("No such brake.")
         released = Brake.objects.filter(pk=brake_id, released_at__isnull=True)
         if not released.update(released_at=now, released_by=str(by)):
-            raise Conflict(f"{brake.released_by} has released it already.")
+            raise Conflict(f"{brake.released_by} has already released it.")
         _record("BRAKE_RELEASED", brake, by, now)
 
 

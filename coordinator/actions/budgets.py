@@ -41,7 +41,7 @@ def add(
     _check(wanted)
     with transaction.atomic():
         if Budget.objects.filter(ended_at__isnull=True).count() >= MOST:
-            raise Conflict(f"There are {MOST} budgets already. Remove one first.")
+            raise Conflict(f"There are already {MOST} budgets, which is the limit. Remove one first.")
         made = Budget.objects.create(**_columns(wanted), changed_at=now, changed_by=str(by))
         _record("BUDGET_SET", made.pk, by, now, after=_columns(wanted))
     return made
@@ -125,7 +125,7 @@ def _mark(found: Standing, level: int, now: datetime, *, tell: bool) -> None:
 
 def _require_person(by: Actor) -> None:
     if by.kind != "user":
-        raise BadRequest("Only a signed-in person sets budgets.")
+        raise BadRequest("Only a signed-in person can set budgets.")
 
 
 def _check(wanted: BudgetRow) -> None:
@@ -137,13 +137,13 @@ def _check(wanted: BudgetRow) -> None:
     }
     for name, known in words.items():
         if getattr(wanted, name) not in known:
-            raise Invalid(f"{name} is one of: {', '.join(known)}.")
+            raise Invalid(f"{name} must be one of: {', '.join(known)}.")
     if (wanted.reach == BudgetReach.EVERYTHING) is bool(wanted.name):
-        raise Invalid("Name the agent or the person. A budget of everything has no name.")
+        raise Invalid("Enter the agent or person. Leave the name empty for a budget of everything.")
     if len(wanted.name) > LONGEST_NAME or "\x00" in wanted.name:
-        raise Invalid(f"A name has at most {LONGEST_NAME} characters, without NUL.")
+        raise Invalid(f"A name may have at most {LONGEST_NAME} characters, without NUL.")
     if not (math.isfinite(wanted.amount) and 0 < wanted.amount <= LARGEST):
-        raise Invalid("The amount is a number of more than 0.")
+        raise Invalid("The amount must be a number greater than 0.")
 
 
 def _locked(budget_id: int) -> Budget:

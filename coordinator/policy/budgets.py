@@ -127,9 +127,15 @@ class Standing:
         """What could not be counted; nothing where all was."""
         if self.use.unpriced:
             words = f"{self.use.unpriced:,} tokens of models without a price are not counted."
-            return f"{words} Until they have one, each call is asked about." if self.budget.acts else words
+            return (
+                f"{words} Until they have one, a person is asked about each call."
+                if self.budget.acts
+                else words
+            )
         if self.silent:
-            told = "sessions tell no tokens and are" if self.silent > 1 else "session tells no tokens and is"
+            told = (
+                "sessions report no tokens and are" if self.silent > 1 else "session reports no tokens and is"
+            )
             return f"{self.silent} {told} not counted."
         return ""
 
@@ -275,8 +281,8 @@ def by_budget(reached: Standing) -> Ruling:
 def by_unpriced(found: Standing) -> Ruling:
     """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
     words = (
-        f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of models without a"
-        " price. Set one on the page Costs (0 where it costs nothing)."
+        f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
+        f"models without a price. Set a price on the page Costs (0 if the model is free)."
     )
     return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
 

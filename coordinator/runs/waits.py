@@ -82,14 +82,14 @@ class Queue:
         for budget in self.spent:
             if all(budget.concerns(agents, run.session_id) for _, agents in meant):
                 words = f"The budget of {budget.title} is used up."
-                return f"{words} The run begins once a person raises it or the day ends."
+                return f"{words} The run starts once a person raises it or the day ends."
         return ""
 
     def _braked(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
             if all(reaches(brake.reach, brake.name, agents, runner.hostname) for runner, agents in meant):
-                return "The brake is on. The run begins once a person releases it."
+                return "The brake is on. The run starts once a person releases it."
         return ""
 
     def _lacks(self, runner: Runner, run: Run) -> str:

@@ -23,11 +23,10 @@ class BrakeForm(forms.Form):
         required=False,
         max_length=255,
         label="Agent or host",
-        help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold everything.",
+        help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold "
+        "everything.",
     )
-    reason = forms.CharField(
-        required=False, max_length=500, label="Reason", help_text="Agents that are held are told it."
-    )
+    reason = forms.CharField(required=False, max_length=500, label="Reason", help_text="Held agents see it.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

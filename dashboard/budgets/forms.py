@@ -20,14 +20,14 @@ class AmountForm(forms.Form):
     amount = forms.FloatField(
         min_value=0,
         label="Amount",
-        help_text="Of what is counted: tokens, US dollars or tool calls. Denied calls count, too.",
+        help_text="In tokens, US dollars or tool calls. Denied calls count, too.",
         widget=forms.NumberInput({"step": "any", "inputmode": "decimal"}),
     )
     at_limit = forms.ChoiceField(
         choices=AtLimit.choices,
         initial=AtLimit.WARN,
         label="When it is used up",
-        help_text="From 80 percent on, the sessions concerned say so in any case.",
+        help_text="In any case, affected sessions show a warning from 80 percent on.",
     )
 
 
@@ -39,10 +39,11 @@ class BudgetForm(AmountForm):
         required=False,
         max_length=255,
         label="Agent or person",
-        help_text="The agent's id or program (such as codex), or the person's user name. Empty for everything.",
+        help_text="The agent's id or program (such as codex), or the person's user name. Leave it empty for "
+        "everything.",
     )
-    measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="Count")
-    span = forms.ChoiceField(choices=BudgetSpan.choices, label="For how long")
+    measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="What to count")
+    span = forms.ChoiceField(choices=BudgetSpan.choices, label="Period")
     field_order = ("reach", "name", "measure", "span", "amount", "at_limit")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

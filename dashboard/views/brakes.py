@@ -42,7 +42,7 @@ def put_on(request: HtmxHttpRequest) -> HttpResponse:
         form.add_error(None, str(refusal.detail))
         return _page(request, form, status=refusal.status)
     stopped = f" {done.stopped} running turns are being stopped." if done.stopped else ""
-    messages.success(request, f"The brake is on. No new call passes.{stopped}")
+    messages.success(request, f"The brake is on. No new call runs.{stopped}")
     return redirect("brakes:home")
 
 
@@ -56,7 +56,7 @@ def release(request: HtmxHttpRequest, brake_id: int) -> HttpResponse:
     except SignalboxError as refusal:
         messages.warning(request, str(refusal.detail))
     else:
-        messages.success(request, "The brake is released. What waited goes on.")
+        messages.success(request, "The brake is released. Waiting calls continue.")
     return redirect("brakes:home")
 
 

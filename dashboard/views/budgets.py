@@ -50,7 +50,7 @@ def add(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         form.add_error(None, str(refusal.detail))
         return _page(request, form, status=refusal.status)
-    messages.success(request, "The budget counts from now on, with what was used today.")
+    messages.success(request, "The budget is set. It includes what was already used today.")
     return redirect("budgets:home")
 
 
@@ -85,7 +85,7 @@ def allow(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     """Let a budget hold nothing up until the day ends."""
     with refusals.as_message(request, missing_is_404=True):
         budgets.allow_today(budget_id, by=person(request.user), now=timezone.now())
-        messages.success(request, "The budget holds nothing up until the end of the day.")
+        messages.success(request, "The budget does not limit anything until the end of the day.")
     return redirect("budgets:home")
 
 

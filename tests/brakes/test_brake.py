@@ -204,7 +204,7 @@ class TestInTheDatabase:
         waiting = fleet.start()
         assert fleet.poll(runner) is None
         assert (
-            Queue.at(fleet.now).why(waiting) == "The brake is on. The run begins once a person releases it."
+            Queue.at(fleet.now).why(waiting) == "The brake is on. The run starts once a person releases it."
         )
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
@@ -274,10 +274,10 @@ class TestInTheDatabase:
 
     def test_it_is_put_on_once_and_released_once_and_both_are_audited(self) -> None:
         brake = self.put_on()
-        with pytest.raises(Conflict, match="on already"):
+        with pytest.raises(Conflict, match="already on"):
             self.put_on()
         brakes.release(brake.id, by=person(self.anna), now=timezone.now())
-        with pytest.raises(Conflict, match="released it already"):
+        with pytest.raises(Conflict, match="already released it"):
             brakes.release(brake.id, by=person(self.anna), now=timezone.now())
         told = AuditLog.objects.filter(target_id=f"brake:{brake.id}").order_by("id")
         assert [(row.event_type, row.actor_id) for row in told] == [

@@ -102,7 +102,7 @@ def test_money_is_counted_by_prices_and_what_has_none_is_said() -> None:
     assert (found.use.amount, found.use.unpriced) == (5.0, 40)
     assert found.used_words == "at least $5.00"
     not_counted = "40 tokens of models without a price are not counted."
-    assert found.unknown_words == f"{not_counted} Until they have one, each call is asked about."
+    assert found.unknown_words == f"{not_counted} Until they have one, a person is asked about each call."
 
 
 @pytest.mark.parametrize("at_limit", ["ask", "hold"])
@@ -151,7 +151,7 @@ def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> Non
     assert claim_next(runner, fleet.tick()) is None
     assert (
         Queue.at(fleet.now, budgets.spent_for_runs(fleet.now)).why(first)
-        == "The budget of 1 tool calls a day for agent.q is used up. The run begins once a person raises it or the day "
+        == "The budget of 1 tool calls a day for agent.q is used up. The run starts once a person raises it or the day "
         "ends."
     )
     Budget.objects.filter(pk=made.pk).update(amount=2.0)

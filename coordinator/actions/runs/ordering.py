@@ -153,8 +153,8 @@ def _refuse_over_budget(
     held = budgets.holding_runs(agents, person, None if is_new else session.pk, now)
     if held is not None:
         raise Conflict(
-            f"The budget of {held.budget.title} is used up ({held.used_words}). No run begins until a person raises"
-            " it on the page Budgets, or allows more until the end of the day."
+            f"The budget of {held.budget.title} is used up ({held.used_words}). No run starts until a "
+            f"person raises it on the page Budgets, or allows more until the end of the day."
         )
 
 
