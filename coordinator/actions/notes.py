@@ -37,20 +37,20 @@ MOST_CLOSED = 200  # in one go
 def write(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
     """Write a note to a session at work. Raises NotFound, Invalid, and Conflict where nothing would read it."""
     if by.kind != "user":
-        raise BadRequest("Only a signed-in person writes notes.")
+        raise BadRequest("Only a signed-in person can write notes.")
     text = text.replace("\r\n", "\n").strip()
     if not text:
         raise Invalid("Write what the agent should know.")
     if len(text) > LONGEST or "\x00" in text:
-        raise Invalid(f"A note has at most {LONGEST:,} characters, without NUL.")
+        raise Invalid(f"A note may have at most {LONGEST:,} characters, without NUL.")
     with transaction.atomic():
         session = Session.objects.select_for_update().filter(pk=session_id).first()
         if session is None:
             raise NotFound("Session not found")
         if session.status not in LIVE:
-            raise Conflict("The session has ended, so no note reaches it. Resume it instead.")
+            raise Conflict("The session has ended, so notes cannot reach it. Resume it instead.")
         if _waiting(session_id).count() >= MOST_WAITING:
-            raise Conflict(f"{MOST_WAITING} notes wait already. The agent has not taken a step since then.")
+            raise Conflict(f"{MOST_WAITING} notes are already waiting for the agent's next step.")
         note = Note.objects.create(session_id=session_id, text=text, written_at=now, written_by=str(by))
         _tell(note, WRITTEN, by.name, now, text=text)
         _record("NOTE_WRITTEN", note, by, now, text=text)

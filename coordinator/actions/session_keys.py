@@ -51,8 +51,8 @@ def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> Ha
         run = require_holder(session_id, runner)
         Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
         if not Run.objects.filter(pk=run.pk, status__in=ACTIVE).exists():
-            raise Conflict("No run of this session is at work.")
-        end(session_id, "Its agent is started anew.", now)
+            raise Conflict("No run of this session is running.")
+        end(session_id, "Its agent is being restarted.", now)
         agent_id = _agent_for(run, runner, program, now)
         if agent_id is None:
             return None
@@ -125,7 +125,7 @@ def _end_if_left_over(key: SessionKey, now: datetime) -> None:
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
         if not session_keys.has_good_key(key.runner_id, now):
-            end(key.session_id, "Its runner's key is no good any more.", now)
+            end(key.session_id, "Its runner's key is no longer valid.", now)
             return
         is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
         if is_over or not _is_at_work(key.session_id):

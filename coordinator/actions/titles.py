@@ -40,7 +40,7 @@ def rename(session_id: str, typed: str, *, by: Actor, now: datetime) -> str:
     """
     title = bounded(short(without_secrets(typed)), longest=MOST_TYPED + 1)
     if len(title) > MOST_TYPED:
-        raise Invalid(f"A title has at most {MOST_TYPED} characters.")
+        raise Invalid(f"A title may have at most {MOST_TYPED} characters.")
     with transaction.atomic():
         lock_session(session_id)
         before = SessionTitle.objects.filter(pk=session_id).first()

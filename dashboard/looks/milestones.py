@@ -17,7 +17,7 @@ _MILESTONES = {
     "run_start": ("play", "Run started", "busy"),
     "compaction": ("st-info", "Conversation compacted", "calm"),
     "api_error": ("st-warning", "The model did not answer", "bad"),
-    "hooks_lost": ("st-warning", "Some hooks before this one could not be written", "bad"),
+    "hooks_lost": ("st-warning", "Some earlier hooks could not be recorded", "bad"),
 }
 
 
@@ -34,8 +34,8 @@ def _asked(event: TimelineEvent) -> str:
 # How a turn ended, as the Agent Client Protocol has it; in good order it is not worth a word.
 _ENDS = {
     "cancelled": "stopped",
-    "max_tokens": "the model's limit of tokens was reached",
-    "max_turn_requests": "its limit of requests to the model was reached",
+    "max_tokens": "the model's token limit was reached",
+    "max_turn_requests": "its limit of model requests was reached",
     "refusal": "the model refused",
 }
 

@@ -17,8 +17,9 @@ BY_HOOK = "It reaches the agent with its next tool call or prompt."
 BY_RUNNER = "It reaches the agent at its next step, or else as its next prompt."
 BY_GATEWAY = "It reaches the agent with the next result of an MCP tool that it calls through Signalbox."
 ONLY_BY_GATEWAY = (
-    "{} cannot be told anything while it works: its hooks carry no words. The note reaches it only with the result of "
-    "an MCP tool that it calls through Signalbox. If it calls none, the note is not delivered."
+    "{} cannot receive notes while it works, because its hooks carry no text. The note reaches it only "
+    "with the result of an MCP tool that it calls through Signalbox. If it calls none, the note is not "
+    "delivered."
 )
 
 

@@ -37,7 +37,7 @@ class NameForm(forms.Form):
         required=False,
         max_length=MOST_TYPED,
         label="Title",
-        help_text="What the session is about. Empty, it is called by its first prompt, or as its agent calls it.",
+        help_text="What the session is about. If empty, the title comes from the agent or the first prompt.",
         widget=forms.TextInput({"autofocus": True, "autocomplete": "off"}),
     )
 
@@ -54,7 +54,9 @@ def rename(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         called = titles.rename(
             session_id, form.cleaned_data["title"], by=person(request.user), now=timezone.now()
         )
-        messages.success(request, f"The session is now called “{called}”." if called else "It has no title.")
+        messages.success(
+            request, f"The session is now called “{called}”." if called else "The session now has no title."
+        )
         return redirect("sessions:detail", session_id)
     context = {
         "session": session,

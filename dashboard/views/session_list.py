@@ -59,7 +59,7 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
         "statuses": status_facets("sessions", STATUSES, request.GET),
         "kept": kept(request.GET, "status", "dir", "parent", "sort", "errors", "waiting"),
         "switches": [
-            switch(request.GET, "waiting", "Waits for a person", "approvals"),
+            switch(request.GET, "waiting", "Waiting for a person", "approvals"),
             switch(request.GET, "errors", "With errors", "st-cross"),
         ],
         "agents": choices("agent_name"),

@@ -61,13 +61,13 @@ def images_of(request: HtmxHttpRequest) -> list[dict[str, str]]:
     """Return the images of a form as a prompt carries them. Raises BadRequest and TooLarge."""
     files = request.FILES.getlist("files")
     if len(files) > MOST_IMAGES:
-        raise BadRequest(f"A prompt takes at most {MOST_IMAGES} images.")
+        raise BadRequest(f"A prompt may have at most {MOST_IMAGES} images.")
     if sum(one.size or 0 for one in files) > MOST_BYTES:
         raise TooLarge(f"The images of a prompt may total {MOST_BYTES // 1024 // 1024} MB.")
     images = []
     for one in files:
         if one.content_type not in IMAGES:
-            raise BadRequest(f"{one.name} is no image that agents take: PNG, JPEG, GIF or WebP.")
+            raise BadRequest(f"{one.name} is not an image that agents accept. Use PNG, JPEG, GIF or WebP.")
         images.append({"mimeType": one.content_type, "data": base64.b64encode(one.read()).decode()})
     return images
 
@@ -81,7 +81,7 @@ def stop_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     with refusals.as_message(request, missing_is_404=True):
         working = Run.objects.filter(session=session, status__in=ACTIVE).first()
         if working is None:
-            messages.info(request, "No turn is at work.")
+            messages.info(request, "No turn is running.")
         else:
             stopped = runs.stop(working.run_id, by=person(request.user), now=timezone.now())
             messages.success(request, stopped.message or "The turn is being stopped.")
@@ -96,7 +96,7 @@ def unqueue(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     with refusals.as_message(request, missing_is_404=True):
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
         if run.status != Run.Status.PENDING:
-            raise BadRequest("This prompt does not wait any more.")
+            raise BadRequest("This prompt is no longer waiting.")
         runs.stop(run.run_id, by=person(request.user), now=timezone.now())
         messages.success(request, "The prompt was removed from the queue.")
     return redirect("sessions:detail", session_id)
@@ -112,7 +112,7 @@ def command(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         wanted = command_of(request.POST.get("what", ""))
         commands.order(session_id, wanted, by=person(request.user), now=timezone.now())
         is_about_files = "remove_worktree" in wanted
-        messages.success(request, "The runner is told." if is_about_files else "The agent is told.")
+        messages.success(request, "Sent to the runner." if is_about_files else "Sent to the agent.")
         if is_about_files:
             return redirect("sessions:changes", session_id)
     return redirect("sessions:detail", session_id)

@@ -149,7 +149,9 @@ def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     if found is None:
         messages.info(
             request,
-            f"There is no {direction} {what}." if what in ("error", "message") else "Nothing further.",
+            f"There is no {direction} {what}."
+            if what in ("error", "message")
+            else "There is nothing further.",
         )
         found = here if here.event_id and here != FAR else None
     if found is None:

@@ -40,7 +40,7 @@ const keepDraft = () => keep(draftKey, text.value);
 function take(added) {
   if (!picker) return;
   const images = added.filter((file) => /^image\/(png|jpeg|gif|webp)$/.test(file.type));
-  if (images.length < added.length) say("error", "Agents take images alone: PNG, JPEG, GIF or WebP.");
+  if (images.length < added.length) say("error", "Agents accept only images: PNG, JPEG, GIF or WebP.");
   if ([...files, ...images].reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) {
     say("error", "The images of a prompt may total 8 MB.");
     return;

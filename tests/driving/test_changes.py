@@ -138,11 +138,11 @@ def test_a_work_tree_is_removed_by_a_person_who_was_told_what_it_holds(
     page.goto(f"/ui/sessions/{driver.session}/-/changes/")
     for name, wanted, error in (
         ("Remove work tree", True, "The work tree holds uncommitted work in 1 file (a.txt)."),
-        ("Discard its work and remove it", "discard", None),
+        ("Discard work and remove", "discard", None),
     ):
         page.get_by_role("button", name=name).click()
         page.get_by_role("button", name="Confirm").click()
-        expect(page.get_by_text("The runner is told to remove it.")).to_be_visible()
+        expect(page.get_by_text("Waiting for the runner to remove it.")).to_be_visible()
         polled = driver.poll()
         assert polled is not None
         (command,) = polled["commands"]

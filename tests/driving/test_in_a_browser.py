@@ -100,7 +100,7 @@ def test_this_turn_is_stopped_and_the_mode_changed(at_work: tuple[Driver, Page])
     driver, page = at_work
     page.get_by_title("Mode").click()
     page.get_by_role("button", name="Plan Mode").click()
-    expect(page.get_by_text("The agent is told.")).to_be_visible()
+    expect(page.get_by_text("Sent to the agent.")).to_be_visible()
     told = driver.poll()
     assert told is not None
     ((command,),) = (told["commands"],)

@@ -223,7 +223,7 @@ def test_a_driven_agent_gets_it_as_its_next_prompt_when_its_turn_ends(
     driver = Driver(served)
     driver.tell({"sessionUpdate": "signalbox/agent", "agent": "claude", "agentSessionId": str(uuid.uuid4())})
     send(approver, driver.session)
-    assert "Waits for the agent" in approver.get(f"/ui/sessions/{driver.session}/-/notes/").text
+    assert "Waiting for the agent" in approver.get(f"/ui/sessions/{driver.session}/-/notes/").text
     driver.tell({"sessionUpdate": "signalbox/turn_ended", "stopReason": "end_turn"})
     driver.ended()
     with until() as pause:
@@ -233,6 +233,6 @@ def test_a_driven_agent_gets_it_as_its_next_prompt_when_its_turn_ends(
     driver.run = work["run"]
     driver.call(f"/runner/runs/{driver.run['run_id']}/started", {"runner_id": driver.runner_id})
     driver.next = driver.run["driven"]["next"]
-    assert "Waits as the next prompt" in approver.get(f"/ui/sessions/{driver.session}/-/notes/").text
+    assert "Queued as the next prompt" in approver.get(f"/ui/sessions/{driver.session}/-/notes/").text
     driver.tell({"sessionUpdate": "signalbox/turn_started", "runId": driver.run["run_id"], "prompt": []})
     assert "with its next prompt" in approver.get(f"/ui/sessions/{driver.session}/-/notes/").text

@@ -58,7 +58,7 @@ def test_a_text_out_of_bounds_is_refused(session: Session, text: str) -> None:
 def test_nothing_is_written_to_what_nobody_reads(session: Session) -> None:
     for _ in range(MOST_WAITING):
         write(session)
-    with pytest.raises(Conflict, match="wait already"):
+    with pytest.raises(Conflict, match="already waiting"):
         write(session)
     Session.objects.filter(pk=session.pk).update(status="finished")
     with pytest.raises(Conflict, match="has ended"):
@@ -117,7 +117,7 @@ def test_the_page_shows_notes_without_secrets_and_says_what_is_wrong(session: Se
     url = f"/ui/sessions/{session.pk}/-/note/"
     refused = client.post(url, {"text": "x" * (LONGEST + 1)}, headers={"HX-Request": "true"})
     assert refused.status_code == 422
-    assert "A note has at most 4,000 characters" in refused.content.decode()
+    assert "A note may have at most 4,000 characters" in refused.content.decode()
     client.post(url, {"text": "Use ghp_" + "a1B2" * 9 + " <b>now</b>"}, headers={"HX-Request": "true"})
     page = client.get(f"/ui/sessions/{session.pk}/").content.decode()
     assert "ghp_a1B2a1B2" not in page

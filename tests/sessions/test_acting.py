@@ -142,7 +142,7 @@ def test_a_session_that_is_only_reported_says_why_it_cannot_be_stopped(session, 
     assert "No runner runs this session" in body
     assert "build-7" in body.partition('id="no-stop"')[2].partition("</div>")[0]
     assert "Stop this session?" not in body
-    assert "Mark this session as stopped? Its agent is not told, and may go on." in body
+    assert "Mark this session as stopped? Its agent is not notified and may continue." in body
 
 
 def test_an_idle_sessions_process_can_be_stopped(session):

@@ -217,7 +217,7 @@ def test_an_approver_renames_and_the_audit_log_says_so(session: Session) -> None
     row = AuditLog.objects.get(event_type="SESSION_RENAMED")
     assert (row.actor_id, row.target_id) == ("user:approver", session.pk)
     assert row.metadata == {"before": "Fix the build, please", "after": "A better one"}
-    assert "was called so by approver" in client.get(rename_url(session)).content.decode()
+    assert "was named by approver" in client.get(rename_url(session)).content.decode()
 
 
 def test_a_viewer_may_not_rename(session: Session) -> None:

@@ -15,7 +15,7 @@ from coordinator.sessions.reports import is_told_by_runner
 
 LATELY = timedelta(minutes=10)
 MOST = 20  # events of a session that its hooks have only just begun
-WHY = "Its agent is driven by a runner, which tells all that this session held."
+WHY = "Its agent is driven by a runner, which reports everything in this session."
 
 
 def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:

@@ -29,7 +29,7 @@ from coordinator.sessions.driving import Speech
 __all__ = ["Question", "answer_of", "by_ruling", "note", "put", "withdraw_open"]
 
 NOBODY = "Nobody answered in Signalbox in time."
-ASKED_ANEW = "The agent asks about this call anew."
+ASKED_ANEW = "The agent asked about this call again."
 WITHDRAWN = "The question was withdrawn."
 
 
