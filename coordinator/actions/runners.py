@@ -161,7 +161,7 @@ def _name_of(key: KeyIdentity | None) -> str | None:
 def _require_own(runner: Runner, key: KeyIdentity | None) -> None:
     if key is None or key.scopes & WRITE_ALL or runner.registered_by in {None, key.name}:
         return
-    raise Forbidden("This runner registered with another key, and only that key speaks for it.")
+    raise Forbidden("This runner was registered with another key. Use that key.")
 
 
 def heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:

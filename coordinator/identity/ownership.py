@@ -81,7 +81,7 @@ def require_free_executor_id(caller: KeyIdentity, session_id: str, executor_sess
 
 
 OF_ANOTHER_RUNNER = (
-    "A runner with another key works on this session. Use that runner's key, or one of scope operator."
+    "A runner with another key is running this session. Use that runner's key, or a key of scope operator."
 )
 
 

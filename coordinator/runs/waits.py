@@ -59,7 +59,7 @@ class Queue:
         """Return why a run is held or, if it is pending, not taken yet; else an empty text."""
         hold = getattr(run, "hold", None)
         if hold is not None and run.status in OPEN:
-            return f"Held until somebody releases it: {hold.why[:1].lower()}{hold.why[1:]}"
+            return f"On hold until somebody releases it: {hold.why[:1].lower()}{hold.why[1:]}"
         if run.status != Run.Status.PENDING:
             return ""
         if run.session_id in self.busy:
@@ -99,7 +99,8 @@ class Queue:
         """Return which runner has yet to come for the run, or what no runner has."""
         if run.session_id in self.living:
             return (
-                f"The process of its session waits on runner {self.living[run.session_id]}, which takes it."
+                f"Its session's process is waiting on runner {self.living[run.session_id]}, which takes "
+                f"this run."
             )
         meeting = [runner for runner in self.runners if meets(runner, run.demands)]
         lacks = {runner.pk: self._lacks(runner, run) for runner in meeting}
@@ -108,14 +109,14 @@ class Queue:
             return f"No online runner has {next(iter(lacks.values()))}."
         if able:
             names = ", ".join(runner.hostname for runner in able[:3])
-            return f"The next poll of one of these runners takes it: {names}."
+            return f"One of these runners takes it with its next poll: {names}."
         return f"No online runner has {missing(run.demands, self.runners)}."
 
 
 def missing(demands: Any, runners: Iterable[Runner]) -> str:
     """Return what is demanded that no runner offers, or everything, where only the combination is missing."""
     if not isinstance(demands, Mapping):
-        return "a setting to take runs without tags; this run names no tag"
+        return "the setting to take runs without tags, and this run has none"
     runners = list(runners)
     wanted = [(name, demands[name]) for name in NAMED if demands.get(name) is not None]
     lacks = [
@@ -128,5 +129,5 @@ def missing(demands: Any, runners: Iterable[Runner]) -> str:
     return (
         f"all of this at once: {', '.join(asked)}"
         if asked
-        else "a setting to take runs without tags; this run names no tag"
+        else "the setting to take runs without tags, and this run has none"
     )

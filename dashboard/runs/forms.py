@@ -53,22 +53,24 @@ class StartForm(DemandsForm):
     """What a new session is started with. `offered` is what online runners have (dashboard.runs.offers)."""
 
     agent = forms.ChoiceField(
-        required=False, label="Agent", help_text="What the runners that are online can drive."
+        required=False, label="Agent", help_text="The agents that online runners can drive."
     )
     worktree = forms.BooleanField(
         required=False,
-        label="In a work tree of its own",
-        help_text="The agent works on a branch of its own, so that runs in one repository do not meet.",
+        label="In a separate work tree",
+        help_text="The agent works on its own branch, so that runs in one repository do not interfere.",
     )
     fork_of = forms.CharField(required=False, widget=forms.HiddenInput)
     agent_name = forms.ChoiceField(
-        required=False, label="Blueprint", help_text="The blueprint of the agent. Its demands are added."
+        required=False,
+        label="Blueprint",
+        help_text="The blueprint of the agent. Its demands are added to the run's.",
     )
     parameters = Arguments(
         required=False,
         widget=forms.Textarea({"rows": 3}),
         label="Arguments",
-        help_text='Of a procedural agent, instead of a prompt: JSON such as {"branch": "main"}.',
+        help_text='For a procedural agent, instead of a prompt: JSON such as {"branch": "main"}.',
     )
     project_dir = forms.CharField(
         required=False,
@@ -76,7 +78,7 @@ class StartForm(DemandsForm):
         help_text="The folder on the runner's host in which the agent works.",
     )
     parent_session_id = forms.CharField(
-        required=False, label="Parent session", help_text="The parent session, if the new one works for it."
+        required=False, label="Parent session", help_text="The session that the new one works for."
     )
 
     field_order = (

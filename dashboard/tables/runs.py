@@ -11,7 +11,7 @@ class RunTable(tables.Table):  # type: ignore[misc] # the library has no types
     status = tables.Column(verbose_name="Status")
     run = tables.Column(verbose_name="Run", orderable=False, empty_values=())
     agent = tables.Column(verbose_name="Agent", accessor="agent_name")
-    created = tables.Column(verbose_name="Ordered", accessor="created_at", order_by=("created_at", "run_id"))
+    created = tables.Column(verbose_name="Created", accessor="created_at", order_by=("created_at", "run_id"))
 
     class Meta:
         template_name = "runs/_table.html"

@@ -401,7 +401,7 @@ def test_a_held_run_says_so_and_is_released_on_its_page(path):
     add(file, "runs", run)
     brought(path)
     browser = signed_in("approver")
-    assert "Held until somebody releases it" in browser.get("/ui/runs/").content.decode()
+    assert "On hold until somebody releases it" in browser.get("/ui/runs/").content.decode()
     browser.post("/ui/runs/run_1/release/")
-    assert "Held until" not in browser.get("/ui/runs/").content.decode()
+    assert "On hold until" not in browser.get("/ui/runs/").content.decode()
     assert AuditLog.objects.get(event_type="RUN_RELEASED").actor_id == "user:approver"

@@ -45,7 +45,7 @@ def test_why_a_run_waits():
     runner(heard=timedelta(hours=1))
     assert why(run) == "No runner is online."
     runner("build-8")
-    assert why(run) == "The next poll of one of these runners takes it: build-8."
+    assert why(run) == "One of these runners takes it with its next poll: build-8."
     assert (
         why(order(session, demands={"hostname": "mars", "tags": ["gpu"]}))
         == "No online runner has host mars, tag gpu."
@@ -63,7 +63,7 @@ def test_a_run_that_names_no_tag_is_not_for_a_runner_that_needs_one():
     runner(require_matching_tags=True)
     assert (
         why(order(make_session()))
-        == "No online runner has a setting to take runs without tags; this run names no tag."
+        == "No online runner has the setting to take runs without tags, and this run has none."
     )
 
 
@@ -105,4 +105,4 @@ def test_only_an_admin_sends_a_runner_away():
     assert signed_in("approver").post(url).status_code == 403
     assert signed_in("admin").post(url).status_code == 302
     assert Runner.objects.get().deregistered_at is not None
-    assert signed_in("viewer").get("/ui/runners/").content.decode().count("Leaving") == 1
+    assert signed_in("viewer").get("/ui/runners/").content.decode().count("Deregistering") == 1

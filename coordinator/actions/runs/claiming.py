@@ -154,5 +154,5 @@ def unclaim(run_id: str, runner_id: str, now: datetime) -> None:
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:
             return
         timeout_at = now + no_match_timeout() if run.demands else None
-        session_keys.end(run.session_id, "Its run was given back.", now)
+        session_keys.end(run.session_id, "Its run was returned to the queue.", now)
         move(run, Run.Status.PENDING, runner_id=None, claimed_at=None, timeout_at=timeout_at)

@@ -133,11 +133,13 @@ def _refuse_choices(given: dict[str, Any], by: Actor) -> None:
     """
     if "agent_session_id" in given:
         raise BadRequest(
-            "agent_session_id is told by the agent. To go on from a session, name it as fork_of."
+            "agent_session_id is set by the agent. To continue from a session, name it as fork_of."
         )
     chosen = [name for name in offers.FOR_PEOPLE if name in given]
     if chosen and by.kind != "user":
-        raise Forbidden(f"Only a person may choose {' and '.join(chosen)}: the agent may then ask nobody.")
+        raise Forbidden(
+            f"Only a person may choose {' and '.join(chosen)}: with it the agent may act without asking."
+        )
 
 
 def _refuse_over_budget(
