@@ -103,8 +103,7 @@ def confirm(user: User, identity: Identity, address: str, now: datetime) -> None
         known = _known(identity)
         if known is None or known.pk != user.pk:
             raise SomebodyElse(
-                f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign "
-                f"in there as "
+                f"You signed in at {settings.OIDC_NAME} as somebody else. Nothing was confirmed: sign in there as "
                 "yourself."
             )
         user = _renewed(known, identity, now)
@@ -131,7 +130,7 @@ def connect(user: User, identity: Identity, address: str, now: datetime) -> None
             if _known(identity):
                 raise Conflict(
                     f"Your {settings.OIDC_NAME} identity already belongs to another account here. Sign in "
-                    f"with that account."
+                    "with that account."
                 )
             changes = _no_superuser_unless_admin(identity.role)
             users.update(user.pk, changes, role=identity.role, by=PROVIDER, now=now)
@@ -158,7 +157,7 @@ def disconnect(user: User, address: str, now: datetime) -> None:
     if not has_another_way(user):
         raise Conflict(
             f"{settings.OIDC_NAME} is the only way for you to sign in, so you cannot disconnect your "
-            f"account from it."
+            "account from it."
         )
     with transaction.atomic():
         user = users.locked(user.pk)  # first, as a sign-in does
@@ -269,7 +268,7 @@ def _make(identity: Identity, now: datetime) -> User:
     if User.objects.filter(username__iexact=name).exists():
         raise NameTaken(
             f"An account named {name} already exists. It is not connected with your {settings.OIDC_NAME} "
-            f"identity."
+            "identity."
         )
     try:
         user = users.create(
@@ -330,7 +329,7 @@ def _require_welcome(user: User, identity: Identity) -> None:
 def _no_role(identity: Identity) -> NoRole:
     return NoRole(
         f"You are {identity.name or identity.subject} at {settings.OIDC_NAME}, but none of your groups "
-        f"there has a role here. Ask an administrator to add you to a group that has one."
+        "there has a role here. Ask an administrator to add you to a group that has one."
     )
 
 

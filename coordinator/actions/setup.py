@@ -55,7 +55,7 @@ def without_passwords() -> str:
     """Return how the first administrator comes in while passwords are off: an account with one would be of no use."""
     return (
         f"Password sign-in is off. Sign in with {settings.OIDC_NAME} as a member of a group that has the "
-        f"role admin here."
+        "role admin here."
     )
 
 

@@ -41,7 +41,7 @@ class KeyOut(Schema):
 def exchange(request: HttpRequest, response: HttpResponse, body: CodeIn) -> dict[str, Any]:
     """An administrator makes the code on the page Connections; it works once, within ten minutes."""
     if request.headers.get("Origin") or request.headers.get("Sec-Fetch-Site", "none") != "none":
-        raise Forbidden("Programs exchange codes, browsers do not.")
+        raise Forbidden("Only programs can exchange connect codes, not browsers.")
     row, raw = connecting.exchange(
         body.code,
         source=str(request.META.get("REMOTE_ADDR") or "unknown"),

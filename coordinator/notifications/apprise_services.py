@@ -30,8 +30,7 @@ COMMON = (
         "Microsoft Teams",
         ("workflows", "workflow"),
         "https://….logic.azure.com/workflows/…/triggers/manual/paths/invoke?…&sig=…",
-        "In the channel choose Workflows, then “Post to a channel when a webhook request is received”, "
-        "and copy "
+        "In the channel choose Workflows, then “Post to a channel when a webhook request is received”, and copy "
         "its address.",
     ),
     Service(

@@ -187,8 +187,7 @@ class Book:
         wanted = "two people must approve and " if needed > 1 else ""
         who = f"only {left[0]}" if left else "nobody"
         return (
-            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator "
-            f"must let "
+            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator must let "
             "somebody else decide."
         )
 

@@ -100,7 +100,7 @@ class Queue:
         if run.session_id in self.living:
             return (
                 f"Its session's process is waiting on runner {self.living[run.session_id]}, which takes "
-                f"this run."
+                "this run."
             )
         meeting = [runner for runner in self.runners if meets(runner, run.demands)]
         lacks = {runner.pk: self._lacks(runner, run) for runner in meeting}

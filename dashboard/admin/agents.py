@@ -76,7 +76,7 @@ def last_seen_cell(row: Agent) -> Any:
 @admin.display(description="power switch")
 def guard_cell(row: Agent) -> str:
     """Say whether a password guards the switch; the hash itself is never shown."""
-    return "Protected by a password" if row.power_password_hash else "Not guarded"
+    return "Protected by a password" if row.power_password_hash else "Not protected"
 
 
 POWER = columns.flag("enabled")

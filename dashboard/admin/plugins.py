@@ -245,7 +245,8 @@ class PluginAdmin(WithRows):
             messages.warning(
                 request,
                 format_html(
-                    "These have a configuration but are not registered: {}. Add them to edit it.", names
+                    "These plugins have a configuration but are not registered: {}. Add them to edit it.",
+                    names,
                 ),
             )
 

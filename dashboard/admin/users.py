@@ -47,8 +47,10 @@ class PersonForm(StoredForm):
         model = User
         fields = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
         help_texts = {
-            "is_active": "Deactivate people who left instead of deleting them. API keys that they made go on: revoke "
-            "those on the page API keys.",
+            "is_active": (
+                "If people leave, deactivate them instead of deleting them. API keys that they created keep working: "
+                "revoke those on the page API keys."
+            ),
             "is_superuser": "An admin, whatever the role says.",
         }
 
@@ -77,7 +79,7 @@ def password_cell(row: User) -> Any:
     url = reverse("admin:auth_user_password_change", args=[row.pk])
     words = "Set a new password"
     if not row.has_usable_password():
-        way = "signs in elsewhere" if provider_sign_ins.is_connected(row) else "cannot sign in"
+        way = "signs in with single sign-on" if provider_sign_ins.is_connected(row) else "cannot sign in"
         words = f"No password: {way}. Set a password"
     return format_html('<a href="{}">{}</a>', url, words)
 
@@ -128,7 +130,7 @@ class PersonAdmin(ActionAdmin):
             return [(None, {"fields": ["username", "password1", "password2", "role", "version"]})]
         return [
             (None, {"fields": ["username", password_cell, "first_name", "last_name", "email", "version"]}),
-            ("May", {"fields": ["role", "is_active", "is_superuser"]}),
+            ("Rights", {"fields": ["role", "is_active", "is_superuser"]}),
             ("Current state", {"fields": list(SEEN)}),
         ]
 

@@ -29,7 +29,7 @@ class AgentForm(forms.Form):
     metadata = forms.CharField(
         required=False,
         widget=forms.Textarea({"rows": 4, "spellcheck": "false"}),
-        help_text="A JSON object of your own.",
+        help_text="Any JSON object. Signalbox only stores and shows it.",
     )
     version = forms.CharField(required=False, widget=forms.HiddenInput)
 
@@ -82,7 +82,7 @@ class NewAgentForm(AgentForm):
         max_length=1000,
         strip=False,
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
-        help_text="If empty, everybody who may switch agents may switch this one.",
+        help_text="If empty, everyone who may switch agents may switch this one.",
     )
     taken: Agent | None = None  # who has the id that was asked for
     field_order = ("name", "agent_id", "description", "default_engine_id")
@@ -101,7 +101,7 @@ class PasswordForm(forms.Form):
         strip=False,
         label="New password",
         widget=forms.PasswordInput({"autocomplete": "new-password"}),
-        help_text="Everybody who switches the agent on or off must enter it, admins too.",
+        help_text="Everyone who switches the agent on or off must enter it, including admins.",
     )
 
 

@@ -13,15 +13,16 @@ from coordinator.client.connecting.programs import AGENTS
 
 COLUMNS: dict[str, str] = {
     "reports": "Its sessions and calls appear while it works.",
-    "messages": "What is said appears, too.",
+    "messages": "Its messages appear, too.",
     "tokens": "Its tokens are counted.",
     "holds": "A call waits until a person decides.",
     "edits the call": "A person may change the call; it runs as changed.",
-    "fails closed": "A call that a rule asks about does not run where Signalbox fails.",
+    "fails closed": "If Signalbox fails, a call that a rule asks about does not run.",
     "waits for days": (
-        "A call that waits longer than a hook may take can be approved afterwards; it runs when it is made again."
+        "A call that waits longer than a hook may take can be approved later. It runs when the agent "
+        "makes it again."
     ),
-    "imports": "Sessions from before are read from its own files.",
+    "imports": "Earlier sessions are imported from its own files.",
 }
 NO = "no"
 

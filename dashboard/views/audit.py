@@ -75,7 +75,7 @@ def entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Show one row in full, with what it changed and what else happened in the same request."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
-        raise Http404("There is no such audit row. Rows are deleted after 90 days.")
+        raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     same = AuditLog.objects.filter(trace_id=row.trace_id).exclude(pk=row.pk).order_by("id")
     context = {
         "row": row,

@@ -25,7 +25,7 @@ def proof(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     """Answer with the proof file of one entry; where there is none, say why on the entry's page."""
     row = AuditLog.objects.filter(pk=entry_id).first()
     if row is None:
-        raise Http404("There is no such audit row. Rows are deleted after 90 days.")
+        raise Http404("There is no such audit entry. Entries are deleted after 90 days.")
     try:
         made = proofs.proof_of(row)
     except proofs.NoProof as problem:

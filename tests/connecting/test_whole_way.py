@@ -31,7 +31,7 @@ def test_a_machine_is_connected_and_disconnected(
     page, _ = person_at(served, "admin")
     page.goto("/ui/connections/")
     page.get_by_label("Name").fill("a-machine")
-    page.get_by_role("button", name="Make code").click()
+    page.get_by_role("button", name="Create code").click()
     code = page.locator("#new-code").inner_text()
     command = page.locator("#connect-command").inner_text().split()
     assert command == ["signalbox", "connect", "--url", served.url]

@@ -153,7 +153,7 @@ def _require_room(by: Actor, now: datetime) -> None:
     if too_many > 0 and not ending.make_way(mine, too_many, by, now):
         raise TooMany(
             f"{by} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
-            f"Wait until some are decided, or withdraw some.",
+            "Wait until some are decided, or withdraw some.",
             retry_after=RETRY_AFTER,
         )
 
@@ -179,8 +179,7 @@ def check(ask: NewRequest, now: datetime) -> None:
         raise TooLarge(f"Each text of a request may have at most {LONGEST_TEXT} characters.")
     if len(rules.canonical(ask.subject.tool_input)) > LARGEST_INPUT:
         raise TooLarge(
-            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a "
-            f"file instead."
+            f"tool_input is larger than {LARGEST_INPUT} bytes, too large for a person to judge. Name a file instead."
         )
 
 

@@ -77,14 +77,14 @@ def delete(group_id: int, *, by: Actor, now: datetime) -> None:
         if naming:
             raise Conflict(
                 f"Row {', '.join(naming)} of Who decides uses the group {group.name}. Change that row "
-                f"first: without the group nobody could decide there."
+                "first: without the group nobody could decide there."
             )
         minutes = EscalationStep.objects.filter(group_id=group_id).values_list("after_minutes", flat=True)
         if minutes:
             steps = ", ".join(f"after {one} minutes" for one in minutes)
             raise Conflict(
                 f"Escalation notifies the group {group.name} {steps}. Remove that step first, or it "
-                f"would be deleted with the group."
+                "would be deleted with the group."
             )
         _record("DECIDERS_GROUP_DELETED", group, {"before": _told(group)}, by, now)
         group.delete()

@@ -156,7 +156,7 @@ def _refuse_over_budget(
     if held is not None:
         raise Conflict(
             f"The budget of {held.budget.title} is used up ({held.used_words}). No run starts until a "
-            f"person raises it on the page Budgets, or allows more until the end of the day."
+            "person raises it on the page Budgets, or allows more until the end of the day."
         )
 
 

@@ -118,8 +118,8 @@ def _require_told_groups(claims: dict[str, Any]) -> None:
         raise Refused(
             f"it tells of {name} elsewhere, for they are too many for a token",
             f"{settings.OIDC_NAME} did not send all of your groups, so you were not signed in and your "
-            f"role here is unchanged. Ask an administrator to have it send only the groups that have a "
-            f"role here.",
+            "role here is unchanged. Ask an administrator to have it send only the groups that have a "
+            "role here.",
         )
 
 
