@@ -77,7 +77,7 @@ def test_a_key_has_so_many_requests_waiting_and_no_more(settings) -> None:
     first = asked(target_resource="0")
     for target in ("1", "2"):
         asked(target_resource=target)
-    with pytest.raises(TooMany, match="3 requests of key:agent-key already wait"):
+    with pytest.raises(TooMany, match="key:agent-key already has 3 waiting requests"):
         asked(target_resource="3")
     assert asked(target_resource="0") == first  # who joins adds nothing
     asked(by=key("another"), target_resource="3")

@@ -204,7 +204,7 @@ def test_the_page_shows_use_and_what_is_not_known_and_takes_a_budget() -> None:
     call(session(2), now=timezone.now())
     page = " ".join(viewer.get("/ui/budgets/").content.decode().split())
     assert "850 tokens of 1,000 tokens a day (85 %)" in page
-    assert "1 session tells no tokens and is not counted." in page
+    assert "1 session reports no tokens and is not counted." in page
     assert 'value="85"' in page
     seen = " ".join(viewer.get(f"/ui/sessions/{one.pk}/").content.decode().split())
     assert "Budget nearly used" in seen

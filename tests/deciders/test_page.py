@@ -67,7 +67,7 @@ def test_an_admin_saves_rows_in_their_order_and_the_audit_log_says_what_they_wer
     assert entry.metadata["before"] == []
     assert entry.metadata["after"][1]["groups"] == [{"id": ops.pk, "name": "Operators"}]
     assert "db-*" in html_of(admin, URL)
-    assert "wants two people, but only anna may decide" in html_of(admin, URL)
+    assert "requires two people, but only anna may decide" in html_of(admin, URL)
 
 
 def test_saving_a_stale_page_or_what_cannot_be_changes_nothing() -> None:

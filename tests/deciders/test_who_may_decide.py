@@ -265,7 +265,7 @@ def test_in_a_two_person_row_nobodys_right_counts_twice() -> None:
     with pytest.raises(Conflict, match="bob has already approved this for anna"):
         decide(first, anna)
     decide(second, anna)
-    with pytest.raises(Conflict, match="anna has approved this"):
+    with pytest.raises(Conflict, match="anna has already approved this"):
         decide(second, bob)
     assert (fresh(first).status, fresh(second).status) == ("pending", "pending")
     done = decide(first, carol)

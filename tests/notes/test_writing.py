@@ -100,9 +100,9 @@ def test_one_whose_session_has_ended_is_said_to_be_lost_and_closed(session: Sess
     [
         ("claude-code", "with its next tool call or prompt"),
         ("gemini", "with its next tool call or prompt"),
-        ("goose", "Goose cannot be told anything while it works"),
-        ("cursor", "Cursor cannot be told anything while it works"),
-        (None, "This agent cannot be told anything while it works"),
+        ("goose", "Goose cannot receive notes while it works"),
+        ("cursor", "Cursor cannot receive notes while it works"),
+        (None, "This agent cannot receive notes while it works"),
         ("mcp-gateway", "the next result of an MCP tool"),
     ],
 )
