@@ -90,12 +90,13 @@ def _lock(server_id: str) -> McpServer:
 
 def _require_sound(kind: str, name: str, value: str) -> None:
     if kind not in CredentialKind.values:
-        raise Invalid(f"A credential is one of: {', '.join(CredentialKind.values)}.")
+        raise Invalid(f"A credential must be one of: {', '.join(CredentialKind.values)}.")
     if kind == CredentialKind.ENV and (
         not _VARIABLE.fullmatch(name) or name.upper().startswith(credentials.OURS)
     ):
         raise Invalid(
-            f"{name!r} cannot be a variable of a server: letters, digits and _, none of Signalbox's own."
+            f"{name!r} cannot be a variable of a server. Use letters, digits and _, and none of Signalbox's own "
+            "variables."
         )
     if kind == CredentialKind.HEADER and (
         not _HEADER.fullmatch(name)
@@ -104,16 +105,16 @@ def _require_sound(kind: str, name: str, value: str) -> None:
     ):
         raise Invalid(f"{name!r} cannot be a header that Signalbox adds.")
     if not value or len(value) > LONGEST_VALUE:
-        raise Invalid(f"A value has 1 to {LONGEST_VALUE} characters.")
+        raise Invalid(f"A value must have 1 to {LONGEST_VALUE} characters.")
     if any(ord(sign) < 32 and sign != "\t" for sign in value) and kind == CredentialKind.HEADER:
-        raise Invalid("A header's value is one line.")
+        raise Invalid("A header's value must be one line.")
     if "\0" in value:
         raise Invalid("A value may not contain NUL.")
     if value.startswith(credentials.FROM_ENVIRONMENT):
         variable = value.removeprefix(credentials.FROM_ENVIRONMENT)
         if not _VARIABLE.fullmatch(variable) or credentials.is_ours(variable):
             raise Invalid(
-                f"{variable!r} cannot be named: letters, digits and _, none of Signalbox's own settings."
+                f"{variable!r} cannot be used. Use letters, digits and _, and none of Signalbox's own settings."
             )
 
 

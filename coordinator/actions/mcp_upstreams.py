@@ -73,7 +73,7 @@ def set_upstream(
 def _as_seen(server: McpServer, seen: str | None) -> str | None:
     """Return the digest of a command that is accepted as it was seen. Raises Conflict for another one."""
     if seen is not None and seen != commands.digest_of(server):
-        raise Conflict("The command has changed since this page was drawn. Look at it once more.")
+        raise Conflict("The command has changed since this page was loaded. Check it again.")
     return seen
 
 
@@ -95,7 +95,7 @@ def accept_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> No
             raise NotFound(f"There is no MCP server {server_id} that is started here.")
         digest = commands.digest_of(server)
         if digest != seen:
-            raise Conflict("The command has changed again. Look at it once more.")
+            raise Conflict("The command has changed again. Check it again.")
         if row.accepted_command == digest:
             return
         row.accepted_command, row.changed_at = digest, now
@@ -130,7 +130,10 @@ def of_row(row: McpUpstream) -> Upstream:
 
 def _require_sound(server: McpServer, wanted: Upstream) -> None:
     if wanted.transport not in Transport.values or wanted.sharing not in Sharing.values:
-        raise Invalid("A server is reached by HTTP or started here, by all callers together or each alone.")
+        raise Invalid(
+            "Choose whether the server is reached by HTTP or started here, with one process for all callers or one "
+            "for each."
+        )
     if not SHORTEST_CALL <= wanted.call_seconds <= LONGEST_CALL:
         raise Invalid(f"A call may take {SHORTEST_CALL} to {LONGEST_CALL} seconds.")
     if wanted.transport == Transport.HTTP:
@@ -151,5 +154,5 @@ def _require_address(url: str) -> None:
         sound = False
     if not sound or len(url) > LONGEST_URL or any(not "!" <= sign <= "~" for sign in url):
         raise Invalid(
-            "The address must be http(s)://host/path, without a password: credentials have a place of their own."
+            "The address must be http(s)://host/path, without a password. Enter passwords under Credentials."
         )

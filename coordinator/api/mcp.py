@@ -36,7 +36,7 @@ class PersonAuth(SessionAuth):
         if not isinstance(user, User):
             return None
         if not has_role(user, APPROVER):
-            raise Forbidden("Editing grants takes the role approver.")
+            raise Forbidden("You need the role approver to edit grants.")
         if not deciders.may_edit_policy(user):
             raise Forbidden(deciders.ADMINS_EDIT)
         _require_proof(request, user)
@@ -49,7 +49,10 @@ def _require_proof(request: HttpRequest, user: User) -> None:
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
     accounts.note_unproven(user, address, f"{request.method} {request.path}", now)
-    raise Forbidden(f"A cookie alone changes nothing: send the proof of the sign-in as {proofs.HEADER}.")
+    raise Forbidden(
+        "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
+        f"{proofs.HEADER}."
+    )
 
 
 grant_editors = PersonAuth(csrf=True)

@@ -377,7 +377,7 @@ def _permission_fault(row: GrantRow | Grant) -> str | None:
 def _date_faults(row: GrantRow | Grant) -> list[str]:
     found = []
     if row.expires_at is not None and not isinstance(row.expires_at, datetime):
-        found.append(f"{'ignored' if row.says == ALLOW else 'denies without end'}: its end cannot be read")
+        found.append(f"{'ignored' if row.says == ALLOW else 'denies permanently'}: its end cannot be read")
     if not isinstance(row.granted_at, datetime):
         found.append("counts as the oldest: its time cannot be read")
     return found

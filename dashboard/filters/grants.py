@@ -16,8 +16,8 @@ SOON = timedelta(days=7)
 STANDINGS = (
     ("standing", "In force"),
     ("soon", "Ending within 7 days"),
-    ("over", "Over"),
-    ("odd", "Odd"),
+    ("over", "Ended"),
+    ("odd", "With problems"),
     ("all", "All"),
 )
 UNUSED = (("7", "Unused for 7 days"), ("30", "Unused for 30 days"), ("90", "Unused for 90 days"))

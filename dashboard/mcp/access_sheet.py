@@ -164,7 +164,7 @@ def _line(
         fault for one in rows if one in live or not _is_over(one, now) for fault in access.faults_of(one)
     ]
     if len(live) > 1:
-        wins = {DENY: "a denial wins", ASK: "one that asks wins"}.get(choice, "the newest counts")
+        wins = {DENY: "a denial wins", ASK: "a grant that asks wins"}.get(choice, "the newest wins")
         faults.append(f"{len(live)} grants apply here; {wins}")
     return SheetLine(
         slot, label, choice, row, verdict, grants.version_of(rows), title, marks, list(dict.fromkeys(faults))

@@ -16,7 +16,7 @@ from coordinator.policy import access
 class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
     """One row a grant. `now` says which are over; `servers` and `agents` are those that have a row."""
 
-    permission = tables.Column(verbose_name="Says", attrs={"td": {"class": "tight"}})
+    permission = tables.Column(verbose_name="Permission", attrs={"td": {"class": "tight"}})
     what = tables.Column(
         verbose_name="Agent and target",
         empty_values=(),

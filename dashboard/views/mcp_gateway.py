@@ -46,7 +46,7 @@ def accept_command(request: HtmxHttpRequest, name: str) -> HttpResponse:
     with refusals.as_message(request):
         seen = request.POST.get("command", "")
         mcp_upstreams.accept_command(name, seen=seen, by=person(request.user), now=timezone.now())
-        messages.success(request, "Accepted. The server is started with the next call.")
+        messages.success(request, "Accepted. The server starts with the next call.")
     return redirect("mcp:server", name)
 
 
@@ -63,7 +63,7 @@ def set_value(request: HtmxHttpRequest, name: str) -> HttpResponse:
             by=person(request.user),
             now=timezone.now(),
         )
-        messages.success(request, f"{variable} is set. Its value is not shown again.")
+        messages.success(request, f"{variable} was set. Its value is not shown again.")
     return redirect("mcp:server", name)
 
 
@@ -73,5 +73,5 @@ def remove(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, _, variable = request.POST.get("credential", "").partition(" ")
     with refusals.as_message(request):
         mcp_credentials.remove(name, kind, variable, by=person(request.user), now=timezone.now())
-        messages.success(request, f"{variable} is removed.")
+        messages.success(request, f"{variable} was removed.")
     return redirect("mcp:server", name)

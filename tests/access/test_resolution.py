@@ -112,7 +112,7 @@ def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() 
     [
         ({"permission": "perhaps"}, "denies: 'perhaps' is not a known permission"),
         ({"expires_at": "never"}, "ignored: its end cannot be read"),
-        ({"expires_at": "never", "permission": "deny"}, "denies without end: its end cannot be read"),
+        ({"expires_at": "never", "permission": "deny"}, "denies permanently: its end cannot be read"),
         ({"granted_at": "t"}, "counts as the oldest: its time cannot be read"),
         (
             {"entry_type": "server_grant", "tool_name": "t"},

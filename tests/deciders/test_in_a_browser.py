@@ -45,7 +45,7 @@ def add_row(page: Page, *, type: str = "", groups: str = "", people: str = "", t
     if two:
         row.get_by_label("Must approve").select_option(label="Two people")
     page.get_by_role("button", name="Save rows").click()
-    expect(page.locator("#toasts")).to_contain_text("Saved.")
+    expect(page.locator("#toasts")).to_contain_text("Rows saved.")
 
 
 def make_group(page: Page, name: str, *people: str) -> None:
@@ -56,7 +56,7 @@ def make_group(page: Page, name: str, *people: str) -> None:
     for one in people:
         new.get_by_label(one, exact=True).check()
     new.get_by_role("button", name="Create group").click()
-    expect(page.locator("#toasts")).to_contain_text(f"The group {name} is made")
+    expect(page.locator("#toasts")).to_contain_text(f"The group {name} was created")
 
 
 def test_two_approvers_hear_of_different_requests_live(served: Served, person_at: PersonAt) -> None:

@@ -91,7 +91,7 @@ def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> 
     assert seen is not None
     form = {"transport": "stdio", "sharing": "shared", "call_seconds": "300", "command": seen[1]}
     McpServer.objects.update(args=["-c", "import os"])
-    assert "Look at it once more" in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
+    assert "Check it again" in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
     assert not McpUpstream.objects.exists()
     McpServer.objects.update(args=[])
     assert "Saved." in admin.post("/ui/mcp/upstream/s/", form, follow=True).text

@@ -84,7 +84,7 @@ def test_a_grant_given_by_hand_frees_a_waiting_check(served: Served, person_at: 
         waiting = pool.submit(agent.post, "/api/access/check", json={**question("agent.a"), "wait": 15})
         page.get_by_role("group", name="read").get_by_text("Allow").click()
         page.get_by_label("Valid for").select_option("8h")
-        page.get_by_label("Why").fill("The release waits.")
+        page.get_by_label("Reason").fill("The release waits.")
         page.get_by_role("button", name="Preview changes").click()
         dialog = page.locator("#mcp-dialog")
         expect(dialog).to_contain_text("1 tool becomes callable for agent.a")
