@@ -53,7 +53,7 @@ def delete(pk: int, *, by: Actor, now: datetime) -> None:
     with transaction.atomic():
         row = DangerMark.objects.select_for_update().filter(pk=pk).first()
         if row is None:
-            raise Conflict("The mark is deleted already.")
+            raise Conflict("The mark was already deleted.")
         _record("DANGER_MARK_DELETED", row, by, now, before={name: getattr(row, name) for name in EDITABLE})
         row.delete()
 
@@ -68,9 +68,9 @@ def _held(pk: int, seen: str) -> DangerMark:
 def _checked(values: dict[str, Any]) -> dict[str, str]:
     reason, tool, pattern = (str(values.get(name) or "").strip() for name in EDITABLE)
     if not reason or len(reason) > LONGEST_REASON:
-        raise Invalid(f"Give the reason that cards tell, in at most {LONGEST_REASON} characters.")
+        raise Invalid(f"Enter the reason that cards show, in at most {LONGEST_REASON} characters.")
     if not pattern or len(pattern) > LONGEST_PATTERN:
-        raise Invalid(f"Give a pattern of at most {LONGEST_PATTERN} characters.")
+        raise Invalid(f"Enter a pattern of at most {LONGEST_PATTERN} characters.")
     try:
         compiled(pattern, whole=False)
     except re2.error:

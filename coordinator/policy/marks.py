@@ -22,7 +22,7 @@ MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path")
 OUTSIDE = "Writes outside its directory"
 HIDDEN = "Holds characters that cannot be seen"
-TOO_LONG = f"Too long: marks were looked for in its first {READ_UP_TO:,} characters alone"
+TOO_LONG = f"Too long: only its first {READ_UP_TO:,} characters were checked for marks"
 WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
 
 

@@ -52,9 +52,12 @@ EXACTLY = 0.8  # the share of a group's calls from which on one text is suggeste
 EXAMPLES = 3
 LEARN, PROVE, ANSWERS, DONE = "learn", "prove", "answers", "done"
 _NAMES_ONE = re.compile(r"[^|,*?\[\]\s]+")  # a tool that a rule can name by itself
-WORD_FOR_WORD = "Nothing: this text alone, word for word."
+WORD_FOR_WORD = "Nothing else: only exactly this text."
 ONE_TOOL = "Every call of this tool by this agent, whatever its input."
-CLOSES = " And it closes: with the first grant, calls of MCP servers that are not registered here are denied."
+CLOSES = (
+    " It also closes something: once there is a grant, calls of MCP servers that are not registered here are "
+    "denied."
+)
 
 
 @dataclass(slots=True)

@@ -158,7 +158,7 @@ class ShownMessage:
 
 def _block(block: Any, files: Mapping[str, FileFacts]) -> ShownBlock:
     if not isinstance(block, dict):
-        return ShownBlock("json", text=pretty_json(block), title="A block in an unknown form")
+        return ShownBlock("json", text=pretty_json(block), title="A block of unknown form")
     facts = _file(block, files)
     if facts is not None:
         return ShownBlock(facts.kind, file=facts)

@@ -30,19 +30,17 @@ def unpacked_for(person: int, purpose: str, text: str) -> Any:
     """Return the values of `packed_for`. Raises Invalid for a text that is not from here, another's, or too old."""
     whose, values = unpacked(purpose, text, seconds=HOUR)
     if whose != person:
-        raise Invalid("This page was made for somebody else. Reload it.")
+        raise Invalid("This page belongs to somebody else. Reload it.")
     return values
 
 
 def unpacked(purpose: str, text: str, *, seconds: int | None = None) -> Any:
     """Return the values of `packed`. Raises Invalid for a text that is not from here, or older than `seconds`."""
     if len(text) > LARGEST:
-        raise Invalid("This page carried too much along. Reload it.")
+        raise Invalid("This page sent too much data. Reload it.")
     try:
         return signing.loads(text, salt=f"signalbox.carried.{purpose}", max_age=seconds)
     except signing.SignatureExpired:
-        raise Invalid(
-            "This page is more than an hour old, and much may have happened since. Reload it."
-        ) from None
+        raise Invalid("This page is more than an hour old and may be out of date. Reload it.") from None
     except signing.BadSignature:
-        raise Invalid("This page cannot go on with what it carried along. Reload it.") from None
+        raise Invalid("The saved state of this page cannot be used. Reload it.") from None

@@ -18,10 +18,8 @@ from coordinator.policy.trials import Judge
 from dashboard.mcp import access_sheet
 
 MOST_UNSAVED = 50  # rules
-TOO_MANY = (
-    f"At most {MOST_UNSAVED} rules that are not saved can be tried out at once. Save some of them first."
-)
-UNREADABLE = "The rules on trial could not be read. Go back to the rules and try them out again."
+TOO_MANY = f"At most {MOST_UNSAVED} unsaved rules can be tested at once. Save some of them first."
+UNREADABLE = "The rules to test could not be read. Go back to the rules and test them again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _search(whose: int, so_far: str, version: str) -> Search:
         seen, values = carried.unpacked_for(whose, SEARCH, so_far)
         return Search.from_values(values) if seen == version else Search.beginning(READER)
     except (ValueError, TypeError, AttributeError):
-        raise Invalid("This search is of another version of Signalbox. Reload the page.") from None
+        raise Invalid("Signalbox was updated after this search started. Reload the page.") from None
 
 
 def _context(whose: int, search: Search, saved: Sequence[Rule]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _accepted(whose: int, text: str) -> tuple[Suggestion, str | None, str]:
         values, slot, version = carried.unpacked_for(whose, ACCEPT, text)
         return Suggestion(*values), slot, version
     except (ValueError, TypeError):
-        raise Invalid("This suggestion is of another version of Signalbox. Reload the page.") from None
+        raise Invalid("Signalbox was updated after this suggestion was made. Reload the page.") from None
 
 
 def _version_now(whose: int, version: str, since: str) -> str:
@@ -200,7 +200,7 @@ def _version_now(whose: int, version: str, since: str) -> str:
     try:
         before, after = carried.unpacked_for(whose, SINCE, since)
     except (ValueError, TypeError):
-        raise Invalid("This page is of another version of Signalbox. Reload it.") from None
+        raise Invalid("Signalbox was updated after this page was loaded. Reload the page.") from None
     return str(after) if before == version else version
 
 
@@ -208,7 +208,7 @@ def _make(one: Suggestion, slot: str | None, seen: str, by: Actor, now: datetime
     """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
     if suggestions.refused_meanwhile(one, READER, managed.load(now)) is not None:
         raise Conflict(
-            "Somebody denied such a call meanwhile, so this is not suggested any more. Reload the page."
+            "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
         )
     said = f"people approved {one.approved}" if one.approved else "nobody approved any"
     reason = f"Suggested from {one.calls} recorded calls; {said}, and nobody refused one."
@@ -224,7 +224,7 @@ def _grant(edit: Edit, by: Actor, now: datetime) -> tuple[str, str]:
         grants.record_refusal([edit], refusal, by=by, now=now)
         raise
     named = urlencode({"agent": edit.agent_id, "server": edit.server_id}, quote_via=quote)
-    return f"{edit.agent_id} may call {edit.tool_name} now.", f"{reverse('mcp:sheet')}?{named}"
+    return f"{edit.agent_id} may now call {edit.tool_name}.", f"{reverse('mcp:sheet')}?{named}"
 
 
 def _rule(one: Suggestion, reason: str, seen: str, by: Actor, now: datetime) -> tuple[str, str, str]:
@@ -232,7 +232,7 @@ def _rule(one: Suggestion, reason: str, seen: str, by: Actor, now: datetime) -> 
     number = suggestions.behind_denials(saved) + 1
     rule = one.rule(number, reason)
     if any(replace(old, number=number, reason=reason) == rule for old in saved):
-        raise Conflict("This rule stands already.")
+        raise Conflict("This rule already exists.")
     if policy.version(saved) != seen:
         raise Conflict(tool_rules.CHANGED_MEANWHILE)
     wanted = suggestions.placed(saved, [rule])

@@ -75,7 +75,7 @@ def _trial(so_far: str) -> Trial:
     try:
         return Trial.from_values(carried.unpacked(PURPOSE, so_far))
     except (ValueError, TypeError):
-        raise Invalid("This trial is of another version of Signalbox. Reload the page.") from None
+        raise Invalid("Signalbox was updated after this test started. Reload the page.") from None
 
 
 def _refused(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:

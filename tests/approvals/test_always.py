@@ -230,7 +230,7 @@ def test_an_offer_is_one_persons_and_one_requests(signed_in) -> None:
     row, other, alice = asked(), asked("ls"), signed_in()
     [offer] = values(alice.get(page_of(row)).content.decode(), "offer")
     assert (
-        "made for somebody else"
+        "belongs to somebody else"
         in signed_in("bob").post(page_of(row), {"offer": offer}, follow=True).content.decode()
     )
     assert "another request" in alice.post(page_of(other), {"offer": offer}, follow=True).content.decode()

@@ -187,7 +187,7 @@ def test_a_call_that_is_too_long_to_be_looked_through_says_so():
     assert reasons(saved(), "Bash", {"command": "x" * READ_UP_TO}, "", None) == []
     subject = Subject("claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"})
     approvals.request(NewRequest(subject, justification="Why."), by=key("k"))
-    assert "first 200,000 characters alone" in signed_in("viewer").get("/ui/approvals/").content.decode()
+    assert "only its first 200,000 characters" in signed_in("viewer").get("/ui/approvals/").content.decode()
 
 
 def test_a_mark_that_cannot_be_read_marks_nothing():

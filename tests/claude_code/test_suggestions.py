@@ -179,7 +179,7 @@ def test_a_rule_is_for_the_agents_that_are_known_and_never_for_all() -> None:
     assert {one.pattern: one.agents for one in search.tried} == {"make": ["agent.second", SHOP], "ls": [SHOP]}
     assert search.strangers == 4
     page = searched_by(signed_in("viewer"))
-    assert "4 calls are of agents that are not registered here" in " ".join(page.split())
+    assert "4 calls come from agents that are not registered here" in " ".join(page.split())
 
 
 def test_a_rule_is_for_the_program_of_which_its_calls_are_and_for_all_where_there_are_several() -> None:
@@ -294,7 +294,7 @@ def test_the_page_searches_on_by_itself_and_shows_each_with_its_evidence(monkeyp
     answered("approved", "Bash", {"command": "git log -9"})
     page = " ".join(searched_by(signed_in("viewer"), monkeypatch).split())
     assert "100 %</strong> would with 1 suggestion" in page
-    assert "approved 1 that it fits, refused none" in page
+    assert "approved 1 matching, refused none" in page
     assert "git log -5" in page
     assert "Also allows" in page
 
@@ -336,7 +336,7 @@ def test_one_suggestion_is_accepted_as_a_rule_behind_the_denials_and_audited() -
     assert [rule.verdict for rule in policy.saved()] == ["deny", "allow", "allow", "ask"]
     since = since_of(answer)
     answer = client.post(ACCEPT, {"suggestion": first, "since": since}, headers={"HX-Request": "true"})
-    assert "stands already" in answer.headers["HX-Trigger"]
+    assert "already exists" in answer.headers["HX-Trigger"]
     assert len(policy.saved()) == 4
 
 
@@ -367,7 +367,7 @@ def test_a_suggestion_is_for_one_person_and_for_an_hour(time_machine: TimeMachin
     ben.force_login(person("approver", "ben"))
     (card,) = cards(searched_by(ann))
     answer = ben.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
-    assert "made for somebody else" in answer.headers["HX-Trigger"]
+    assert "belongs to somebody else" in answer.headers["HX-Trigger"]
     time_machine.move_to(NOW + timedelta(minutes=61), tick=False)
     answer = ann.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
     assert "more than an hour old" in answer.headers["HX-Trigger"]
@@ -429,7 +429,7 @@ def test_what_somebody_denied_meanwhile_cannot_be_accepted_any_more() -> None:
     (card,) = cards(searched_by(client))
     answered("denied", "Bash", {"command": "make deploy"})
     answer = client.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
-    assert "denied such a call meanwhile" in answer.headers["HX-Trigger"]
+    assert "has denied such a call since" in answer.headers["HX-Trigger"]
     assert policy.saved() == ()
 
 

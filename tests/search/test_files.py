@@ -157,7 +157,7 @@ def test_what_came_before_is_noted_step_by_step(session: Session, monkeypatch: p
         cursor.execute("UPDATE sbx_search_progress SET filed = %s", [rows[0].pk - 1])
     next(_steps())
     assert (touched("app.py"), coming().files is not None) == ([rows[1].pk, rows[0].pk], True)
-    assert "being noted" in signed_in("viewer").get("/ui/files/").content.decode()
+    assert "Calls in older events are being indexed" in signed_in("viewer").get("/ui/files/").content.decode()
     index_new()
     assert (touched("app.py"), coming()) == ([row.pk for row in reversed(rows)], Coming())
 
