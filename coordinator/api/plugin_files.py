@@ -31,7 +31,9 @@ def plugin_file(request: HttpRequest, agent: InPath[str]) -> HttpResponse:
     """For agents that run plugins: OpenCode. The file contains no key and no address, so no key is needed."""
     known = {path.stem: path for path in FOLDER.glob("*.js")}
     if agent not in known:
-        raise NotFound(f"There is no plugin for {agent[:100]!r}, but one for: {', '.join(sorted(known))}.")
+        raise NotFound(
+            f"There is no plugin for {agent[:100]!r}. There are plugins for: {', '.join(sorted(known))}."
+        )
     answer = HttpResponse(known[agent].read_bytes(), content_type="text/javascript; charset=utf-8")
     answer["Cache-Control"] = "no-cache"
     return answer
