@@ -76,12 +76,13 @@ class Pool:
         self._read.pop(server_id, None)
         dropped = [self._backends.pop(place) for place in list(self._backends) if place[0] == server_id]
         for backend in dropped:
-            await backend.stop("The server is not offered any more.")
+            await backend.stop("The server is no longer offered.")
 
     def _require_room(self) -> None:
         if sum(one.has_process for one in self._backends.values()) >= MOST_PROCESSES:
             raise NotOffered(
-                f"{MOST_PROCESSES} server processes run already. Try again in a while.", retry_after=30
+                f"{MOST_PROCESSES} server processes are already running. Try again in a while.",
+                retry_after=30,
             )
 
     async def _report(self, server_id: str, whose: str, state: ProcessState) -> None:

@@ -92,7 +92,7 @@ def _definition(tool: Any, place: int) -> Definition:
         ("annotations", dict),
     ):
         if tool.get(key) is not None and not isinstance(tool[key], kind):
-            raise Invalid(f"{name}: its {key} is no {'text' if kind is str else 'object'}.")
+            raise Invalid(f"{name}: its {key} must be {'text' if kind is str else 'an object'}.")
     return Definition(name, {key: tool[key] for key in DEFINING if tool.get(key) is not None})
 
 

@@ -453,7 +453,7 @@ def without_secrets(value: Any, *, judged: bool = False) -> Any:
     shown = found.value(value)
     if judged and found.cut:
         raise TooLarge(
-            "This holds too much that looks like secrets for a person to judge it. Name a file instead."
+            "This contains too much that looks like secrets for a person to judge. Name a file instead."
         )
     return shown
 

@@ -74,7 +74,7 @@ class NewAgentForm(AgentForm):
         required=False,
         label="Id",
         max_length=200,
-        help_text="If empty, it is made from the name: Night watch becomes <code>agent.night_watch</code>.",
+        help_text="If empty, it is derived from the name: Night watch becomes <code>agent.night_watch</code>.",
     )
     password = forms.CharField(
         required=False,

@@ -147,10 +147,10 @@ def search(name: str, given: dict[str, Any], came: Any) -> Look | None:
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
         found = content or "\n".join(files)
-        outputs = [text_part(found, label="Found") if found else Part("text", "", label="No results")]
+        outputs = [text_part(found, label="Results") if found else Part("text", "", label="No results")]
         note = lines_of(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"
     else:
-        outputs = output_parts(came, "Found")
+        outputs = output_parts(came, "Results")
         note = lines_of(text) if text else ""
     title = f"{pattern} in {where}" if where else pattern
     fields = Fields(given)

@@ -102,7 +102,9 @@ class Fields:
         """Return the parts of all fields that are left; at a glance, of those that say something."""
         if self.exact:
             return [*_exact_fields(self.left)]
-        return value_parts({name: one for name, one in self.left.items() if one not in (None, False)}, "Also")
+        return value_parts(
+            {name: one for name, one in self.left.items() if one not in (None, False)}, "Other inputs"
+        )
 
 
 def exact_changes(changes: list[Change]) -> Iterator[Part]:

@@ -256,7 +256,7 @@ def string(given: dict[str, Any], *names: str) -> str:
 def rest(given: dict[str, Any], *shown: str) -> list[Part]:
     return value_parts(
         {key: value for key, value in given.items() if key not in shown and value not in (None, False)},
-        "Also",
+        "Other inputs",
     )
 
 

@@ -67,7 +67,7 @@ def question(name: str, given: dict[str, Any], came: Any) -> Look | None:
         "chat",
         name,
         title=asked[0][0] if asked else "",
-        inputs=[Part("facts", asked, label="Asked"), *fields.others()],
+        inputs=[Part("facts", asked, label="Question"), *fields.others()],
         outputs=output_parts(came, "Answer"),
     )
 

@@ -26,7 +26,7 @@ def fetch(name: str, given: dict[str, Any], came: Any) -> Look | None:
         title=url,
         mono=True,
         note=note,
-        inputs=[*fields.text(question, label="Asked"), *fields.others()],
+        inputs=[*fields.text(question, label="Question"), *fields.others()],
         outputs=outputs,
     )
 
@@ -55,7 +55,7 @@ def _results(came: Any) -> list[Part]:
         ]
     if len(pairs) > MOST_FACTS:
         return output_parts(came)
-    return ([Part("facts", pairs, label="Found")] if pairs else []) + texts
+    return ([Part("facts", pairs, label="Results")] if pairs else []) + texts
 
 
 TOOLS = {

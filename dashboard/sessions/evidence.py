@@ -35,7 +35,7 @@ Evidence for the session {session}
 
 timeline.md        what the agent did and said, to read
 events.ndjson      the same as it was recorded, one JSON object a line
-requests.json      what people were asked, and what came of it
+requests.json      what people were asked, and the outcome
 decisions.json     each decided call: who or what decided, and which rules and grants were in force then
 audit.ndjson       the audit entries of this session, in the form that was signed
 proofs/            for each sealed entry, the proof that it is in the signed log

@@ -59,7 +59,7 @@ class InForce:
         if found is None:
             return values | {
                 "rules": None,
-                "rules_unknown": "The list of this version is not in the audit log any more.",
+                "rules_unknown": "The list of this version is no longer in the audit log.",
             }
         return values | {"rules": [asdict(rule) for rule in found]}
 

@@ -209,7 +209,9 @@ def ask(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             fault = str(refusal.detail)
         else:
-            messages.success(request, "The request is sent. If an approver approves it, the grant is made.")
+            messages.success(
+                request, "The request was sent. If an approver approves it, the grant is created."
+            )
             return redirect("approvals:detail", asked.request_id)
     named = wanted.agent and wanted.server and wanted.tool
     now = timezone.now()

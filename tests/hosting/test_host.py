@@ -408,6 +408,6 @@ def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(
     client("other")
     refused = one.post(number)
     assert refused.status_code == 503
-    assert "1 server processes run already" in refused.text
+    assert "1 server processes are already running" in refused.text
     monkeypatch.setattr("coordinator.hosting.pool.MOST_PROCESSES", 2)
     assert one.post(number).status_code == 200

@@ -110,7 +110,7 @@ def test_without_a_host_the_gateway_says_so(served: Served) -> None:
     }
     accept = {"Accept": "application/json, text/event-stream"}
     answer = client.post("/mcp/double", content=message("initialize", 1, **params), headers=accept)
-    assert "switched that on" in answer.text or answer.status_code >= 400, answer.text
+    assert "must first allow that" in answer.text or answer.status_code >= 400, answer.text
 
 
 def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Served, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_rules_that_are_not_those_of_the_decision_are_not_told(decided: str, peo
     with downloaded(callers.browser(people["viewer"])) as made:
         (told,) = json.loads(made.read("decisions.json"))
     assert told["in_force"]["rules"] is None
-    assert "not in the audit log" in told["in_force"]["rules_unknown"]
+    assert "no longer in the audit log" in told["in_force"]["rules_unknown"]
 
 
 def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
