@@ -248,8 +248,8 @@ def test_what_was_not_looked_through_for_marks_is_said(signed_in, monkeypatch) -
     browser = signed_in()
     html = " ".join(browser.get(f"{URL}?marked=1").content.decode().split())
     assert targets(browser, "?marked=1") == ["old", "mid"]
-    assert "to check all of them for marks in 1 newer request, and" in html
-    assert "to check all of them for marks" not in browser.get(f"{URL}?marked=").content.decode()
+    assert "1 newer request was not checked and not shown." in html
+    assert "not checked and not shown" not in browser.get(f"{URL}?marked=").content.decode()
 
 
 def test_the_browser_of_a_person_keeps_how_they_arranged_it(signed_in) -> None:
