@@ -48,7 +48,12 @@ def id_of(served: Served, session: str) -> str:
 def send(approver: httpx.Client, session_id: str, text: str = TEXT) -> None:
     answer = approver.post(f"/ui/sessions/{session_id}/-/note/", data={"text": text})
     assert answer.status_code == 200, answer.text
-    assert "aits " in answer.text, answer.text  # it waits, for a step or as the next prompt
+    waits = (
+        "Waiting for the agent&#x27;s next step",
+        "Waiting for the agent's next step",
+        "Queued as the next prompt",
+    )
+    assert any(words in answer.text for words in waits), answer.text
 
 
 def told(answer: dict[str, Any]) -> str:
