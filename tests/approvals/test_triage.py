@@ -113,7 +113,7 @@ def whole_card(browser: Client) -> list[str]:
 
 def test_a_card_is_snoozed_and_brought_back_however_many_wait_on_it(crowd: Client) -> None:
     answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": "snooze-15m"}, headers=HTMX)
-    assert events(answer)["toast"]["text"] == "203 requests snoozed. Deadlines go on."
+    assert events(answer)["toast"]["text"] == "203 requests snoozed. Deadlines still apply."
     assert targets(crowd) == []
     assert events(answer)["arranged"] == {"ids": [], "all": True}
     assert len(answer.headers["HX-Trigger"]) < 4_000, "proxies take headers of a few kilobytes"
