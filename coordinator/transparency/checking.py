@@ -42,12 +42,12 @@ class Report:
 
     @property
     def remarks(self) -> list[str]:
-        """What is no proof of a change, but worth knowing."""
+        """Findings that prove no change, but are worth knowing."""
         gone = self.foreign_gone
         if not gone:
             return []
         return [
-            f"Entries of other programs whose rows are gone: {len(gone):,}, the first is entry {gone[0]}. Imported "
+            f"Entries of other programs whose rows were deleted: {len(gone):,}, the first is entry {gone[0]}. Imported "
             f"rows bring their own times and are deleted {AUDIT_KEPT.days} days after those."
         ]
 
@@ -156,7 +156,7 @@ def _compare(report: Report, known: Sequence[Known], now: datetime) -> None:
         if left.checkpoint.size > tree.size:
             report.add(
                 f"{left.where[0].upper()}{left.where[1:]} covers {left.checkpoint.size:,} entries, and the log has "
-                f"{tree.size:,}: its end was cut off, or an older copy of the database was put back.",
+                f"{tree.size:,}: its end was cut off, or an older copy of the database was restored.",
                 tree.size,
             )
 
@@ -200,11 +200,11 @@ def _check_row(
     if leaf.by_signalbox:
         _note_time(report, columns["timestamp"])
     if leaf_hash(entries.entry_of(columns, by_signalbox=leaf.by_signalbox)) != bytes(leaf.leaf_hash):
-        report.add(f"{name} was changed: it no longer fits its leaf.", leaf.leaf_index)
+        report.add(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)
 
 
 def _check_gone(report: Report, leaf: AuditLeaf, name: str, waiting: Sequence[Known], now: datetime) -> None:
-    """Tell of a row that is not there, unless its time may be over.
+    """Report a row that is not there, unless its retention may be over.
 
     They are not where a checkpoint sealed it since, or where an entry before it is still kept.
     """
@@ -236,7 +236,7 @@ def _note_time(report: Report, stored: object) -> None:
 
 
 def _find_unlogged(report: Report) -> None:
-    """Tell of rows without a leaf: somebody took the trigger down before writing them."""
+    """Report rows without a leaf: somebody dropped the trigger before writing them."""
     after = -1
     while page := list(
         AuditLog.objects.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:STEP]

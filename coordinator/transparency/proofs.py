@@ -1,4 +1,4 @@
-"""How one entry stands in the log, and the proof of it that people can mail."""
+"""The state of one entry in the log, and its proof as a file that people can mail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.transparency.tree import Gap, Tree, newest_checkpoint
 
 
 class Standing(StrEnum):
-    """What can be said of an entry."""
+    """An entry's state in the log."""
 
     SEALED = "sealed"  # as it was written, and a signed checkpoint covers it
     WAITING = "waiting"  # as it was written; the next checkpoint will cover it
@@ -47,12 +47,12 @@ class Entry:
 
 
 def look_up(row: AuditLog) -> Entry:
-    """Return how a row stands in the log now."""
+    """Return a row's state in the log now."""
     return look_up_all([row])[0]
 
 
 def look_up_all(rows: Sequence[AuditLog]) -> list[Entry]:
-    """Return how each row stands in the log now."""
+    """Return each row's state in the log now."""
     ids = [row.pk for row in rows]
     leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.stored_columns(ids)
     newest, tree = newest_checkpoint(), Tree()
@@ -61,7 +61,7 @@ def look_up_all(rows: Sequence[AuditLog]) -> list[Entry]:
 
 
 def changed_among(rows: Sequence[AuditLog]) -> set[int]:
-    """Return the ids of those rows that no longer fit their leaves, or have none: quick enough for a list of them."""
+    """Return the ids of those rows that do not match their leaves, or have none: fast enough for lists."""
     ids = [row.pk for row in rows]
     leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.stored_columns(ids)
     return {pk for pk in ids if not _fits(leaves.get(pk), stored.get(pk))}
@@ -103,7 +103,7 @@ def _entry(
         return entry
     canonical = b"" if columns is None else entries.entry_of(columns, by_signalbox=leaf.by_signalbox)
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
-        problem = "The row was changed after it was written: it no longer fits its leaf in the log."
+        problem = "The row was changed after it was written: it does not match its leaf in the log."
         return replace(entry, standing=Standing.ALTERED, problem=problem)
     entry = replace(entry, canonical=canonical)
     if newest is None or newest.tree_size <= leaf.leaf_index:

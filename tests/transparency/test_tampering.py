@@ -53,7 +53,7 @@ def leaf_made_to_fit(row: AuditLog) -> None:
 )
 def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
     sql(f"UPDATE audit_logs SET {change} WHERE id = %s", sealed[4].pk)
-    assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it no longer fits its leaf."]
+    assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it does not match its leaf."]
     found = proofs.look_up(sealed[4])
     assert found.standing is proofs.Standing.ALTERED
     with pytest.raises(proofs.NoProof, match="changed after it was written"):
@@ -106,7 +106,7 @@ def test_rows_that_were_imported_may_go_before_their_90_days_here(write: Write) 
     report = checking.check([], keys.known(), datetime.now(UTC))
     assert report.problems == []
     assert report.remarks[0].startswith(
-        "Entries of other programs whose rows are gone: 1, the first is entry 2."
+        "Entries of other programs whose rows were deleted: 1, the first is entry 2."
     )
 
 
