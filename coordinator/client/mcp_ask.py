@@ -35,7 +35,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 UNREACHED_FOR = 60.0  # seconds for which a server that never answered is tried
 PROGRESS_EVERY = 10.0
 COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
-NOBODY = "Nobody could be asked in Signalbox, so the call did not run: {}. Do not work around it."
+NOBODY = "Signalbox could not ask anyone, so the call did not run: {}. Do not work around it."
 METHOD_NOT_FOUND, INVALID = -32601, -32602
 INPUT = {
     "type": "object",

@@ -33,7 +33,7 @@ LATE = 5.0  # seconds beyond its wait after which a hook is answered though the 
 HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
 HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
 MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
-ENDED_MEANWHILE = "The session went on before anybody answered in Signalbox."
+ENDED_MEANWHILE = "The session continued before anyone answered in Signalbox."
 
 
 @dataclass(slots=True)
@@ -230,10 +230,10 @@ def _why(problem: Exception | None, ruling: Ruling) -> str:
     if problem is None:
         return ENDED_MEANWHILE
     if isinstance(problem, SignalboxError) and isinstance(problem.detail, str):
-        return f"Nobody could be asked in Signalbox: {problem.detail}"
+        return f"Signalbox could not ask anyone: {problem.detail}"
     if isinstance(problem, TimeoutError):
-        return "Nobody could be asked in Signalbox in time."
-    return "Nobody could be asked in Signalbox: it met an error."
+        return "Signalbox could not ask anyone in time."
+    return "Signalbox could not ask anyone because of an error."
 
 
 def _is_stranger(call: GuardedCall, problem: Exception | None) -> bool:

@@ -89,7 +89,7 @@ class Withdrawn(msgspec.Struct):
 
     runner_id: Name
     toolCallId: Name
-    why: str = "The agent does not ask any more."
+    why: str = "The agent withdrew the question."
     ask: Name | None = None
 
 

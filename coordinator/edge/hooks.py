@@ -41,6 +41,7 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy import brakes
+from coordinator.policy.brakes import Braked
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
 from coordinator.sessions.agent_programs import AGENTS
@@ -180,13 +181,10 @@ class HookDoor:
         call.ruling = stricter(ruling, self._rulings.by_brakes(asks.agents, asks.where.hostname))
         decides = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
         # What is decided goes on without a database that is busy: it is in the log, and will be in the session.
-        in_force = None
+        in_force: tuple[Braked, ...] | None = None
         with contextlib.suppress(SignalboxError) if decides else contextlib.nullcontext():
             in_force = await self._recorder.observe(hook, asks.where, asks.size, ruling, look=brakes.in_force)
-        is_free = in_force == ()  # no brake was on when the call was written; else the gate asks
-        reply = None if is_free else await self._braked(call, hook, ruling, asks)
-        if is_free:
-            call.ruling = ruling
+        reply = await self._braked(call, hook, ruling, asks, in_force)
         if reply is None and decides:
             reply = await self._decided(hook, ruling, asks)
             if ruling.decision != DENY and (reply is None or reply.denial is None):
@@ -208,9 +206,20 @@ class HookDoor:
         )
 
     async def _braked(
-        self, call: GuardedCall, hook: Hook, ruling: Ruling, asks: _HookRequest
+        self,
+        call: GuardedCall,
+        hook: Hook,
+        ruling: Ruling,
+        asks: _HookRequest,
+        in_force: tuple[Braked, ...] | None = None,
     ) -> Reply | None:
-        """Hold the call while a brake is on; return the denial of one that is not released in time, else None."""
+        """Hold the call while a brake is on; return the denial of one that is not released in time, else None.
+
+        `in_force`: the brakes that were on just now; None where the gate must ask.
+        """
+        if in_force == ():
+            call.ruling = ruling
+            return None
         passing = functools.partial(
             self._gate.pass_through,
             asks.agents,

@@ -94,7 +94,7 @@ class Policies:
             except DatabaseError:
                 for future in wanted.values():
                     future.set_exception(
-                        Busy("The grants cannot be read just now. Try again.", retry_after=1)
+                        Busy("The grants cannot be read right now. Try again.", retry_after=1)
                     )
                 continue
             for pair, future in wanted.items():

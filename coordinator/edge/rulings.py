@@ -34,11 +34,11 @@ KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this ti
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
 MOST_HELD_FOR = 1_000  # callers
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
-UNREAD = Ruling(ASK, "The rules cannot be read just now.", "no rules")
+UNREAD = Ruling(ASK, "The rules cannot be read right now.", "no rules")
 BUDGETS_UNREAD = Ruling(
-    ASK, "It cannot be read just now how much of the budgets is used.", "budgets", deny_at_deadline=True
+    ASK, "The use of the budgets cannot be read right now.", "budgets", deny_at_deadline=True
 )
-GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read just now.", "grants")
+GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read right now.", "grants")
 # Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
 ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
 

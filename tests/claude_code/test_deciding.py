@@ -349,7 +349,7 @@ def test_what_no_card_could_show_is_asked_in_the_terminal_or_denied(
     rules(served, {"tool": "Write", "verdict": "ask"})
     answer = claude.before(claude.new_call("Write", call))
     assert answer["permissionDecision"] == "ask"
-    assert "Nobody could be asked" in answer["permissionDecisionReason"]
+    assert "Signalbox could not ask anyone" in answer["permissionDecisionReason"]
     rules(served, {"tool": "Write", "verdict": "ask", "deny_at_deadline": True})
     assert claude.before(claude.new_call("Write", call))["permissionDecision"] == "deny"
 

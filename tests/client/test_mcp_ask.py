@@ -194,7 +194,7 @@ def test_what_cannot_be_asked_is_denied(served: Served, given: Any, key: str) ->
     denied = client.answer(1)
     client.close()
     assert denied["behavior"] == "deny"
-    assert "Nobody could be asked in Signalbox" in denied["message"]
+    assert "Signalbox could not ask anyone" in denied["message"]
 
 
 def test_without_a_server_it_says_so() -> None:

@@ -107,7 +107,7 @@ def test_the_timeline_shows_that_the_rest_was_asked_for(box: Served) -> None:
 @pytest.mark.parametrize(
     ("tool", "why", "asked"),
     [
-        ("forgets", "forgot this session when asked for the rest", 1),
+        ("forgets", "lost this session when asked for the rest", 1),
         ("refuses", "refused (405) when asked for the rest", 1),
         ("without_id", "ended its answer without a response", 0),
     ],

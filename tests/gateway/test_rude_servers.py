@@ -42,9 +42,9 @@ def wire(served: Served, rude: RudeServer) -> Wire:
         ("linger", "did not answer within 3 seconds"),
         ("flood", "more than 16777216 bytes"),
         ("flood_events", "more than 16777216 bytes"),
-        ("lie", "no response to the request"),
+        ("lie", "does not match the request"),
         ("redirect", "points to another address"),
-        ("refuse", "does not let Signalbox in"),
+        ("refuse", "rejected Signalbox's credentials"),
         ("garbage", "does not speak HTTP"),
     ],
 )

@@ -109,9 +109,7 @@ class AllServers:
         elif x.message.method in ways:
             await ways[x.message.method](x)
         else:
-            words = (
-                "Not at this door, which has the tools of all servers. Each server's own door has the rest."
-            )
+            words = "Not available at this address, which has the tools of all servers. A server's own address has it."
             await x.line.answer(
                 answers.error(x.message.id, METHOD_NOT_FOUND, words), 404 if x.client is None else 200
             )

@@ -39,7 +39,7 @@ from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter
 
 log = logging.getLogger(__name__)
 
-ANOTHER = "The call is not what was asked before, or the policy changed. Call it again."
+ANOTHER = "The call differs from the earlier one, or the policy changed. Call it again."
 CHANGED = "The policy changed while the call was on its way. Call it again."
 REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
 
@@ -94,7 +94,7 @@ class Calls:
     async def _answer(self, x: Exchange) -> None:
         tool, arguments = x.message.params.get("name"), x.message.params.get("arguments")
         if not isinstance(tool, str) or not isinstance(arguments, dict | None):
-            words = "A call names its tool, and its arguments are an object."
+            words = "A call must name its tool, and its arguments must be an object."
             await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words), 200)
             return
         if tool not in x.server.tools or x.server.tools[tool].is_gone:
@@ -138,7 +138,7 @@ class Calls:
         elif state is not None:
             await self._go_past(x, record, ruling, verdict, state)
         elif str(x.message.params.get("requestState", "")).startswith(PREFIX):
-            await self._say(x, record, "held", "What this call waited for is over. Call it again.")
+            await self._say(x, record, "held", "The wait for this call has ended. Call it again.")
         else:
             await self._pass(x, record, verdict)
 

@@ -26,7 +26,7 @@ from coordinator.policy.brakes import Braked
 from coordinator.sessions.agent_programs import AGENTS, MCP_CLIENTS
 
 NO_AGENT = (
-    "This key speaks for no agent. Use a key that is bound to one, or name the agent in the header "
+    "This key is not bound to an agent. Use a key that is bound to one, or name the agent in the header "
     "X-Signalbox-Agent."
 )
 # How clients call themselves in the beginning, and the agent program that this is.
@@ -152,7 +152,7 @@ def mismatch(message: Message, headers: Headers) -> str | None:
         if found is None and wanted is not None:
             return f"The header {name.decode()} is missing."
         if found is not None and wanted is not None and _decoded(found) != wanted:
-            return f"The header {name.decode()} does not say the same as the body."
+            return f"The header {name.decode()} does not match the body."
     return None
 
 

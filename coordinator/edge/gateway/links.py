@@ -25,9 +25,7 @@ class SessionOver(NotFound):
     """A server forgot the session of its own door's client, who has to begin a new one. Nothing has run."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "The server has begun anew and forgot this session. Begin a new one with initialize."
-        )
+        super().__init__("The server restarted and lost this session. Start a new one with initialize.")
 
 
 class Links:

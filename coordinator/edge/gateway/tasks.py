@@ -109,7 +109,7 @@ class Tasks:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
         told = x.message.params.get("inputResponses")
         if not isinstance(told, dict):
-            words = "An update of a task brings inputResponses, an object."
+            words = "A task update must contain inputResponses, an object."
             await x.line.answer(answers.error(x.message.id, INVALID_PARAMS, words))
             return
         for _ in range(MOST_TRIES):
@@ -156,7 +156,7 @@ class Tasks:
             if refusal.decision == DENY:
                 words = _denied(call, refusal)
             else:
-                words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask anew."
+                words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask again."
         elif request.status == PermissionRequest.Status.DENIED:
             await self._threads.run(gateway_calls.take_denial, attempt, request.request_id, now=now)
             context = rules.context_of(request)
@@ -183,7 +183,7 @@ class Tasks:
         headers, body = opened_message(gateway_calls.message_of(call))
         server = await self._registry.get(call.server_id)
         if server is None:
-            raise NotFound(f"There is no MCP server {call.server_id} any more.")
+            raise NotFound(f"The MCP server {call.server_id} no longer exists.")
         original = replace(x, server=server, headers=headers, message=messages.read(body), line=Line(_nobody))
         return original if x.server.name else await self._linked(original)
 

@@ -62,7 +62,7 @@ class Forgotten(UpstreamFailed):
     """The server does not know the session that it was asked in: it has begun anew. What was sent has not run."""
 
     def __init__(self) -> None:
-        super().__init__("has begun anew and forgot this session")
+        super().__init__("restarted and lost this session")
 
 
 class _Head(msgspec.Struct):
@@ -151,7 +151,7 @@ class Upstreams:
         if answer.status in {401, 403, 407}:
             answer.close()
             raise UpstreamFailed(
-                f"does not let Signalbox in ({answer.status}); an admin must renew its credentials"
+                f"rejected Signalbox's credentials ({answer.status}); an admin must renew them"
             )
         if answer.status == 503 and server.is_stdio:
             words = await _problem(answer)
@@ -276,7 +276,7 @@ async def response_of(
     if answer.kind != "text/event-stream":
         body = await body_of(answer, MOST_ANSWER, within)
         if not answers_to(body, number):
-            words = "answered with what is no response to the request" if body else "gave no answer"
+            words = "sent an answer that does not match the request" if body else "gave no answer"
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
         body = _numbered(body, number)
         return (await transform(body) if transform else body), None
