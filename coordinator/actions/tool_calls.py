@@ -27,6 +27,7 @@ from coordinator.policy import approvals as rules
 from coordinator.policy.approvals import Subject
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import Ruling
+from coordinator.policy.verdicts import exported
 from coordinator.secrets.masking import masks_in, originals_of, restored, without_secrets
 from coordinator.sessions.agent_programs import AGENTS
 from coordinator.sessions.reports import SUBAGENT_END, TURN_END
@@ -174,7 +175,7 @@ def _answer(row: PermissionRequest, now: datetime) -> Settled:
     """Return the verdict for the waiting hook, which runs an edited input in place of its own."""
     context = rules.context_of(row)
     allowed = rules.standing(row, now).allowed
-    return rules.answer(row, now) | {"allowed": allowed, "answer": context.answer if context else None}
+    return exported(row, now) | {"allowed": allowed, "answer": context.answer if context else None}
 
 
 def _results(asked: AskedCall) -> Any:

@@ -14,7 +14,7 @@ from coordinator.actions import blueprints as actions
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
 from coordinator.api.runs import Demands
-from coordinator.api.schemas import Text, caller, problems
+from coordinator.api.shared_types import Text, caller, problems
 from coordinator.identity.scopes import READERS
 from coordinator.models import Blueprint
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL

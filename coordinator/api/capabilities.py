@@ -14,7 +14,7 @@ from coordinator.actions import capabilities as actions
 from coordinator.api.agents import EDITORS, McpServers
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import Text, caller, problems
+from coordinator.api.shared_types import Text, caller, problems
 from coordinator.identity.scopes import READERS
 from coordinator.models import Capability
 from coordinator.runs.blueprints import capability_shape, capability_summary, visible_to_key

@@ -14,7 +14,7 @@ from coordinator.actions import chat as actions
 from coordinator.api.auth import requires
 from coordinator.api.downloads import attachment_response
 from coordinator.api.router import Router
-from coordinator.api.schemas import Text, caller, problems
+from coordinator.api.shared_types import Text, caller, problems
 from coordinator.chat import reading as chat
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity

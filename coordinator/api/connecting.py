@@ -10,7 +10,7 @@ from ninja import Field, Schema
 
 from coordinator.actions import connecting
 from coordinator.api.router import Router
-from coordinator.api.schemas import Text, problems
+from coordinator.api.shared_types import Text, problems
 from coordinator.errors import Forbidden
 
 router = Router(tags=["Connecting"])

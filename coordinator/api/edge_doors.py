@@ -10,7 +10,7 @@ from typing import Any
 from ninja import Schema
 from pydantic import Field
 
-from coordinator.api.schemas import Ok, Problem
+from coordinator.api.shared_types import Ok, Problem
 from coordinator.identity import scopes
 from coordinator.sessions.agent_programs import AGENTS
 

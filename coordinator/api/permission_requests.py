@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, ConfigDict, StringConstraints
 from coordinator.actions import approvals
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import problems
+from coordinator.api.shared_types import problems
 from coordinator.errors import BadRequest, Forbidden
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity

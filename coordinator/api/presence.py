@@ -12,7 +12,7 @@ from pydantic import Field
 from coordinator.actions import agent_power
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import Text, caller, problems
+from coordinator.api.shared_types import Text, caller, problems
 from coordinator.chat.presence import status_of
 from coordinator.chat.reading import agent_of
 from coordinator.errors import Forbidden

@@ -11,7 +11,7 @@ from typing import Any
 
 import ninja
 
-from coordinator.api.schemas import Problem
+from coordinator.api.shared_types import Problem
 
 
 class Refusal(ninja.Schema):

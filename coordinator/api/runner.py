@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.actions import runners, runs, session_keys
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import Ok, Text, caller, problems
+from coordinator.api.shared_types import Ok, Text, caller, problems
 
 router = Router(tags=["Runner"])
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from coordinator.actions import runners
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import Ok, Text, caller, problems
+from coordinator.api.shared_types import Ok, Text, caller, problems
 from coordinator.models import Runner
 from coordinator.runs.liveness import stale_after
 from coordinator.sessions import wire

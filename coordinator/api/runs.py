@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, model_validator
 from coordinator.actions import runs
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import ChosenId, Text, caller, problems
 from coordinator.api.sessions import LARGEST_PAGE, PAGE, StopOut, stop_shape
+from coordinator.api.shared_types import ChosenId, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from coordinator.actions import runs, sessions
 from coordinator.api.auth import requires
 from coordinator.api.router import Router
-from coordinator.api.schemas import LAST_ID, Ok, Text, caller, problems
+from coordinator.api.shared_types import LAST_ID, Ok, Text, caller, problems
 from coordinator.errors import BadRequest, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.scopes import READERS, SESSION_KEEPERS

@@ -21,7 +21,7 @@ import time
 
 from coordinator.client import held, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
-from coordinator.client.denials import AGENTS
+from coordinator.client.hook_agents import AGENTS
 from coordinator.client.settings import NotConnected, Settings
 from coordinator.client.spool import Kept, Spool
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from coordinator.client.connection import Answer
-    from coordinator.client.denials import Agent
+    from coordinator.client.hook_agents import Agent
 
 USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(AGENTS)}\n"
 DRIVEN = "SIGNALBOX_SESSION"  # for which session a runner started the agent

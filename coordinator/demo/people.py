@@ -27,6 +27,7 @@ from coordinator.identity.actors import key
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
+from coordinator.policy.judged import judged_digest
 
 LOOK_EVERY = 2.0  # seconds
 PATIENCE = (25.0, 120.0)  # seconds that a question waits for whoever looks at the demo, between these
@@ -92,7 +93,7 @@ class People:
                 by=decider(self.dice.choice(PEOPLE)),
                 verdict="approved" if verdict == "approved" else "denied",
                 reason=self.dice.choice(REASONS[verdict]),
-                judged=rules.judged_digest(row),
+                judged=judged_digest(row),
                 now=now,
             )
         except SignalboxError:  # somebody was faster, or it was withdrawn

@@ -15,7 +15,6 @@ from django.db import InterfaceError, OperationalError
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.access import AccessDoor
 from coordinator.edge.adoption import Adopter
-from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
@@ -24,6 +23,7 @@ from coordinator.edge.call_guard import CallGuard
 from coordinator.edge.chat import ChatDoor
 from coordinator.edge.driving import DrivingDoor
 from coordinator.edge.gateway.door import GatewayDoor
+from coordinator.edge.held_hooks import Asker
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone, headers_of, no_database, send_error
 from coordinator.edge.ingest import Ingest

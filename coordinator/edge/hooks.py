@@ -22,11 +22,11 @@ from django.utils import timezone
 from coordinator.actions import tool_calls
 from coordinator.dialects.contract import Dialect, Reply
 from coordinator.dialects.hooks import Hook, mended
-from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import GuardedCall
+from coordinator.edge.held_hooks import Asker
 from coordinator.edge.hook_deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
 from coordinator.edge.limits import KEY, LIMITS, STRANGER, BodyLimit

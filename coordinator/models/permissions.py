@@ -105,7 +105,7 @@ class PermissionContext(models.Model):
     one call, `used_by` ("session call"), at `used_at`.
 
     What a card shows must be part of what people judge: a new column that it shows belongs into SHOWN_OF_CONTEXT of
-    policy/approvals.py, and one with text into secrets/columns.py.
+    policy/judged.py, and one with text into secrets/masked_columns.py.
     """
 
     request = models.OneToOneField(
@@ -173,7 +173,7 @@ class PermissionVote(models.Model):
     )
     voter = models.TextField()
     validity = models.TextField()
-    # What it covers and which bytes were judged (policy.approvals.judged_digest); NULL in votes from before scopes.
+    # What it covers and which bytes were judged (policy.judged.judged_digest); NULL in votes from before scopes.
     scope = models.TextField(null=True, blank=True)
     judged = models.TextField(null=True, blank=True)
     reason = models.TextField(null=True, blank=True)

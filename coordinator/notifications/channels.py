@@ -1,7 +1,7 @@
 """How a message leaves: through the channel of its target.
 
 A new channel is a module with a `send` and a line here, a `Kind` (models/notifications.py), and what is stored of its
-addresses (actions/notifications/addresses.py).
+addresses (actions/notifications/addresses.py). Look into apprise_services.py first: Apprise may know the service.
 """
 
 from __future__ import annotations

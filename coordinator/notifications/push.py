@@ -31,6 +31,7 @@ from coordinator.notifications.messages import (
 )
 from coordinator.policy import approvals, deciders
 from coordinator.policy.approvals import moment
+from coordinator.policy.judged import judged_digest
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 
@@ -122,7 +123,7 @@ def _described(request: PermissionRequest, title: str | None, now: datetime) -> 
     }
     if waits:
         return told | {
-            "judged": approvals.judged_digest(request),
+            "judged": judged_digest(request),
             "asked_at": moment(request.created_at),
             "deadline": moment(request.expires_at),
         }

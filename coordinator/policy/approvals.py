@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -76,13 +75,6 @@ def narrower(one: Scope, other: Scope) -> Scope:
     return min(one, other, key=order.index)
 
 
-MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
-
-# The columns of a request's context that its card shows beside the call, and so everything that tells of the request.
-# The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
-SHOWN_OF_CONTEXT = ("folder", "host")
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is asked for: everything that a person judges, and so everything an approval covers."""
@@ -111,15 +103,15 @@ def call_digest(subject: Subject) -> str:
 
     The one digest of a call: joining, lasting approvals, repeats and edits compare this and never masked text.
     """
-    return keyed_digest("call", *_fields(subject))
+    return keyed_digest("call", *fields_of(subject))
 
 
 def old_digest(subject: Subject) -> str:
     """Return the digest that stands beside requests from before scopes: of the masked values, without a key."""
-    return digest(*_fields(subject))
+    return digest(*fields_of(subject))
 
 
-def _fields(subject: Subject) -> tuple[Any, ...]:
+def fields_of(subject: Subject) -> tuple[Any, ...]:
     return (
         subject.plugin_id,
         subject.permission_type,
@@ -170,52 +162,6 @@ def offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
     """Return the rules that the asker offers to add with an approval ("always allow")."""
     offered = request.metadata.get("permission_suggestions") if isinstance(request.metadata, dict) else None
     return [one for one in offered if isinstance(one, dict)] if isinstance(offered, list) else []
-
-
-def judged_digest(request: PermissionRequest) -> str:
-    """Return the SHA-256, in hexadecimal, of all that a card shows of `request` to be judged.
-
-    A card's form sends it back, so that a decision counts only for the bytes that the person saw.
-    """
-    context = context_of(request)
-    asker = (context.agent_id, context.requested_by, context.session_id) if context else None
-    return digest("judged", asker, _shown(request), request.justification, request.metadata)
-
-
-def told_in_audit(request: PermissionRequest) -> dict[str, Any]:
-    """Return what a decision's audit entry says was judged, so that its proof shows it to who has only that file.
-
-    `judged` holds what the card showed, secrets masked; where that is longer than MOST_TOLD bytes it holds a note.
-    `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
-    """
-    context, subject = context_of(request), subject_of(request)
-    judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
-        "justification": request.justification,
-        "agent_id": context.agent_id if context else None,
-        "session_id": context.session_id if context else None,
-        **_shown_of_context(request),
-    }
-    packed = canonical(judged)
-    shown = (
-        judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
-    )
-    return {"judged": shown, "judged_sha256": hashlib.sha256(packed).hexdigest()}
-
-
-def group_key(request: PermissionRequest) -> str:
-    """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
-    return digest("card", _shown(request), offered_rules(request))
-
-
-def _shown(request: PermissionRequest) -> tuple[Any, ...]:
-    shown = _shown_of_context(request)
-    return (call_of(request), *_fields(subject_of(request)), *shown.values())
-
-
-def _shown_of_context(request: PermissionRequest) -> dict[str, Any]:
-    """Return SHOWN_OF_CONTEXT by name, in its order; a row of another program has none of it."""
-    context = context_of(request)
-    return {name: getattr(context, name, None) for name in SHOWN_OF_CONTEXT}
 
 
 def edited_input(request: PermissionRequest) -> Any:
@@ -337,40 +283,6 @@ def waited(request: PermissionRequest) -> timedelta | None:
     return max(request.approved_at - request.created_at, timedelta(0))
 
 
-def answer(request: PermissionRequest, now: datetime) -> dict[str, Any]:
-    """Return the request as exports tell it, at `now`; what its asker is told, policy.verdicts makes of it.
-
-    `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
-    """
-    state, context, edited = standing(request, now), context_of(request), edited_input(request)
-    return {
-        "request_id": request.request_id,
-        "status": state.status,
-        "allowed": state.allowed and edited is None,
-        "edited": edited is not None,
-        "edited_input": edited,
-        "approved_by": request.approved_by,
-        "approved_at": moment(request.approved_at),
-        "expires_at": moment(request.expires_at),
-        "reason": context.reason if context else None,
-        "validity": context.validity if context else None,
-        "scope": scope_of(request),
-        "revoked_at": moment(context.revoked_at) if context else None,
-        "created_at": moment(request.created_at),
-        "deadline": moment(context.deadline if context else request.expires_at if state.waiting else None),
-        "plugin_id": request.plugin_id,
-        "permission_type": request.permission_type,
-        "target_resource": request.target_resource,
-        "justification": request.justification,
-        "metadata": request.metadata,
-        "session_id": context.session_id if context else None,
-        "agent_id": context.agent_id if context else None,
-        **_shown_of_context(request),
-        "tool_name": context.tool_name if context else None,
-        "tool_input": context.tool_input if context else None,
-    }
-
-
 def scope_of(request: PermissionRequest) -> str | None:
     """Return what an approval covers; None where there is none. One from before scopes covers everything alike."""
     if request.status not in APPROVED:
@@ -425,11 +337,3 @@ def _is_covered(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> b
     if named is None:
         return context is None or context.scope is None
     return caller.agent_id in (None, named)
-
-
-def groups(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
-    """Return `rows` with those that share a card together, in the order they first appeared."""
-    found: dict[str, list[PermissionRequest]] = {}
-    for row in rows:
-        found.setdefault(group_key(row), []).append(row)
-    return list(found.values())

@@ -14,8 +14,49 @@ from django.utils import timezone
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals, brakes, coverage
 from coordinator.policy.coverage import Requester
+from coordinator.policy.judged import shown_of_context
 
 MAY_NOT_RUN: dict[str, Any] = {"allowed": False, "edited": False, "edited_input": None}
+
+
+def exported(request: PermissionRequest, now: datetime) -> dict[str, Any]:
+    """Return the request as exports hold it, at `now`.
+
+    `allowed` is about `tool_input`, what was asked for. A person who edited it approved `edited_input` alone.
+    """
+    state, context, edited = (
+        approvals.standing(request, now),
+        approvals.context_of(request),
+        approvals.edited_input(request),
+    )
+    return {
+        "request_id": request.request_id,
+        "status": state.status,
+        "allowed": state.allowed and edited is None,
+        "edited": edited is not None,
+        "edited_input": edited,
+        "approved_by": request.approved_by,
+        "approved_at": approvals.moment(request.approved_at),
+        "expires_at": approvals.moment(request.expires_at),
+        "reason": context.reason if context else None,
+        "validity": context.validity if context else None,
+        "scope": approvals.scope_of(request),
+        "revoked_at": approvals.moment(context.revoked_at) if context else None,
+        "created_at": approvals.moment(request.created_at),
+        "deadline": approvals.moment(
+            context.deadline if context else request.expires_at if state.waiting else None
+        ),
+        "plugin_id": request.plugin_id,
+        "permission_type": request.permission_type,
+        "target_resource": request.target_resource,
+        "justification": request.justification,
+        "metadata": request.metadata,
+        "session_id": context.session_id if context else None,
+        "agent_id": context.agent_id if context else None,
+        **shown_of_context(request),
+        "tool_name": context.tool_name if context else None,
+        "tool_input": context.tool_input if context else None,
+    }
 
 
 def answer(request: PermissionRequest, now: datetime, asker: Requester | None = None) -> dict[str, Any]:
@@ -23,7 +64,7 @@ def answer(request: PermissionRequest, now: datetime, asker: Requester | None = 
 
     `asker` is who asks, where that may be another than who asked first: one approval can cover many.
     """
-    told = approvals.answer(request, now) | {"brake": None}
+    told = exported(request, now) | {"brake": None}
     if not approvals.standing(request, now).allowed:
         return told
     held = held_by(asker or coverage.requester_of(request), request.plugin_id)
@@ -34,7 +75,7 @@ def answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[s
     """Return several requests so: no query more for each while no brake is on."""
     if brakes.in_force():
         return [answer(one, now) for one in requests]
-    return [approvals.answer(one, now) | {"brake": None} for one in requests]
+    return [exported(one, now) | {"brake": None} for one in requests]
 
 
 def held_by(asker: Requester, plugin_id: str) -> str | None:

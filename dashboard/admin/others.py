@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.db import models
 
 from coordinator.models.fields import JsonTextField
-from coordinator.secrets.columns import COLUMNS, CREDENTIAL
+from coordinator.secrets.masked_columns import COLUMNS, CREDENTIAL
 from dashboard.admin import columns
 from dashboard.admin.options import ViewOnlyAdmin
 

@@ -17,6 +17,7 @@ from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall, field_of, in_words
+from coordinator.policy.judged import judged_digest
 from coordinator.policy.narrowest import Answer
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.policy.tool_rules import Rule
@@ -98,7 +99,7 @@ def _packed(answer: Answer, row: PermissionRequest, whose: int) -> str:
     place = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in Rule.__slots__] if answer.rule else None
     edits = [[one.agent_id, one.server_id, one.tool_name, _seen(one)] for one in answer.edits]
-    values = [row.request_id, approvals.judged_digest(row), version, place, rule, edits]
+    values = [row.request_id, judged_digest(row), version, place, rule, edits]
     return carried.packed_for(whose, PURPOSE, values)
 
 

@@ -20,6 +20,7 @@ from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Standing
 from coordinator.policy.coverage import requester_of
+from coordinator.policy.judged import group_key, judged_digest
 from coordinator.secrets.running import runs_hidden
 from coordinator.sessions import titles
 from dashboard.approvals.edits import ToolCallEdit, edit_of
@@ -139,7 +140,7 @@ class CardMember:
     @cached_property
     def judged(self) -> str:
         """Return the digest of what the card shows of it, which the card's form sends back."""
-        return approvals.judged_digest(self.row)
+        return judged_digest(self.row)
 
     @property
     def assigned_to(self) -> str:
@@ -200,7 +201,7 @@ class Card:
 
     @cached_property
     def key(self) -> str:
-        own = approvals.group_key(self.first)[:32]
+        own = group_key(self.first)[:32]
         return f"{own}-{self.lane}" if self.lane else own
 
     @cached_property

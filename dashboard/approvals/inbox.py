@@ -16,6 +16,7 @@ from django.db.models import Q
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest, RequestSnooze
 from coordinator.policy import approvals, marks
+from coordinator.policy.judged import groups, judged_digest
 from coordinator.sessions import titles
 from dashboard.approvals.arrangement import Arrangement
 from dashboard.approvals.cards import Card, cards_of
@@ -180,7 +181,7 @@ def whole_group(key: str, now: datetime, arrangement: Arrangement, rights: Right
     fitting = _arranged(now, arrangement, rights).fitting
     ids = [one.name for one in fitting if _key_of(_lane_of(one, arrangement.group), arrangement.group) == key]
     rows = PermissionRequest.objects.with_context().in_bulk(ids[:MOST_AT_ONCE], field_name="request_id")
-    return {name: approvals.judged_digest(rows[name]) for name in ids[:MOST_AT_ONCE] if name in rows}
+    return {name: judged_digest(rows[name]) for name in ids[:MOST_AT_ONCE] if name in rows}
 
 
 def _arranged(now: datetime, arrangement: Arrangement, rights: Rights | None) -> Arranged:
@@ -305,7 +306,7 @@ def _lanes(
     by_lane: dict[str, list[PermissionRequest]] = {}
     for row in rows:
         by_lane.setdefault(_lane_of(_as_waiting(row), group), []).append(row)
-    groups = [(name, alike) for name, some in by_lane.items() for alike in approvals.groups(some)]
+    groups = [(name, alike) for name, some in by_lane.items() for alike in groups(some)]
     cards = draw([alike for _, alike in groups])
     numbers = Counter(_lane_of(one, group) for one in fitting)
     called = titles.of(by_lane) if group == "session" else {}

@@ -19,7 +19,8 @@ from coordinator import transparency
 from coordinator.actions.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
 from coordinator.policy import tool_rules
-from coordinator.policy.approvals import moment, told_in_audit
+from coordinator.policy.approvals import moment
+from coordinator.policy.judged import told_in_audit
 from coordinator.sessions.timeline.walking import walk_events
 from coordinator.transparency import entries, keys, proofs
 from dashboard.sessions.in_force import InForce, in_force_of, rules_by_version

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from dashboard.looks import Part
 from dashboard.templatetags.approvals import reveal_with
 from dashboard.text import markdown
-from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.rows import ShownRow
 from dashboard.timeline.spans import Span, span_of
 
 register = Library()

@@ -14,7 +14,7 @@ from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow, Row
 from coordinator.sessions.timeline.walking import walk_rows
 from dashboard.looks import Part
 from dashboard.rendering.allowance import Allowance
-from dashboard.timeline.shown import Block, ShownRow, shown
+from dashboard.timeline.rows import Block, ShownRow, shown
 
 
 def markdown_of(session: Session) -> Iterator[str]:

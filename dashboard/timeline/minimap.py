@@ -13,7 +13,7 @@ from datetime import timedelta
 from coordinator.lib.times import length
 from coordinator.sessions.timeline import EventPlace, Slot, Window
 from dashboard.timeline.query import Query
-from dashboard.timeline.shown import offset
+from dashboard.timeline.rows import offset
 
 HEIGHT = 22  # pixels of the tallest bar
 TOP = 11  # pixels above it, for marks

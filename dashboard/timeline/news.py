@@ -33,7 +33,7 @@ from dashboard.sessions.steering import steering_context
 from dashboard.timeline import draft
 from dashboard.timeline.heading import header_context
 from dashboard.timeline.query import Query
-from dashboard.timeline.shown import shown
+from dashboard.timeline.rows import shown
 
 STEERED_BY = frozenset({"runs", "driven"})
 

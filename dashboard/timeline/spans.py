@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from coordinator.lib.times import length
 from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow
-from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.rows import ShownRow
 
 
 @dataclass(frozen=True, slots=True)

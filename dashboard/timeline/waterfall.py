@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from coordinator.lib.times import length
-from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.rows import ShownRow
 from dashboard.timeline.spans import span_of
 
 ROW = 9  # pixels from one bar to the next

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from coordinator.models import PermissionRequest
-from coordinator.policy import approvals
+from coordinator.policy.verdicts import exported
 from dashboard.approvals.cards import CardMember
 from dashboard.approvals.statistics import statistics as count
 from dashboard.filters.approvals import RequestFilter
@@ -48,7 +48,7 @@ def history(request: HtmxHttpRequest) -> HttpResponse:
 def export(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with the CSV of what the same filters show, all pages of it."""
     rows, now = _narrowed(request).qs.order_by("-id"), timezone.now()
-    columns = (*approvals.answer(PermissionRequest(), now), "waited_seconds")
+    columns = (*exported(PermissionRequest(), now), "waited_seconds")
     return csv_response("approvals", columns, _export_rows(rows, now))
 
 
@@ -73,6 +73,6 @@ def _values(column: str) -> QuerySet[PermissionRequest, str]:
 def _export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
     for row in rows.iterator(chunk_size=500):
         wait = CardMember(row, now).waited
-        yield approvals.answer(row, now) | {
+        yield exported(row, now) | {
             "waited_seconds": None if wait is None else round(wait.total_seconds(), 3)
         }

@@ -12,7 +12,8 @@ from django_htmx.http import trigger_client_event
 from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.approvals import Validity, can_revoke, groups
+from coordinator.policy.approvals import Validity, can_revoke
+from coordinator.policy.judged import groups
 from dashboard.approvals.arrangement import GROUPS, SORTS, TAKEN, arrangement_of, keep
 from dashboard.approvals.cards import card_of, cards_of
 from dashboard.approvals.inbox import inbox

@@ -18,7 +18,7 @@ from coordinator.identity.actors import person
 from coordinator.models import Agent
 from coordinator.operations.doctor import Finding
 from coordinator.operations.doctor.claude_code import examine
-from dashboard.connections import addresses, depth, pasting
+from dashboard.connections import addresses, pasting, what_works
 from dashboard.connections.heard import last_heard
 from dashboard.frame.guards import admin, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -112,8 +112,8 @@ def _home(
         "findings": findings,
         "address": addresses.for_programs(request),
         "heard": last_heard(),
-        "columns": depth.COLUMNS,
-        "depth": depth.rows(),
+        "columns": what_works.COLUMNS,
+        "depth": what_works.rows(),
         "any_client": pasting.any_client(addresses.for_programs(request)),
     }
     return render(request, "connections/home.html", context, status=status)
@@ -165,6 +165,6 @@ def _agent(
         "exports": pasting.exports(address, key) if key else None,
         "headless": pasting.HEADLESS,
         "address": address,
-        "depth": depth.row(name),
+        "depth": what_works.row(name),
     }
     return render(request, "connections/agent.html", context, status=status)

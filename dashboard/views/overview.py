@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.roles import ADMIN, has_role
-from coordinator.operations.doctor import sharing
+from coordinator.operations.doctor import shared_user
 from coordinator.policy import deciders
 from coordinator.sessions.overview import look
 from dashboard.frame.guards import viewer
@@ -21,9 +21,9 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 @viewer
 def overview(request: HtmxHttpRequest) -> HttpResponse:
     """Show the counts and the latest rows, or these alone when a change has been signalled."""
-    template = "overview/_now.html" if wants_fragment(request) else "overview/overview.html"
+    template = "overview/_body.html" if wants_fragment(request) else "overview/overview.html"
     is_admin = has_role(request.user, ADMIN)
-    shared = sharing.known_problem() if is_admin else None
+    shared = shared_user.known_problem() if is_admin else None
     now = timezone.now()
     book = deciders.load(now)
     context = {

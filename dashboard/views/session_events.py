@@ -20,7 +20,7 @@ from coordinator.sessions.timeline import CallRow, MessageRow, StoredValue, Time
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.looks.parts import Part, blocks_of, is_image, json_part, whole
-from dashboard.timeline.shown import ShownRow
+from dashboard.timeline.rows import ShownRow
 
 TITLES = {"tool_input": "Input", "tool_output": "Output", "content": "Message"}
 

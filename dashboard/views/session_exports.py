@@ -19,7 +19,7 @@ from dashboard.sessions.evidence import MOST_ENTRIES, entries_of, evidence_of
 from dashboard.timeline.as_markdown import markdown_of
 from dashboard.timeline.heading import header_context
 from dashboard.timeline.query import Query
-from dashboard.timeline.shown import shown
+from dashboard.timeline.rows import shown
 from dashboard.views.session_events import as_json
 
 MOST_PRINTED = 1_000  # rows: a browser lays out no more in reasonable time

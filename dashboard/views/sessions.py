@@ -41,7 +41,7 @@ from dashboard.timeline.heading import header_context, page_url
 from dashboard.timeline.minimap import Minimap, minimap_of
 from dashboard.timeline.news import asked_of
 from dashboard.timeline.query import WINDOW, Query, window_of
-from dashboard.timeline.shown import shown
+from dashboard.timeline.rows import shown
 from dashboard.timeline.waterfall import waterfall_of
 
 NESTED = 60  # events of a child that are read inside its parent

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.approvals import judged_digest
+from coordinator.policy.judged import judged_digest
 
 
 def values(page: str, name: str) -> list[str]:

@@ -18,6 +18,7 @@ from coordinator.api.permission_requests import PermissionAnswer
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy import verdicts
+from coordinator.policy.judged import SHOWN_OF_CONTEXT
 from dashboard.filters.approvals import STANDINGS, RequestFilter
 
 pytestmark = pytest.mark.django_db
@@ -107,7 +108,7 @@ def test_the_api_and_the_export_tell_all_of_the_answer(rows, signed_in) -> None:
     assert set(PermissionAnswer.model_fields) == set(told)
     # History tells nothing of a brake that is on now.
     assert set(columns) == set(told) - {"brake"} | {"waited_seconds"}
-    assert set(rules.SHOWN_OF_CONTEXT) <= set(told)
+    assert set(SHOWN_OF_CONTEXT) <= set(told)
 
 
 def test_queries_and_the_rule_pick_the_same_rows(rows) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import AuditLog, PermissionRequest, PermissionVote
-from coordinator.policy.approvals import judged_digest
+from coordinator.policy.judged import judged_digest
 from tests.approvals.cards import values
 from tests.approvals.factories import asked, fresh, person
 

@@ -16,7 +16,7 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import triage
 from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
-from coordinator.policy.approvals import judged_digest
+from coordinator.policy.judged import judged_digest
 from dashboard.approvals import inbox
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.views.approval_sets import tomorrow_morning

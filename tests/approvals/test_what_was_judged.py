@@ -14,6 +14,7 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy import verdicts
 from coordinator.policy.approvals import Scope, Validity
+from coordinator.policy.judged import group_key, judged_digest, told_in_audit
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
 
@@ -61,7 +62,7 @@ LASTING = {"validity": Validity.WEEK, "scope": Scope.EVERYWHERE}
 )
 def test_a_request_that_is_not_what_was_shown_is_not_decided(change: dict[str, Any]) -> None:
     row = asked()
-    seen = rules.judged_digest(row)
+    seen = judged_digest(row)
     PermissionContext.objects.update(**change)
     with pytest.raises(Conflict, match="differs from what your page showed"):
         approvals.decide(row.request_id, by=person(), verdict="approved", judged=seen, now=NOW)
@@ -90,15 +91,15 @@ def test_the_digests_of_a_card_stay_what_they_were_before_an_upgrade() -> None:
         scope="call",
         subject_key="the digest of the call",
     )
-    assert rules.judged_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
-    assert rules.group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
+    assert judged_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
+    assert group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
     assert (
-        rules.told_in_audit(row)["judged_sha256"]
+        told_in_audit(row)["judged_sha256"]
         == "aba1c699247e66667fa9c4320d17457d0cdfbc8c90e11e3f083822cc68621708"
     )
     bare = PermissionRequest(request_id="req-2", plugin_id="p", permission_type="t", justification="j")
     assert (
-        rules.told_in_audit(bare)["judged_sha256"]
+        told_in_audit(bare)["judged_sha256"]
         == "df5ca88da675804bab55e93b13b3fd6c9e97edd33bfe001cc10482412ead9b8e"
     )
 

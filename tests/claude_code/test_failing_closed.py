@@ -25,11 +25,11 @@ import coordinator
 from coordinator.actions import keys, tool_rules
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge import call_guard, rulings
-from coordinator.edge.asking import Asker
 from coordinator.edge.auth import Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.call_guard import CallGuard
+from coordinator.edge.held_hooks import Asker
 from coordinator.edge.hooks import HookDoor, longest
 from coordinator.edge.http import Gone
 from coordinator.edge.notes import Notes

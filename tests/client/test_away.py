@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.client import held
-from coordinator.client.denials import AGENTS
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
+from coordinator.client.hook_agents import AGENTS
 from coordinator.client.settings import Settings
 from tests.client.lines import Script, http, listening, of_the_hook, saying
 from tests.client.programs import Home, until

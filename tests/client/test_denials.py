@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.denials import AGENTS, WORDS
+from coordinator.client.hook_agents import AGENTS, WORDS
 from coordinator.dialects.contract import Reply
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.tool_rules import ASK, DENY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client import denials
+from coordinator.client import hook_agents
 from coordinator.client.connecting import programs
 from coordinator.client.connecting.programs import AGENTS, QUICK, WAITING
 from coordinator.dialects.loaded import DIALECTS
@@ -29,8 +29,8 @@ def test_what_holds_a_call_may_wait_and_nothing_else_does(name: str) -> None:
     assert AGENTS[name].trial is not None
 
 
-@pytest.mark.parametrize("name", denials.AGENTS)
+@pytest.mark.parametrize("name", hook_agents.AGENTS)
 def test_whatever_the_command_answers_for_can_be_connected(name: str) -> None:
     assert name in EVENTS
     waiting = {event for event, seconds in EVENTS[name].items() if seconds == WAITING}
-    assert waiting <= set(denials.AGENTS[name].calls)
+    assert waiting <= set(hook_agents.AGENTS[name].calls)

@@ -21,7 +21,7 @@ from coordinator.models import (
 from coordinator.operations.doctor import Level, upkeep
 from coordinator.policy import deciders, deciding_rules
 from coordinator.policy.access_requests import WantedAccess
-from coordinator.policy.approvals import judged_digest
+from coordinator.policy.judged import judged_digest
 from tests.approvals.cards import form
 from tests.approvals.factories import NOW, asked, fresh, person
 from tests.deciders.factories import group, row

@@ -8,11 +8,13 @@ import pytest
 
 from coordinator.client.connecting.programs import AGENTS
 from coordinator.sessions import agent_programs
-from dashboard.connections import depth
+from dashboard.connections import what_works
 from tests.people import signed_in
 from tests.served import ROOT
 
-CELLS = [(row.name, column, cell.test) for row in depth.rows() for column, cell in row.cells if cell.test]
+CELLS = [
+    (row.name, column, cell.test) for row in what_works.rows() for column, cell in row.cells if cell.test
+]
 
 
 def names_in(path: str) -> set[str]:
@@ -30,15 +32,15 @@ def test_every_yes_is_shown_by_a_test_that_exists(agent: str, column: str, test:
 
 def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row() -> None:
     assert {name: agent.title for name, agent in AGENTS.items()} == agent_programs.AGENTS
-    assert [row.name for row in depth.rows()] == list(AGENTS)
-    assert set(depth.TESTS) <= set(AGENTS)
-    assert {column for tests in depth.TESTS.values() for column in tests} <= set(depth.COLUMNS)
+    assert [row.name for row in what_works.rows()] == list(AGENTS)
+    assert set(what_works.TESTS) <= set(AGENTS)
+    assert {column for tests in what_works.TESTS.values() for column in tests} <= set(what_works.COLUMNS)
 
 
 def test_the_readme_shows_this_table() -> None:
     readme = (ROOT / "README.md").read_text()
     shown = readme.partition("<!-- depth -->\n")[2].partition("\n<!-- /depth -->")[0]
-    assert shown == depth.markdown(), "python -m dashboard.connections.depth prints it"
+    assert shown == what_works.markdown(), "python -m dashboard.connections.what_works prints it"
 
 
 @pytest.mark.django_db
@@ -46,5 +48,5 @@ def test_the_page_shows_this_table() -> None:
     page = signed_in("viewer").get("/ui/connections/").content.decode().partition('id="depth"')[2]
     for agent, _, test in CELLS:
         assert f'title="{test.partition("::")[2]}"' in page, agent
-    for row in depth.rows():
+    for row in what_works.rows():
         assert row.title in page

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import hook, settings, spool
-from coordinator.client.denials import AGENTS
+from coordinator.client.hook_agents import AGENTS
 from coordinator.client.main import COMMANDS
 from tests.served import ROOT
 

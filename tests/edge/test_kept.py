@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.lib.kept import Kept
+from coordinator.lib.expiring import Kept
 
 
 def test_a_value_is_there_until_its_time_is_over() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.edge.asking import KEY_OVER
+from coordinator.edge.held_hooks import KEY_OVER
 from tests.claude_code.double import Claude
 from tests.patience import AT_ONCE, PATIENCE
 from tests.served import Served

@@ -22,7 +22,7 @@ from coordinator.models import (
     PushSubscription,
 )
 from coordinator.notifications import push as channel
-from coordinator.policy.approvals import judged_digest
+from coordinator.policy.judged import judged_digest
 from tests.approvals.factories import NOW, asked, fresh, person, stored
 from tests.people import PASSWORD, signed_in
 from tests.push.service import PushService, push_service

@@ -19,7 +19,7 @@ from coordinator.models import Agent, AuditLog, Run, Session
 from coordinator.models.fields import TimeField
 from coordinator.policy.approvals import Subject
 from coordinator.runs.blueprints import visible_to_key
-from coordinator.secrets import columns
+from coordinator.secrets import masked_columns
 from coordinator.sessions import titles
 from coordinator.sessions.reports import SessionLocation
 from coordinator.sessions.wire import polled_run, shown_run
@@ -43,7 +43,7 @@ def texts_of(model: type[models.Model]) -> list[str]:
 def test_every_column_of_text_says_whether_it_is_masked() -> None:
     tables = apps.get_app_config("coordinator").get_models()
     found = {model.__name__: sorted(texts_of(model)) for model in tables}
-    listed = {name: sorted(" ".join(rows.values()).split()) for name, rows in columns.COLUMNS.items()}
+    listed = {name: sorted(" ".join(rows.values()).split()) for name, rows in masked_columns.COLUMNS.items()}
     assert {name: listed.get(name, []) for name, given in found.items() if given} == {
         name: given for name, given in found.items() if given
     }

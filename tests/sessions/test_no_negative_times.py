@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.models import Run, Session
 from coordinator.sessions.list_facts import began_us
-from dashboard.timeline.shown import offset
+from dashboard.timeline.rows import offset
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, called, make_session, said
 

@@ -20,7 +20,7 @@ from coordinator.sessions.timeline import Timeline, rows_of
 from dashboard.timeline import news as news_module
 from dashboard.timeline.news import news, summary
 from dashboard.timeline.query import Query
-from dashboard.timeline.shown import shown
+from dashboard.timeline.rows import shown
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.lib import instants
 from coordinator.sessions.timeline import Timeline, rows_of
-from dashboard.timeline.shown import shown
+from dashboard.timeline.rows import shown
 from dashboard.timeline.waterfall import Scale, waterfall_of
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
 

@@ -21,6 +21,7 @@ from coordinator.policy import deciders as rights
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
 from coordinator.policy.deciders import Book
+from coordinator.policy.judged import judged_digest, told_in_audit
 from coordinator.secrets.masking import masks_in
 
 
@@ -41,7 +42,7 @@ def decide(
     """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
 
     `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says.
-    `judged` is the digest of what the person saw (policy.approvals.judged_digest): a request that is not that any
+    `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that is not that any
     more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
     asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
     lets more calls run than the one.
@@ -153,7 +154,7 @@ def _held_by_brake(row: PermissionRequest) -> SignalboxError | None:
 
 def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None:
     """Return why the vote does not fit the request that is held: it is not what was seen, or has no such scope."""
-    if vote.judged is not None and vote.judged != rules.judged_digest(row):
+    if vote.judged is not None and vote.judged != judged_digest(row):
         return Conflict(
             "Nothing was decided: the request differs from what your page showed. Reload the page and "
             "check it again."
@@ -179,7 +180,7 @@ def _vote_to_approve(
     now = book.now
     earlier = book.counting(row, PermissionVote.objects.filter(request=row).order_by("id"))
     vote = replace(vote, right_of=_right(row, by, book, [one.right_of or one.voter for one in earlier]))
-    judged = rules.judged_digest(row)
+    judged = judged_digest(row)
     refusal = _cannot_join(vote, earlier, judged)
     if refusal is not None:
         return rows.refused(row, by, vote.verdict, refusal, now)
@@ -316,7 +317,7 @@ def _evidence(row: PermissionRequest, now: datetime) -> dict[str, Any]:
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
     context = rules.context_of(row)
     agent_id = context.agent_id if context else None
-    return rules.told_in_audit(row) | in_force.at_decision(rules.subject_of(row).tool_name, agent_id, now)
+    return told_in_audit(row) | in_force.at_decision(rules.subject_of(row).tool_name, agent_id, now)
 
 
 def _cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ from coordinator.importing.foreign import Row
 from coordinator.importing.values import model_name
 from coordinator.models.fields import dump
 from coordinator.runs.statuses import OPEN
-from coordinator.secrets import columns as secret_columns
+from coordinator.secrets import masked_columns as secret_columns
 from coordinator.secrets.masking import MASK, Masker
 
 # What people judge is shown with whatever could run or lead elsewhere.

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from coordinator.client import denials, settings
+from coordinator.client import hook_agents, settings
 from coordinator.client.connecting import plans, record, talk, trial
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.plans import Change, Place
@@ -105,7 +105,7 @@ def former(known: Settings | None, agent: str) -> Call | None:
 
 def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
     # What `signalbox hook` does not know, it would block.
-    known = {name: agent for name, agent in AGENTS.items() if agent.plugin or name in denials.AGENTS}
+    known = {name: agent for name, agent in AGENTS.items() if agent.plugin or name in hook_agents.AGENTS}
     for name in names:
         if name not in known:
             raise Stopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")

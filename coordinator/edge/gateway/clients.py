@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_sessions
 from coordinator.actions.gateway_sessions import KnownClient, KnownLink
-from coordinator.lib.kept import Kept
+from coordinator.lib.expiring import Kept
 from coordinator.lib.threads import EdgeThreads
 
 KEPT_FOR = 5.0  # seconds

@@ -24,7 +24,7 @@ from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of
 from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
-from coordinator.lib.kept import Kept
+from coordinator.lib.expiring import Kept
 from coordinator.lib.turns import CALLER
 from coordinator.mcp.names import behind_gateway
 from coordinator.models.gateway import BY_GATEWAY

@@ -28,7 +28,7 @@ from coordinator.engine import pooling
 from coordinator.hosting import starting
 from coordinator.lib import addresses, figures, supervisor
 from coordinator.operations import startup
-from coordinator.operations.doctor import sharing
+from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import conflicting_settings
 
 PYTHONS_OWN = (700, 10, 10)  # how often garbage is collected, which manage.py put off
@@ -94,8 +94,8 @@ class Command(BaseCommand):
         load_what_workers_run()
         connections.close_all()  # a worker must not inherit the parent's connection
         self.stdout.write(f"Signalbox is at {settings.PUBLIC_URL} ({workers} workers). Ctrl-C stops it.")
-        if shared := sharing.problem(os.geteuid()):
-            self.stdout.write(self.style.WARNING(f"{shared} {sharing.REMEDY}"))
+        if shared := shared_user.problem(os.geteuid()):
+            self.stdout.write(self.style.WARNING(f"{shared} {shared_user.REMEDY}"))
         if welcome:
             self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()

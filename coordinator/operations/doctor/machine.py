@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from coordinator.lib import private_files, sizes
-from coordinator.operations.doctor import Check, fail, ok, sharing, warn
+from coordinator.operations.doctor import Check, fail, ok, shared_user, warn
 from coordinator.sandbox import system_calls
 
 LEAST_ROOM = 200 * 1024 * 1024  # bytes; below it a burst of events may fill the disk
@@ -52,8 +52,8 @@ def _permissions(folder: Path) -> Check:
 def agents_apart() -> Check:
     """Say whether agents can be expected to work as the user that runs Signalbox."""
     uid = Path(settings.DATA_DIR).stat().st_uid
-    if found := sharing.problem(uid):
-        return warn("agents", found, sharing.REMEDY)
+    if found := shared_user.problem(uid):
+        return warn("agents", found, shared_user.REMEDY)
     return ok(
         "agents", f"no sign that agents run as {private_files.name_of(uid)}, the user that runs Signalbox"
     )

@@ -1,7 +1,7 @@
-"""How deep each agent is connected: what works, and the test that shows it. The README's table is made of this, too.
+"""What works with each agent, and the test that shows it. The README's table is made of this, too.
 
-`python -m dashboard.connections.depth` prints the table for the README; tests/docs hold both to this and every test's
-name to a test that exists.
+`python -m dashboard.connections.what_works` prints that table; tests/docs hold the README to it, and every test's name
+to a test that exists.
 """
 
 from __future__ import annotations

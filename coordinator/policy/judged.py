@@ -1,0 +1,79 @@
+"""What of a permission request people judge: what its card shows, as digests and in the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from coordinator.models import PermissionRequest
+from coordinator.policy.approvals import (
+    call_of,
+    canonical,
+    context_of,
+    digest,
+    fields_of,
+    offered_rules,
+    subject_of,
+)
+
+MOST_TOLD = 16 * 1024  # bytes of what was judged in one audit entry
+
+# The columns of a request's context that its card shows beside the call, and so everything that tells of the request.
+# The digests of open cards take them in this order: a new one comes last, and asks people with an open page to reload.
+SHOWN_OF_CONTEXT = ("folder", "host")
+
+
+def judged_digest(request: PermissionRequest) -> str:
+    """Return the SHA-256, in hexadecimal, of all that a card shows of `request` to be judged.
+
+    A card's form sends it back, so that a decision counts only for the bytes that the person saw.
+    """
+    context = context_of(request)
+    asker = (context.agent_id, context.requested_by, context.session_id) if context else None
+    return digest("judged", asker, _shown(request), request.justification, request.metadata)
+
+
+def told_in_audit(request: PermissionRequest) -> dict[str, Any]:
+    """Return what a decision's audit entry says was judged, so that its proof shows it to who has only that file.
+
+    `judged` holds what the card showed, secrets masked; where that is longer than MOST_TOLD bytes it holds a note.
+    `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
+    """
+    context, subject = context_of(request), subject_of(request)
+    judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
+        "justification": request.justification,
+        "agent_id": context.agent_id if context else None,
+        "session_id": context.session_id if context else None,
+        **shown_of_context(request),
+    }
+    packed = canonical(judged)
+    shown = (
+        judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
+    )
+    return {"judged": shown, "judged_sha256": hashlib.sha256(packed).hexdigest()}
+
+
+def group_key(request: PermissionRequest) -> str:
+    """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
+    return digest("card", _shown(request), offered_rules(request))
+
+
+def _shown(request: PermissionRequest) -> tuple[Any, ...]:
+    shown = shown_of_context(request)
+    return (call_of(request), *fields_of(subject_of(request)), *shown.values())
+
+
+def shown_of_context(request: PermissionRequest) -> dict[str, Any]:
+    """Return SHOWN_OF_CONTEXT by name, in its order; a row of another program has none of it."""
+    context = context_of(request)
+    return {name: getattr(context, name, None) for name in SHOWN_OF_CONTEXT}
+
+
+def groups(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
+    """Return `rows` with those that share a card together, in the order they first appeared."""
+    found: dict[str, list[PermissionRequest]] = {}
+    for row in rows:
+        found.setdefault(group_key(row), []).append(row)
+    return list(found.values())
