@@ -61,7 +61,10 @@ def seal(now: datetime) -> AuditCheckpoint | None:
     note = signer.sign(Checkpoint(signer.name, size, root).text)
     with transaction.atomic():
         AuditKey.objects.get_or_create(verifier=signer.verifier.text, defaults={"first_used_at": now})
-        return AuditCheckpoint.objects.create(tree_size=size, root_hash=root, note=note, created_at=now)
+        sealed, is_new = AuditCheckpoint.objects.get_or_create(
+            tree_size=size, defaults={"root_hash": root, "note": note, "created_at": now}
+        )
+    return sealed if is_new else None  # another process was as far at the same moment
 
 
 def hash_some() -> int:

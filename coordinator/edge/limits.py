@@ -58,6 +58,7 @@ EDGE_DOORS: dict[str, str] = {
     "mcp": "message",
     "mcp all": "message",
     "mcp ask": "question",
+    "mcp cancel": "question",
     "mcp ended": "question",
     "mcp listing": "question",
     "logs": "telemetry",

@@ -71,7 +71,7 @@ def shown_of_context(request: PermissionRequest) -> dict[str, Any]:
     return {name: getattr(context, name, None) for name in SHOWN_OF_CONTEXT}
 
 
-def groups(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
+def by_card(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
     """Return `rows` with those that share a card together, in the order they first appeared."""
     found: dict[str, list[PermissionRequest]] = {}
     for row in rows:

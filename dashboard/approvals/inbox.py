@@ -16,7 +16,7 @@ from django.db.models import Q
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest, RequestSnooze
 from coordinator.policy import approvals, marks
-from coordinator.policy.judged import groups, judged_digest
+from coordinator.policy.judged import by_card, judged_digest
 from coordinator.sessions import titles
 from dashboard.approvals.arrangement import Arrangement
 from dashboard.approvals.cards import Card, cards_of
@@ -306,7 +306,7 @@ def _lanes(
     by_lane: dict[str, list[PermissionRequest]] = {}
     for row in rows:
         by_lane.setdefault(_lane_of(_as_waiting(row), group), []).append(row)
-    groups = [(name, alike) for name, some in by_lane.items() for alike in groups(some)]
+    groups = [(name, alike) for name, some in by_lane.items() for alike in by_card(some)]
     cards = draw([alike for _, alike in groups])
     numbers = Counter(_lane_of(one, group) for one in fitting)
     called = titles.of(by_lane) if group == "session" else {}

@@ -13,7 +13,7 @@ from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.approvals import Validity, can_revoke
-from coordinator.policy.judged import groups
+from coordinator.policy.judged import by_card
 from dashboard.approvals.arrangement import GROUPS, SORTS, TAKEN, arrangement_of, keep
 from dashboard.approvals.cards import card_of, cards_of
 from dashboard.approvals.inbox import inbox
@@ -71,7 +71,7 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
     now = timezone.now()
     cards = cards_of(
-        groups(rows), now, rights=Rights.of(request.user, now), lane=request.POST.get("lane", "")[:8]
+        by_card(rows), now, rights=Rights.of(request.user, now), lane=request.POST.get("lane", "")[:8]
     )
     context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
     response = render(request, "approvals/_cards.html", context)

@@ -124,7 +124,7 @@ def test_a_card_is_snoozed_and_brought_back_however_many_wait_on_it(crowd: Clien
 
 
 def test_a_card_is_assigned_and_released_however_many_wait_on_it(crowd: Client) -> None:
-    for said, words in (("take", "assigned to you"), ("release", "assigned to nobody")):
+    for said, words in (("take", "assigned to you"), ("release", "unassigned")):
         answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": said}, headers=HTMX)
         assert events(answer)["toast"]["text"] == f"203 requests {words}."
     assert AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ASSIGNED").count() == 203

@@ -270,11 +270,11 @@ def test_what_is_not_saved_is_tried_by_approvers_only(page: str) -> None:
 def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
     rules = [Rule(place, "Bash", "deny", f"x{place}") for place in range(1, 52)]
     form = {"rules": question._packed(rules)}
-    with pytest.raises(Invalid, match="At most 50 rules"):
+    with pytest.raises(Invalid, match="At most 50 unsaved rules"):
         question.of_rules(rules)
     client = signed_in("approver")
     answer = client.post("/ui/rules/trial/", form)
-    assert (answer.status_code, "At most 50 rules" in answer.content.decode()) == (422, True)
+    assert (answer.status_code, "At most 50 unsaved rules" in answer.content.decode()) == (422, True)
     tool_rules.save(rules[1:2], seen=policy.version([]), by=Actor("user", "ann"), now=NOW)
     assert client.post("/ui/rules/trial/", form).status_code == 200
 

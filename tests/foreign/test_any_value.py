@@ -30,6 +30,7 @@ from coordinator.operations.backups import making
 from coordinator.operations.doctor import everything as doctor
 from coordinator.operations.jobs import JOBS
 from coordinator.search import events as finding
+from dashboard.timeline import news
 from tests.admin.pages import url
 from tests.foreign.answers import Answers
 from tests.foreign.rows import AGENT, LAST, TOLD, Foreign, odd_rows, sound_rows, wide_rows
@@ -199,6 +200,7 @@ def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     drawn = fragments.Fragments().of(changes[::EACH])
     assert drawn
     for view in fragments.VIEWS.values():
-        view.summary(TOLD)
-        assert view.news(TOLD, [change for change in changes if view.is_about(TOLD, change)][::EACH])
+        assert view.summary(TOLD)
+        view.news(TOLD, [change for change in changes if view.is_about(TOLD, change)][::EACH])
+    assert news.VIEW.news(TOLD, [change for change in changes if news.VIEW.is_about(TOLD, change)][::EACH])
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -45,7 +45,7 @@ def test_a_call_without_result_in_an_ended_turn_was_refused(session: Session) ->
     assert states(session) == ["refused"]
     body = signed_in("viewer").get("/ui/sessions/ses_a/").content.decode()
     assert "Refused by its agent" in body
-    assert "Claude Code refused this call itself" in body
+    assert "Claude Code itself refused this call" in body
     assert "No result" not in body
 
 

@@ -97,6 +97,16 @@ def test_nothing_new_makes_no_checkpoint(write: Write) -> None:
     assert AuditCheckpoint.objects.count() == 1
 
 
+def test_two_processes_that_seal_the_same_entries_make_one_checkpoint(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(3)
+    assert seal() is not None
+    monkeypatch.setattr(sealing.tree, "newest_checkpoint", lambda: None)  # as it was a moment before
+    assert seal() is None
+    assert AuditCheckpoint.objects.count() == 1
+
+
 def test_a_new_key_signs_from_then_on_and_old_checkpoints_stay_good(write: Write, key_file: Path) -> None:
     write(2)
     seal()
