@@ -75,7 +75,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(talk, "request", lambda url, path: f"// the plugin for {url}\n".encode())
     monkeypatch.setattr(trial, "run", lambda *_: iter([Step("Reach it", True, "", 1.0)]))
     monkeypatch.setattr(connect, "program", lambda: (PROGRAM,))
-    monkeypatch.setattr(connect.denials, "AGENTS", dict.fromkeys(AGENTS))
+    monkeypatch.setattr(connect.hook_agents, "AGENTS", dict.fromkeys(AGENTS))
     return tmp_path
 
 

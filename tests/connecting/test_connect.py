@@ -120,7 +120,7 @@ def test_agents_are_found_by_their_folders_and_programs(
 def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connect.denials, "AGENTS", {})
+    monkeypatch.setattr(connect.hook_agents, "AGENTS", {})
     written(machine, CODEX, "{}")
     assert connected("codex") == 1
     assert "Known agents: opencode." in capsys.readouterr().err
