@@ -229,7 +229,7 @@ def test_a_state_with_other_arguments_does_not_end_its_call_in_the_timeline(
     asking.emptied("events", "event_origins")
     wire = Wire(asking, stateless=True, capabilities=OPENS)
     first = wire.call("write", path="/right")
-    assert "not what was asked" in text_of(tried_again(wire, first, "/other"))
+    assert "differs from the earlier one" in text_of(tried_again(wire, first, "/other"))
     (request_id,) = pending(asking)
     decide(asking, request_id)
     assert text_of(tried_again(wire, first, "/right")) == "wrote /right"
@@ -263,7 +263,7 @@ def test_nobody_is_asked_anew_about_a_call_that_is_allowed_by_now(asking: Served
     first = wire.call("write", path="/eased")
     pending(asking)
     asking.sql("DELETE FROM tool_rules")
-    assert "not what was asked" in text_of(tried_again(wire, first, "/other"))
+    assert "differs from the earlier one" in text_of(tried_again(wire, first, "/other"))
     assert text_of(tried_again(wire, first, "/eased")) == "wrote /eased"
     assert asking.sql("SELECT status FROM permission_requests") == [("withdrawn",)]
     assert text_of(tried_again(wire, first, "/eased")) == "wrote /eased"
