@@ -179,7 +179,10 @@ def _insert(session: Session) -> tuple[Session, bool]:
         with transaction.atomic():
             session.save(force_insert=True)  # nearly always: looking first would be one more statement
     except IntegrityError:
-        return Session.objects.get(pk=session.pk), False
+        known = Session.objects.filter(pk=session.pk).first()
+        if known is None:
+            raise
+        return known, False
     return session, True
 
 

@@ -8,11 +8,12 @@ event in its session as soon as that can be written: a gap is seen.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
@@ -83,10 +84,11 @@ class Recorder:
         return known
 
     def _remember(self, hook: Hook, where: SessionLocation, known: KnownSession) -> None:
-        if len(self._known) >= MOST_KNOWN:
+        key = where.by, hook.session
+        if key not in self._known and len(self._known) >= MOST_KNOWN:
             self._known.clear()
         until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[where.by, hook.session] = _Known(known, until, where.driven)
+        self._known[key] = _Known(known, until, where.driven)
 
     async def observe(
         self,
@@ -147,8 +149,7 @@ class Recorder:
         look: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
-        lost = self._lost.pop(hook.session, None)
-        try:
+        with self._lost_before(hook) as lost:
             make = functools.partial(self._made, hook, where, ruling, lost)
             try:
                 written = await self._record(size, make=functools.partial(make, known), look=look)
@@ -156,9 +157,6 @@ class Recorder:
                 # The session was deleted under us: what its agent still does is heard all the same.
                 self._known.pop((where.by, hook.session), None)
                 written = await self._record(size, make=functools.partial(make, None), look=look)
-        except BaseException:
-            self._lose_again(hook, lost)
-            raise
         self._remember(hook, where, written.made)
         return written.seen
 
@@ -240,10 +238,9 @@ class Recorder:
             events = _untold(events)
         if not events:
             return None
-        lost = self._lost.pop(hook.session, None)
-        if lost:
-            events = [self.dialect.loss_of(hook, events[0].session_id, lost), *events]
-        try:
+        with self._lost_before(hook) as lost:
+            if lost:
+                events = [self.dialect.loss_of(hook, events[0].session_id, lost), *events]
             try:
                 return (await self._record(size, events, look=look)).seen
             except NotFound:
@@ -257,14 +254,17 @@ class Recorder:
             for event in events:
                 event.session_id = known.session_id
             return (await self._record(size, events, look=look)).seen if events else None
-        except BaseException:
-            self._lose_again(hook, lost)
-            raise
 
-    def _lose_again(self, hook: Hook, lost: Counter[str] | None) -> None:
-        """Keep for later what was lost before and could not be written now either."""
-        if lost:
-            self._lost.setdefault(hook.session, Counter()).update(lost)
+    @contextlib.contextmanager
+    def _lost_before(self, hook: Hook) -> Iterator[Counter[str] | None]:
+        """Give the hooks of the session that were lost, to be written now; what fails keeps them for later."""
+        lost = self._lost.pop(hook.session, None)
+        try:
+            yield lost
+        except BaseException:
+            if lost:
+                self._lost.setdefault(hook.session, Counter()).update(lost)
+            raise
 
     async def perform(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
         """Have a small piece of work done with the next group of events; return what it returns. Raises Busy."""

@@ -320,7 +320,9 @@ class GroupWriter:
                     continue
                 results = [_refusal(problem)]
             self._wake()
-            _look(group)
+            _look(
+                [job for job, result in zip(group, results, strict=True) if not isinstance(result, Exception)]
+            )
             if written := sum(job.written for job in group):
                 meters.EVENTS.add(n=written)
                 meters.GROUPS.observe(written)

@@ -27,9 +27,9 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench import machine
-from tests.bench.measures import MEASURES, Bench
+from tests.bench.measures import MEASURES, Bench, in_cell
 from tests.bench.wire import Target
-from tests.served import ROOT, drop_database, free_port, postgres_url, run_on_postgres, with_database
+from tests.served import ROOT, Template, drop_database, free_port, postgres_url, run_on_postgres
 from tests.served import Served as Program
 
 MEASURED = ("idle", "dispatch", "runners", "streams", "busy", "single", "hooks", "batch")
@@ -49,20 +49,15 @@ class Checkout(Program):
         folder.mkdir()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.env = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SIGNALBOX_", "DJANGO_"))
-        } | {
+        self.database = f"signalbox_before_{uuid.uuid4().hex[:12]}"
+        if postgres_url():
+            run_on_postgres(f"CREATE DATABASE {self.database}")
+        self.env = Template.environment(folder, self.database) | {
             "PYTHONPATH": str(root),  # before an editable installation of the other
-            "SIGNALBOX_DATA_DIR": str(folder),
             "SIGNALBOX_BIND": f"127.0.0.1:{self.port}",
             "SIGNALBOX_PUBLIC_URL": self.url,
         }
-        self.database = f"signalbox_before_{uuid.uuid4().hex[:12]}"
-        if url := postgres_url():
-            run_on_postgres(f"CREATE DATABASE {self.database}")
-            self.env["DATABASE_URL"] = with_database(url, self.database)
+        del self.env["DJANGO_SETTINGS_MODULE"]  # the product's own
         self.log = folder / "server.log"
         self.process = None
         self.clients = []
@@ -160,12 +155,8 @@ def table(figures: Figures) -> str:
             before, now = (median(by_checkout[name]) for name in ("before", "now"))
             better, worse = (now, before) if figure in MORE_IS_BETTER else (before, now)
             ratio = f"{better / worse:.2f}" if worse else ""
-            lines.append(f"| {what} | {figure} | {_short(before)} | {_short(now)} | {ratio} |")
+            lines.append(f"| {what} | {figure} | {in_cell(before)} | {in_cell(now)} | {ratio} |")
     return "\n".join(lines)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":

@@ -56,6 +56,11 @@ def _short(value: Any) -> Any:
     return value
 
 
+def in_cell(value: float) -> str:
+    """Return a figure as the tables show it that compare servers."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def event_body(session_id: str) -> bytes:
     """Return the JSON of one ordinary event."""
     event = {

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser import Watch
 from tests.served import Served, Template, running
-from tests.sessions.test_in_a_browser import Agent, hide, live
+from tests.sessions.test_in_a_browser import Agent, hide, live, wait_for_a_person
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 PersonAt = Callable[..., tuple[Page, Watch]]
@@ -49,16 +49,7 @@ def work(agent: Agent) -> None:
     agent.result("Edit", {"file_path": "/a.py", "old_string": "x = 1", "new_string": "x = 2"}, error="no")
     agent.report("unheard_of", reason="it may be")
     agent.report("turn_end")
-    with agent.served.client("agent") as asker:
-        body = {
-            "plugin_id": "p",
-            "permission_type": "NetworkAccess",
-            "target_resource": "https://api.example.org",
-            "justification": "To look",
-            "session_id": agent.session_id,
-        }
-        asked = asker.post("/api/permission-requests", json=body)
-        assert asked.status_code < 300, asked.text
+    wait_for_a_person(agent)
     agent.say("That was all of it")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.measures import MEASURES, Bench
+from tests.bench.measures import MEASURES, Bench, in_cell
 from tests.bench.servers.balancer import KINDS, Balancer
 from tests.bench.servers.installation import SERVERS, WORKERS, serving
 from tests.bench.servers.postgres import Pair
@@ -101,8 +101,7 @@ def table(rows: Rows) -> str:
 def _short(values: Any) -> str:
     if not values:
         return ""
-    middle = median(values)
-    return f"{middle:,.0f}" if middle >= 100 else f"{middle:.3g}"
+    return in_cell(median(values))
 
 
 if __name__ == "__main__":
