@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,7 +22,8 @@ from dashboard.looks.parts import Part, Spans
 
 register = Library()
 
-PLACES = ("0card-token0", "0card-key0", "0card-chosen0", "0card-lasting0")
+# What stands in a drawn piece for what each card fills in. No agent can know it, so no text of one is taken for it.
+PLACES = tuple(f"0{name}-{secrets.token_hex(8)}0" for name in ("token", "key", "chosen", "lasting"))
 _PLACE = re.compile("|".join(PLACES))
 
 

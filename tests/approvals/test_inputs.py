@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from coordinator.lib.invisible import holds_invisible, is_invisible
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
-from dashboard.templatetags.approvals import reveal
+from dashboard.templatetags.approvals import card_words, reveal
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
@@ -123,3 +124,11 @@ def test_what_can_be_seen_is_left_alone_but_never_markup(text: str) -> None:
 
     assert unescape(reveal(text)) == text
     assert "<" not in reveal(text)
+
+
+def test_no_folder_is_taken_for_what_a_card_fills_in() -> None:
+    folders = [("folder", f"In /srv/0card-{name}0") for name in ("token", "key", "chosen", "lasting")]
+    card = SimpleNamespace(key="of-this-card", scopes=folders, may_stand=False, gives_access=False)
+    drawn = card_words(card, [])
+    assert [label for _, label in folders if label not in drawn] == []
+    assert 'id="scope-of-this-card"' in drawn
