@@ -5,6 +5,7 @@ So a budget is asked about with a sum of few rows, however many events there are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -80,6 +81,7 @@ def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
         UsageDay.objects.filter(pk=row_id).update(program=program)
 
 
+@functools.cache
 def _upsert() -> str:
     given = ("session_id", "day", "model", *_COUNTED)
     types = ("text", "text", "text", *["bigint"] * len(_COUNTED))

@@ -317,11 +317,11 @@ class HookEvents:
         hook = self.hook
         left = hook.in_columns | set(uses)
         extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
-        if hook.sent_as is None:
-            values.setdefault("origin_for", None if "origin" in values else hook.same_within)
-            values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.fields))
-        else:
-            values.setdefault("origin", origin(hook.session, event_type, hook.name, hook.sent_as))
+        if "origin" not in values:
+            told = hook.fields if hook.sent_as is None else hook.sent_as
+            values["origin"] = origin(hook.session, event_type, hook.name, told)
+            if hook.sent_as is None:
+                values.setdefault("origin_for", hook.same_within)
         values.setdefault("subagent", hook.subagent)
         return DedupedEvent(
             event_type=event_type,

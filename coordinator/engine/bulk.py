@@ -74,6 +74,7 @@ def _insert_from_json(table: str, columns: tuple[str, ...], id_column: str = "")
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM json_each(%s)"
 
 
+@functools.cache
 def rows_of_json(*types: str) -> str:
     """Return a SELECT that reads a parameter, a JSON array of arrays, as rows of these types (`text`, `bigint`)."""
     if is_sqlite():
