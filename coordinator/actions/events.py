@@ -184,9 +184,16 @@ def _context_row(item: NewEvent, now: datetime, extra: str | None, masked: int) 
 def _write(waiting: Sequence[tuple[int, Row]], outcomes: list[Outcome | None]) -> None:
     if not waiting:
         return
-    ids = bulk.insert_new("events", EVENT_COLUMNS, [event for _, (event, _) in waiting])
-    bulk.insert("event_context", "event_id", CONTEXT_COLUMNS, ids, (context for _, (_, context) in waiting))
-    spending.count(row for _, row in waiting)
+    rows = [row for _, row in waiting]
+    ids = bulk.insert_new_with(
+        "events",
+        EVENT_COLUMNS,
+        rows,
+        beside="event_context",
+        key="event_id",
+        beside_columns=CONTEXT_COLUMNS,
+    )
+    spending.count(rows)
     for (place, _), event_id in zip(waiting, ids, strict=True):
         outcomes[place] = Recorded(event_id)
 

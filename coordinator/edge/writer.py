@@ -17,12 +17,20 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connections, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.utils import timezone
 
 from coordinator.actions import idempotency
 from coordinator.actions.events import Outcome, PreparedEvent, prepare_events, write_events
-from coordinator.engine import locks
+from coordinator.engine import locks, round_trips
 from coordinator.errors import Busy, Invalid, SignalboxError
 from coordinator.lib import meters
 from coordinator.lib.chosen_database import told
@@ -293,7 +301,8 @@ class GroupWriter:
     def _write(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
         refresh_connections()
-        found_twin = False
+        round_trips.spare_health_check()
+        found_twin = is_anew = False
         while group := self._begin(group):
             self._committing = False
             try:
@@ -302,6 +311,12 @@ class GroupWriter:
                 if locks.may_come_free(problem):
                     self._undone(group)
                     time.sleep(LOCK_RETRY)
+                    continue
+                if not (is_anew or self._committing) and locks.lost_the_line(problem):
+                    # The connection was cut, as a rule while nothing was written; nothing is committed.
+                    is_anew = True
+                    self._undone(group)
+                    connection.close()
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
                 lost = self._committing and locks.lost_the_line(problem)

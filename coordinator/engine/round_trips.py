@@ -10,15 +10,20 @@ from django.db import InterfaceError, OperationalError, connection
 from coordinator.engine import is_sqlite
 
 
-def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """Return the one row that a SELECT finds, in one round trip.
+def spare_health_check() -> None:
+    """Have Django not ask PostgreSQL `SELECT 1` before the next piece of work, lest it meet a connection that was cut.
 
-    Django asks PostgreSQL `SELECT 1` before each piece of work, lest it meet a connection that was cut. Here the
-    question itself finds that out: it is put once more, on a new connection. Raises DatabaseError.
+    Whoever calls this does the work once more, on a new connection, where that comes to light.
     """
+    if not is_sqlite():
+        connection.health_check_done = True  # type: ignore[attr-defined] # Django's own, which its stubs leave out
+
+
+def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Return the one row that a SELECT finds, in one round trip. Raises DatabaseError."""
     if is_sqlite() or connection.in_atomic_block:
         return _asked(question, parameters)
-    connection.health_check_done = True  # type: ignore[attr-defined] # Django's own, which its stubs leave out
+    spare_health_check()
     try:
         return _asked(question, parameters)
     except (InterfaceError, OperationalError):

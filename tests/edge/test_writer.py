@@ -17,7 +17,7 @@ from django.utils import timezone
 from coordinator.actions import idempotency
 from coordinator.edge import writer as module
 from coordinator.edge.writer import GroupWriter, WriteJob
-from coordinator.engine import locks
+from coordinator.engine import is_sqlite, locks
 from coordinator.errors import Busy, NotFound, SignalboxError
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions.events import NewEvent, Recorded
@@ -315,6 +315,31 @@ def test_a_line_that_is_lost_at_commit_is_not_called_unwritten(monkeypatch: pyte
             monkeypatch.setattr(transaction, "atomic", real)
 
     assert "did not confirm" in with_writer(work).detail
+
+
+@pytest.mark.skipif(is_sqlite(), reason="a file does not cut who has it open")
+def test_a_connection_that_was_cut_since_the_last_group_is_opened_anew() -> None:
+    def session_of_the_writer() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return int(cursor.fetchone()[0])
+
+    def cut(session: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [session])
+            assert cursor.fetchone() == (True,)
+        connection.close()
+
+    async def work(writer: GroupWriter) -> Any:
+        before = await writer.perform(session_of_the_writer, deadline=time.monotonic() + 3)
+        await asyncio.to_thread(cut, before)
+        written = await submit(writer, event("after"))
+        return before, written, await writer.perform(session_of_the_writer, deadline=time.monotonic() + 3)
+
+    before, written, after = with_writer(work)
+    assert isinstance(written[0], Recorded), written
+    assert after != before
+    assert [row.reason for row in Event.objects.all()] == ["after"]
 
 
 def test_a_queue_that_is_full_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

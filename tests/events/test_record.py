@@ -8,6 +8,7 @@ from django.db import connection
 
 from coordinator.actions import events
 from coordinator.actions.events import adopt_all_events, adopt_events, adopt_new_events, record_events
+from coordinator.engine import bulk
 from coordinator.errors import Invalid, NotFound
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
@@ -54,11 +55,13 @@ def raw(event_id: int | None) -> tuple[Any, ...]:
     ids=range(6),
 )
 def test_rows_are_the_bytes_that_the_orm_would_write(fields: dict[str, Any]) -> None:
-    (recorded,) = record_events([event(**fields)], NOW)
-    assert isinstance(recorded, Recorded)
     values = {"event_type": "note", "timestamp": "2026-03-01T10:00:00Z"} | fields
     written = Event.objects.create(session_id="s1", **values)
-    assert raw(recorded.event_id) == raw(written.pk)
+    # Alone, and among more than PostgreSQL takes by one statement.
+    for others in (0, bulk.FEW):
+        *_, recorded = record_events([*[event()] * others, event(**fields)], NOW)
+        assert isinstance(recorded, Recorded)
+        assert raw(recorded.event_id) == raw(written.pk)
 
 
 def test_ids_go_on_after_those_of_others_and_follow_the_order() -> None:

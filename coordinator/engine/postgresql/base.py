@@ -50,6 +50,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.only_reads = False
         return super().get_new_connection(conn_params)
 
+    def close_if_unusable_or_obsolete(self) -> None:
+        """Close it where it is not to be used on; also where whoever uses it next spares Django's check."""
+        if self.only_reads and not self.in_atomic_block:
+            self.close()
+        super().close_if_unusable_or_obsolete()
+
     def is_usable(self) -> bool:
         """Say whether the connection may be used on; Django asks after an error and before a request."""
         return not self.only_reads and super().is_usable()
