@@ -57,7 +57,11 @@ def _gemini(home: Path, _work: Path, address: str) -> dict[str, str]:
         "general": {"enableAutoUpdate": False},
     }
     _write(home / ".gemini" / "settings.json", json.dumps(settings, indent=2))
-    return {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": KEY_OF_A_MODEL}
+    return {
+        "GOOGLE_GEMINI_BASE_URL": address,
+        "GEMINI_API_KEY": KEY_OF_A_MODEL,
+        "GEMINI_CLI_NO_RELAUNCH": "true",  # else it starts a second time, below itself, with more memory
+    }
 
 
 def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
@@ -68,8 +72,18 @@ def _opencode(home: Path, _work: Path, address: str) -> dict[str, str]:
         "models": {"scripted": {"name": "scripted"}},
     }
     settings = {"model": "scripted/scripted", "autoupdate": False, "provider": {"scripted": provider}}
-    _write(home / ".config" / "opencode" / "opencode.json", json.dumps(settings, indent=2))
-    return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+    folder = home / ".config" / "opencode"
+    _write(folder / "opencode.json", json.dumps(settings, indent=2))
+    # As it is where OpenCode has run before: else each start fetches a package from npm before it loads plugins.
+    (folder / "node_modules").mkdir(exist_ok=True)
+    there = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    _write(folder / "package-lock.json", json.dumps(there))
+    _write(home / "models.json", "{}")  # reading the thousands that it brings along takes a third of a run
+    return {
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_MODELS_PATH": str(home / "models.json"),
+    }
 
 
 def _claude(home: Path, _work: Path, address: str) -> dict[str, str]:
