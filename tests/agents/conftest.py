@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,10 +34,12 @@ def homes(tmp_path: Path) -> Iterator[Callable[..., dict[str, Home]]]:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., dict[str, Run]]]:
-    """Starts agents, whose models want to run these commands."""
+    """Starts agents, whose models want to run these commands, and rest when it is more than `up_to`."""
     started: list[Run] = []
 
-    def start(homes: dict[str, Home], *commands: str) -> dict[str, Run]:
+    def start(homes: dict[str, Home], *commands: str, up_to: float = math.inf) -> dict[str, Run]:
+        for home in homes.values():
+            home.script.goes_on(up_to)
         runs = {name: home.starts(*commands) for name, home in homes.items()}
         started.extend(runs.values())
         return runs

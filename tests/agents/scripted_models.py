@@ -9,6 +9,7 @@ tool that is not offered yet, since its server is still being connected, it wait
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ DONE = "Done."
 SPACE = "\x1f"  # between a tool's namespace and its name
 USED = 7  # tokens of either kind, in each answer
 MOST_WAITS = 30
+LONGEST_REST = 240.0  # seconds
 CALL_AGAIN = "Call the same tool again with exactly the same arguments"  # as the gateway's answers say
 
 
@@ -231,6 +233,7 @@ class Script:
 
     `escalates`: Codex's model wants its commands to run outside of the sandbox, about which Codex asks.
     `before`: how many results there were when the commands began; None: as many as the next request carries.
+    `up_to`: the model rests before it wants more commands than this (`goes_on`).
     """
 
     commands: Sequence[Command]
@@ -238,12 +241,20 @@ class Script:
     escalates: bool = False
     before: int | None = 0
     waits: int = 0
+    up_to: float = math.inf
+    changed: threading.Condition = field(default_factory=threading.Condition)
     requests: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
     def starts_again(self, *commands: Command) -> None:
         """Want these commands from the next request on, whatever came of those before."""
         self.commands, self.before, self.waits = commands, None, 0
+
+    def goes_on(self, up_to: float = math.inf) -> None:
+        """Want this many commands in all before it rests, from now on."""
+        with self.changed:
+            self.up_to = up_to
+            self.changed.notify_all()
 
     def answer(self, api: Api, body: bytes) -> list[Json]:
         """Return the events that answer a request."""
@@ -257,6 +268,8 @@ class Script:
         step = at - self.before - self.waits - body.decode().count(CALL_AGAIN)
         if not 0 <= step < len(self.commands):
             return api.words(at, DONE)
+        with self.changed:
+            self.changed.wait_for(lambda: step < self.up_to, LONGEST_REST)
         wanted = api.wanted(at, self.commands[step], asked)
         if wanted is None and self.waits < MOST_WAITS:
             self.waits += 1

@@ -1,6 +1,7 @@
 """The brake with real agents at work: by their hooks, driven by a runner, and with callers of the gateway beside them.
 
-All work at the same time. What the agents run is real; it writes down when it began.
+All work at the same time. What the agents run is real; it writes down when it began. Their models rest after the
+first call until every agent has begun, so that those that start slowly have the machine.
 """
 
 from __future__ import annotations
@@ -45,15 +46,14 @@ def agents() -> None:
 
 
 @pytest.fixture
-def served(one_server: Any) -> Served:
-    server: Served = one_server.emptied()
-    server.sql(
+def served(served: Served) -> Served:
+    served.sql(
         "INSERT INTO tool_rules (position, tool, pattern, verdict, reason, deny_at_deadline, changed_at, changed_by)"
         " VALUES (1, 'Bash|bash|run_shell_command', 'date .*', 'allow', '', ?, '2026-02-20T00:00:00.000000+00:00',"
         " 'user:admin')",
         (False,),
     )
-    return server
+    return served
 
 
 @pytest.fixture
@@ -109,20 +109,25 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
     approver = served.sign_in("approver")
     for script in machine.scripts.values():
         script.commands = COMMANDS
+        script.goes_on(up_to=1)
     turns = {agent: machine.order(agent, FIRST) for agent in machine.scripts}
-    runs = start(homes(served), *COMMANDS)
+    runs = start(homes(served), *COMMANDS, up_to=1)
+    models = [run.home.script for run in runs.values()]
     by_hooks = {name: run.home.work / "log" for name, run in runs.items()}
     driven = {f"driven {agent}": machine.project(agent) / "log" for agent in turns}
     logs = by_hooks | driven
     hooked, at_gateway = Callers(), Callers()
+    ready = [(at_gateway, by_gateway(served)) for _ in range(BY_GATEWAY)]
+    ready += [(hooked, by_hook(served)) for _ in range(IN_FLIGHT - len(logs) - BY_GATEWAY)]
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         try:
-            for number in range(IN_FLIGHT - len(logs)):
-                callers, call = (at_gateway, by_gateway) if number < BY_GATEWAY else (hooked, by_hook)
-                pool.submit(callers.go_on, call(served))
-            with until(AT_MOST) as pause:
-                while any(len(begun(log)) < 2 for log in logs.values()):
-                    pause()
+            have_begun(logs, dict.fromkeys(logs, 1))
+            for script in (*models, *machine.scripts.values()):
+                script.goes_on()
+            for callers, call in ready:
+                pool.submit(callers.go_on, call)
+            have_begun(logs, dict.fromkeys(logs, 3))
+            have_passed(hooked, at_gateway, since=0, count=BY_GATEWAY)
             brake = put_on(approver)
             committed = time.time()
             time.sleep(LOOKED_AT)  # what might begin is looked for, not waited for
@@ -130,25 +135,37 @@ def test_none_begins_after_the_brake_and_all_go_on_after_its_release(
             for name, times in stopped.items():
                 assert max(times) <= committed + WITHIN, f"{name} began a call after the brake"
             for callers in (hooked, at_gateway):
-                assert callers.passed
                 assert max(callers.passed) <= committed
             ended(machine, turns)
             was_put_off(served)
             release(approver, brake)
             released = time.time()
-            with until(AT_MOST) as pause:
-                while any(len(begun(log)) <= len(stopped[name]) for name, log in by_hooks.items()):
-                    pause()
-                while any(max(callers.passed) < released for callers in (hooked, at_gateway)):
-                    pause()
+            have_begun(by_hooks, {name: len(stopped[name]) + 1 for name in by_hooks})
+            have_passed(hooked, at_gateway, since=released, count=1)
         finally:
             hooked.over.set()
             at_gateway.over.set()
+            for script in models:
+                script.goes_on(up_to=0)  # they have shown all that they can
             served.sql("DELETE FROM brakes")
     again = {agent: more(machine, agent, session, COMMANDS[0]) for agent, (_, session) in turns.items()}
     for agent, (_, session) in turns.items():
         assert machine.ended(again[agent], session) == "completed", machine.told(again[agent], session)
         assert len(begun(driven[f"driven {agent}"])) == len(stopped[f"driven {agent}"]) + 1
+
+
+def have_begun(logs: dict[str, Path], least: dict[str, int]) -> None:
+    """Wait until each agent has begun so many commands."""
+    with until(AT_MOST) as pause:
+        while any(len(begun(log)) < least[name] for name, log in logs.items()):
+            pause()
+
+
+def have_passed(*callers: Callers, since: float, count: int) -> None:
+    """Wait until so many calls of each kind that were asked for since then have passed."""
+    with until(AT_MOST) as pause:
+        while any(sum(at >= since for at in one.passed) < count for one in callers):
+            pause()
 
 
 def ended(machine: Machine, turns: dict[str, tuple[str, str]]) -> None:
