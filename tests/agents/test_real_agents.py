@@ -18,13 +18,15 @@ from playwright.sync_api import expect
 from coordinator.client.connecting.programs import KILLED
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
-from tests.agents.real_agents import AGENTS, PROMPT, Run
+from tests.agents.real_agents import AGENTS, ENDED_WITHIN, PROMPT, Run
+from tests.patience import until
 from tests.served import Served, children_of
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 REASON = "Not on a Friday."
 NOTE = "Leave the branch alone."
-DEADLINE = 8  # seconds that an agent gives a hook where the test wants its end
+# Seconds that an agent gives a hook where the test wants its end; and where all calls are to wait at the same time.
+DEADLINE, LONGER = 8, 12
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,15 +129,6 @@ def test_a_person_approves_in_a_browser(served, homes, start, person_at):
     assert run.home.ran("approved")
 
 
-def was_asked(served: Served, agent: str) -> bool:
-    """Say whether people were asked about a call of the agent's."""
-    found = served.sql(
-        "SELECT count(*) FROM permission_context JOIN sessions USING (session_id) WHERE executor_profile = ?",
-        (agent,),
-    )
-    return bool(found[0][0])
-
-
 def test_away_from_the_start_it_holds_what_is_held_for_certain_and_nothing_else(
     serve, homes, start, subtests
 ):
@@ -155,22 +148,37 @@ def test_away_from_the_start_it_holds_what_is_held_for_certain_and_nothing_else(
             assert not run.home.ran("certain")
 
 
-@pytest.mark.parametrize("way", ["killed and started again", "frozen"])
-def test_no_call_runs_whose_server_is_lost_while_it_waits(serve, homes, start, subtests, way):
+def test_no_call_runs_at_the_agents_own_deadline_or_whose_server_is_lost_while_it_waits(
+    serve, homes, start, subtests
+):
     served = serve()
     hold(served)
-    runs = start(homes(served, deadline=3 * DEADLINE), "touch certain")
-    for name in runs:
-        asked(served, name, "touch certain", within=3 * DEADLINE)
-    crash(served, signal.SIGSTOP if way == "frozen" else signal.SIGKILL)
-    if way != "frozen":
-        served.start()
+    ways = ("touch late", "touch killed", "touch frozen")
+    runs = start(homes(served, deadline=LONGER), *ways, up_to=1)
+    for number, way in enumerate(ways):
+        for run in runs.values():  # all at the same time, however long each took to begin
+            run.home.script.goes_on(up_to=number + 1)
+        if way != "touch late":
+            waiting = [asked(served, name, way, within=LONGER) for name in runs]
+            assert any(waiting)
+            crash(served, signal.SIGSTOP if way == "touch frozen" else signal.SIGKILL)
+        if way == "touch killed":
+            served.start()
+        for name, run in runs.items():
+            with subtests.test(way, agent=name):
+                assert says_more_of_signalbox(run, number)
+                assert not run.home.ran(way.removeprefix("touch "))
     for name, run in runs.items():
-        with subtests.test(agent=name):
-            assert "Signalbox" in told(run)
-            assert not run.home.ran("certain")
+        with subtests.test("ended", agent=name):
+            run.ended()
     crash(served)
-    assert any(was_asked(served, name) for name in runs)
+
+
+def says_more_of_signalbox(run: Run, number: int) -> bool:
+    """Say whether what came of a call tells its model of Signalbox, as soon as it is told."""
+    requests = run.home.script.requests
+    until(lambda: len(requests) > number + 1, run.output, within=ENDED_WITHIN)
+    return requests[number + 1].count("Signalbox") > requests[number].count("Signalbox")
 
 
 def hooks_of(pid: int) -> list[int]:
@@ -196,11 +204,3 @@ def test_a_call_whose_hook_is_killed_does_not_run(served, homes, start, name):
         os.kill(hook, signal.SIGKILL)
     assert KILLED in told(run)
     assert not run.home.ran("certain")
-
-
-def test_the_agents_own_deadline_is_answered_before_it_with_a_denial(served, homes, start, subtests):
-    hold(served)
-    for name, run in start(homes(served, deadline=DEADLINE), "touch certain").items():
-        with subtests.test(agent=name):
-            assert "Signalbox" in told(run)
-            assert not run.home.ran("certain")
