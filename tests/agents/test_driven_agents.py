@@ -28,16 +28,15 @@ def agents() -> None:
 
 
 @pytest.fixture
-def served(one_server: Any) -> Served:
-    server: Served = one_server.emptied()
-    hold(server)
-    server.sql(
+def served(served: Served) -> Served:
+    hold(served)
+    served.sql(
         "INSERT INTO tool_rules (position, tool, pattern, verdict, reason, deny_at_deadline, changed_at, changed_by)"
         " VALUES (2, 'Bash|bash|run_shell_command', 'mkdir [a-z]+', 'allow', '', ?, '2026-02-20T00:00:00.000000+00:00',"
         " 'user:admin')",
         (False,),
     )
-    return server
+    return served
 
 
 @pytest.fixture
@@ -65,17 +64,19 @@ def test_a_driven_agent_from_its_start_to_its_resume(machine: Machine, person_at
             assert machine.ended(run, session) == "completed", machine.told(run, session)
             assert (machine.project(agent) / "approved").exists()
             was_told(machine, agent, session)
+    runs = {agent: more(machine, agent, session, "touch denied") for agent, (_, session) in turns.items()}
     for agent, (_, session) in turns.items():
+        run = runs[agent]
         with subtests.test("a follow-up, denied with a reason", agent=agent):
-            run = more(machine, agent, session, "touch denied")
             request = machine.asked(run, session, "touch denied")
             decide(machine.served.sign_in("approver"), request, "denied", reason=REASON)
             assert machine.ended(run, session) == "completed", machine.told(run, session)
             assert not (machine.project(agent) / "denied").exists()
             assert REASON in machine.scripts[agent].requests[-1]
+    runs = {agent: more(machine, agent, session, "touch stopped") for agent, (_, session) in turns.items()}
     for agent, (_, session) in turns.items():
+        run = runs[agent]
         with subtests.test("stopped in mid-turn", agent=agent):
-            run = more(machine, agent, session, "touch stopped")
             request = machine.asked(run, session, "touch stopped")
             assert machine.http.post(f"/runs/{run}/stop").status_code == 200
             assert machine.ended(run, session) == "stopped", machine.told(run, session)
@@ -84,9 +85,10 @@ def test_a_driven_agent_from_its_start_to_its_resume(machine: Machine, person_at
             assert not (machine.project(agent) / "stopped").exists()
     machine.kill()
     machine.start()
+    runs = {agent: more(machine, agent, session) for agent, (_, session) in turns.items()}
     for agent, (_, session) in turns.items():
+        run = runs[agent]
         with subtests.test("resumed after the runner was killed", agent=agent):
-            run = more(machine, agent, session)
             assert machine.ended(run, session) == "completed", machine.told(run, session)
             assert FIRST in machine.scripts[agent].requests[-1]
 

@@ -14,7 +14,6 @@ from tests.agents.asking import decide
 from tests.agents.driven import AGENTS, DONE, ON_PATH, Machine
 from tests.agents.scripted_models import Use
 from tests.gateway.agents import furnish, grant
-from tests.gateway.conftest import TABLES
 from tests.gateway.example_server import Example, running
 from tests.served import Served
 
@@ -28,9 +27,8 @@ def example() -> Iterator[Example]:
 
 
 @pytest.fixture
-def machine(one_server: Any, example: Example, tmp_path: Path) -> Iterator[Machine]:
+def machine(served: Served, example: Example, tmp_path: Path) -> Iterator[Machine]:
     programs.needed(*ON_PATH)
-    served: Served = one_server.emptied(*TABLES, "session_keys")
     furnish(served, example.url, policy="opt-in")
     for agent in AGENTS:
         grant(served, PROGRAMS.get(agent, agent), "write", "ask")

@@ -29,11 +29,6 @@ def program() -> None:
 
 
 @pytest.fixture
-def served(serve: Callable[..., Served]) -> Served:
-    return serve()
-
-
-@pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts Claude Code, which wants to run one command."""
     started: list[Run] = []
@@ -115,17 +110,18 @@ def test_a_megabyte_runs_nothing(served: Served, run: Callable[..., Run]) -> Non
     assert not ran(claude)
 
 
-def test_a_restart_frees_no_call_that_waits(served: Served, run: Callable[..., Run]) -> None:
+def test_a_restart_frees_no_call_that_waits_and_after_a_crash_the_next_is_asked_as_ever(
+    serve: Callable[..., Served], run: Callable[..., Run]
+) -> None:
+    served = serve()
     rules(served, {"tool": "Bash", "verdict": "ask"})
     claude = run(served)
     asked(served)
     served.stop()
     assert "Signalbox was restarted" in told(claude)
     assert not ran(claude)
-
-
-def test_after_a_crash_the_next_call_is_asked_as_ever(served: Served, run: Callable[..., Run]) -> None:
-    rules(served, {"tool": "Bash", "verdict": "ask"})
+    served.start()
+    served.sql("UPDATE permission_requests SET status = 'withdrawn'")
     lost = run(served)
     asked(served)
     crash(served)

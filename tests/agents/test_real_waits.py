@@ -30,10 +30,9 @@ def program() -> None:
 
 
 @pytest.fixture
-def served(one_server: Any) -> Served:
-    server: Served = one_server.emptied()
-    rules(server)
-    return server
+def served(served: Served) -> Served:
+    rules(served)
+    return served
 
 
 @pytest.fixture
