@@ -2,7 +2,7 @@
 
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
 suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
-`$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 2.3 GB.
+`$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 1.7 GB.
 """
 
 from __future__ import annotations
@@ -27,23 +27,27 @@ INSTALLED_WITHIN = 240.0  # seconds
 class Package(NamedTuple):
     """An npm package, the versions of it that the tests were made for, and where its program lies in it.
 
-    `node` is the least version of Node that runs it, where it is no program of its own.
+    `node` is the least version of Node that runs it, where it is no program of its own. `options` are npm's.
     """
 
     name: str
     versions: str
     program: str
     node: int = 20
+    options: tuple[str, ...] = ()
 
 
-# Of several builds for a machine the last is the one that runs on any (OpenCode's "baseline").
+ARM = platform.machine() == "aarch64"
 PACKAGES = {
     "claude-code": Package(
         "@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"
     ),
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
     "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js"),
-    "opencode": Package("opencode-ai", "~1.18.33", "opencode-linux-*/bin/opencode"),
+    # The build that runs on any machine; "opencode-ai" would install two.
+    "opencode": Package(
+        f"opencode-linux-{'arm64' if ARM else 'x64-baseline'}", "~1.18.33", "opencode-linux-*/bin/opencode"
+    ),
     # They speak the Agent Client Protocol for the first two.
     "claude-agent-acp": Package(
         "@agentclientprotocol/claude-agent-acp",
@@ -51,7 +55,10 @@ PACKAGES = {
         "@agentclientprotocol/claude-agent-acp/dist/index.js",
     ),
     "codex-acp": Package(
-        "@agentclientprotocol/codex-acp", "~2.6.0", "@agentclientprotocol/codex-acp/dist/index.js"
+        "@agentclientprotocol/codex-acp",
+        "~2.6.0",
+        "@agentclientprotocol/codex-acp/dist/index.js",
+        options=("--omit=optional",),  # another Codex: it is told which to use
     ),
     "mcp-everything": Package(
         "@modelcontextprotocol/server-everything",
@@ -74,7 +81,7 @@ PACKAGES = {
         22,
     ),
 }
-NODE = Package(f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}", "^22", "*/bin/node")
+NODE = Package(f"node-linux-{'arm64' if ARM else 'x64'}", "^22", "*/bin/node")
 
 
 class Missing(Exception):
@@ -127,7 +134,7 @@ def _installed(package: Package) -> Path:
             return found
         aside = place.with_name(f"{place.name}.new")
         shutil.rmtree(aside, ignore_errors=True)
-        _install(words, aside)
+        _install(words, aside, package.options)
         if _program(package, aside) is None:
             raise Missing(f"the npm package {words} has no program for this machine")
         aside.replace(place)
@@ -140,7 +147,7 @@ def _program(package: Package, place: Path) -> Path | None:
     return max((place / "node_modules").glob(package.program), default=None)
 
 
-def _install(words: str, place: Path) -> None:
+def _install(words: str, place: Path, options: tuple[str, ...]) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise Missing(f"npm, which installs {words}, is not on the PATH")
@@ -148,7 +155,7 @@ def _install(words: str, place: Path) -> None:
     how = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefix", str(place)]
     try:
         done = subprocess.run(
-            [npm, "install", *how, words],
+            [npm, "install", *how, *options, words],
             check=False,
             capture_output=True,
             text=True,
