@@ -43,7 +43,8 @@ PACKAGES = {
         "@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"
     ),
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
-    "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js"),
+    # Node 20 runs it, too, at half as much again.
+    "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js", 22),
     # The build that runs on any machine; "opencode-ai" would install two.
     "opencode": Package(
         f"opencode-linux-{'arm64' if ARM else 'x64-baseline'}", "~1.18.33", "opencode-linux-*/bin/opencode"
