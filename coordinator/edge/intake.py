@@ -58,9 +58,9 @@ class Intake:
         stranger = _stranger(scope)
         if length is not None and length <= limits.STRANGER.sent:
             return stranger, limits.STRANGER
-        kind = limits.kind_of(scope["path"])
-        sender = (await self._prove(scope) if limits.LIMITS[kind] else None) or stranger
-        limit = limits.limit_of(kind, sender)
+        name = limits.limit_name(scope["path"])
+        sender = (await self._prove(scope) if limits.LIMITS[name] else None) or stranger
+        limit = limits.limit_for(name, sender)
         if length is not None and length > limit.sent:
             raise _too_large(limit)
         return sender, limit

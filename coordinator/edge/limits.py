@@ -1,6 +1,6 @@
-"""The one table of how much a request's body may be: by the door it comes to and by who sends it.
+"""The one table of how much a request's body may be: by the URL that it is sent to and by who sends it.
 
-A door that is not in the table reads what a stranger may send. tests/bodies asks every URL for its row.
+A URL that is not in the table reads what a stranger may send. tests/bodies asks every URL for its row.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ LIMITS: dict[str, dict[str, BodyLimit]] = {
     "question": {KEY: BodyLimit(2 * MIB, 30, 2 * MIB, 16 * MIB)},
 }
 
-# The edge's doors, by their names in edge.app.ROUTES.
-EDGE_DOORS: dict[str, str] = {
+# For each URL, the name of its limit in LIMITS. First the edge's, by their names in edge.app.ROUTES.
+EDGE_LIMITS: dict[str, str] = {
     "event": "events",
     "events": "events",
     "access": "question",
@@ -81,10 +81,10 @@ EDGE_DOORS: dict[str, str] = {
         "no body",
     ),
 }
-# Pages that take a form, by URL name. The admin's are forms, too (`kind_of`).
-PAGE_DOORS: dict[str, str] = {
-    name: kind
-    for kind, names in {
+# Django's pages, by URL name; the admin's other pages take a form (`limit_name`), the rest no body.
+PAGE_LIMITS: dict[str, str] = {
+    page: limit
+    for limit, pages in {
         "sign-in": """
             accounts:confirm accounts:login accounts:logout accounts:provider-again accounts:provider-back
             accounts:provider-connect accounts:provider-disconnect accounts:provider-start accounts:setup accounts:theme
@@ -108,12 +108,12 @@ PAGE_DOORS: dict[str, str] = {
             sessions:stop sessions:stop-turn sessions:unqueue""",
         "upload": "chat:say sessions:prompt",
     }.items()
-    for name in names.split()
+    for page in pages.split()
 }
-# Django's machine doors that take a body, by route.
-API_DOORS: dict[str, str] = {
-    route: kind
-    for kind, routes in {
+# Django's API, by route; a route that is not here takes no body.
+API_LIMITS: dict[str, str] = {
+    route: limit
+    for limit, routes in {
         "api": """
             /agents /agents/<name> /agents/<name>/status /api/agents/<path:agent_id>/heartbeat
             /api/agents/<path:agent_id>/power /api/mcp/access/by-agent/<agent_id> /api/mcp/servers/<name>/access
@@ -132,17 +132,17 @@ API_DOORS: dict[str, str] = {
 }
 
 
-def kind_of(path: str) -> str:
-    """Return the kind of Django's door at `path`; `no body` where there is none, or none that takes one."""
+def limit_name(path: str) -> str:
+    """Return the name of the limit of Django's URL at `path`; `no body` where there is none, or none that takes one."""
     try:
         found = resolve(path)
     except Resolver404:
         return "no body"
-    if kind := PAGE_DOORS.get(found.view_name) or API_DOORS.get(f"/{found.route}"):
-        return kind
+    if name := PAGE_LIMITS.get(found.view_name) or API_LIMITS.get(f"/{found.route}"):
+        return name
     return "form" if found.namespace == "admin" else "no body"
 
 
-def limit_of(kind: str, sender: str) -> BodyLimit:
-    """Return what `sender` (`key:1`, `person:2` or an address) may send to a door of this kind."""
-    return LIMITS[kind].get(sender.partition(":")[0], STRANGER)
+def limit_for(name: str, sender: str) -> BodyLimit:
+    """Return what `sender` (`key:1`, `person:2` or an address) may send where the limit of this name holds."""
+    return LIMITS[name].get(sender.partition(":")[0], STRANGER)

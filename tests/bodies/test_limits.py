@@ -20,18 +20,18 @@ WHAT_TO_DO = (
 
 
 def doors_of_django() -> Iterator[tuple[str, str, str]]:
-    """Yield method, path and kind of each URL of Django's that is written to."""
+    """Yield method, path and limit of each URL of Django's that is written to."""
     routes = dict(every_route())
     for name, (_who, methods) in PAGES.items():
         for method in WRITES & set(methods):
-            yield method, path_of(routes[name]), limits.PAGE_DOORS.get(name, "")
+            yield method, path_of(routes[name]), limits.PAGE_LIMITS.get(name, "")
     for row in API:
         method, _, route = row.partition(" ")
         if method in WRITES:
-            yield method, path_of(route), limits.API_DOORS.get(route, "")
+            yield method, path_of(route), limits.API_LIMITS.get(route, "")
     for name, route in routes.items():
         if name.startswith("admin:") and "(?P" not in route:
-            yield "POST", path_of(route), limits.PAGE_DOORS.get(name, "form")
+            yield "POST", path_of(route), limits.PAGE_LIMITS.get(name, "form")
 
 
 DJANGO = sorted(set(doors_of_django()))
@@ -39,7 +39,7 @@ AT_EDGE = [
     (
         method,
         re.sub(r"\([^)]+\)", "codex", path),
-        limits.EDGE_DOORS[name],
+        limits.EDGE_LIMITS[name],
     )  # also an agent whose hooks are known
     for (method, path), name in app.ROUTES.items()
     if method in WRITES
@@ -51,27 +51,27 @@ MACHINE = [
 
 
 def test_every_door_of_the_edge_has_a_limit() -> None:
-    assert limits.EDGE_DOORS.keys() ^ set(app.ROUTES.values()) == set(), WHAT_TO_DO
-    assert set(limits.EDGE_DOORS.values()) <= limits.LIMITS.keys()
+    assert limits.EDGE_LIMITS.keys() ^ set(app.ROUTES.values()) == set(), WHAT_TO_DO
+    assert set(limits.EDGE_LIMITS.values()) <= limits.LIMITS.keys()
 
 
 def test_every_door_of_django_has_a_limit() -> None:
-    for method, path, kind in DJANGO:
-        assert kind in limits.LIMITS, (method, path, WHAT_TO_DO)
-        assert limits.kind_of(path) == kind, (method, path)
+    for method, path, limit in DJANGO:
+        assert limit in limits.LIMITS, (method, path, WHAT_TO_DO)
+        assert limits.limit_name(path) == limit, (method, path)
 
 
 def test_the_table_names_no_door_that_is_gone() -> None:
     routes = dict(every_route())
-    assert limits.PAGE_DOORS.keys() - routes.keys() == set()
-    assert limits.API_DOORS.keys() - {row.partition(" ")[2] for row in API} == set()
+    assert limits.PAGE_LIMITS.keys() - routes.keys() == set()
+    assert limits.API_LIMITS.keys() - {row.partition(" ")[2] for row in API} == set()
 
 
 def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:
     assert limits.STRANGER.sent <= 8 * 1024
-    for kind in limits.LIMITS:
+    for limit in limits.LIMITS:
         for stranger in ("address:127.0.0.1", "address:2001:db8::/64"):
-            assert limits.limit_of(kind, stranger) is limits.STRANGER
+            assert limits.limit_for(limit, stranger) is limits.STRANGER
     assert not limits.LIMITS["sign-in"]
 
 
@@ -79,13 +79,13 @@ def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:
 @pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
 def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> None:
     wrong = []
-    for method, path, kind in [*DJANGO, *AT_EDGE]:
+    for method, path, limit in [*DJANGO, *AT_EDGE]:
         connection = connect(one_server)
         body = b"x" * (limits.STRANGER.sent + 1)
         connection.request(method, path, iter([body]) if chunked else body, encode_chunked=chunked,
                            headers={"Transfer-Encoding": "chunked"} if chunked else {})  # fmt: skip
         answer = connection.getresponse()
-        if answer.status != (401 if (method, path, kind) in AT_EDGE else 413):
+        if answer.status != (401 if (method, path, limit) in AT_EDGE else 413):
             wrong.append(f"{method} {path}: {answer.status}")
         connection.close()
     assert wrong == []
@@ -94,8 +94,8 @@ def test_no_door_reads_on_for_a_stranger(one_server: Served, chunked: bool) -> N
 @pytest.mark.served
 def test_a_key_is_heard_for_as_much_as_the_table_says_at_each_machine_door(one_server: Served) -> None:
     wrong = []
-    for method, path, kind in MACHINE:
-        most = limits.limit_of(kind, "key:1").sent
+    for method, path, limit in MACHINE:
+        most = limits.limit_for(limit, "key:1").sent
         connection = connect(one_server)
         connection.putrequest(method, path)
         for name, value in {**bearer(), "Content-Length": str(most + 1)}.items():
