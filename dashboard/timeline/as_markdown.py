@@ -61,7 +61,7 @@ def _row(row: Row, one: ShownRow) -> str:
             f"### {when}Started session {child.pk} ({one_line(row.title or child.agent_name or 'untitled')}):"
             f" {child.status}\n"
         )
-    if row.kind == "message":
+    if row.row_type == "message":
         return f"## {when}{one.speaker.capitalize()}\n\n{''.join(_block(block) for block in one.blocks)}"
     return f"*{when}{one.milestone[1]}*\n"
 

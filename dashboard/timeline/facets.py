@@ -26,20 +26,20 @@ class Facet:
 
 
 def facets_of(counts: Counts, query: Query) -> list[Facet]:
-    """Return the kinds, and errors, which are never hidden: that there are none is worth knowing."""
-    numbers = counts.kinds | {"calls": counts.calls}
-    kinds = [
+    """Return the categories, and errors, which are never hidden: that there are none is worth knowing."""
+    numbers = counts.categories | {"calls": counts.calls}
+    categories = [
         Facet(
             key,
             label,
             numbers[key],
-            key in query.kinds,
-            query.with_kind(key),
-            is_hidden=not counts.kinds[key] and key not in query.kinds,
+            key in query.categories,
+            query.with_category(key),
+            is_hidden=not counts.categories[key] and key not in query.categories,
         )
         for key, label in LABELS.items()
     ]
-    return [*kinds, Facet("errors", "Errors", counts.errors, query.errors, query.with_errors)]
+    return [*categories, Facet("errors", "Errors", counts.errors, query.errors, query.with_errors)]
 
 
 def tools_of(counts: Counts, query: Query) -> list[Facet]:

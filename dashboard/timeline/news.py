@@ -27,7 +27,7 @@ from coordinator.sessions.timeline import (
     rows_since,
 )
 from coordinator.sessions.timeline.news import MOST_EVENTS
-from coordinator.sessions.timeline.reading import KINDS
+from coordinator.sessions.timeline.reading import CATEGORIES
 from dashboard.rendering.allowance import with_allowance
 from dashboard.sessions.steering import steering_context
 from dashboard.timeline import draft
@@ -137,20 +137,20 @@ def _piece(row: Row, session: Session, began: int, *, among_all: bool, among_err
     html = render_to_string("sessions/_timeline_row.html", {"shown": drawn, "session": session})
     return {
         "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
-        "kind": kind_of(row),
+        "category": category_of(row),
         "tool": row.either.tool_name if isinstance(row, CallRow) else None,
         "among_all": among_all,
         "among_errors": among_errors,
     }
 
 
-def kind_of(row: Row) -> str | None:
-    """Return the kind that filters know a row by; None for what is no event."""
+def category_of(row: Row) -> str | None:
+    """Return the category that filters know a row by; None for what is no event."""
     if isinstance(row, CallRow):
         return "calls"
     if isinstance(row, MessageRow):
         return "messages"
     if isinstance(row, MilestoneRow):
-        return "lifecycle" if row.event.event_type in KINDS["lifecycle"] else "other"
+        return "lifecycle" if row.event.event_type in CATEGORIES["lifecycle"] else "other"
     assert isinstance(row, ApprovalRow)
     return None

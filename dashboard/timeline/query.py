@@ -12,9 +12,9 @@ from django.utils.http import urlencode
 from coordinator.lib import instants
 from coordinator.search.index import Walk
 from coordinator.sessions.timeline import EventPlace, Filters, Timeline, Window, row_place
-from coordinator.sessions.timeline.reading import KINDS
+from coordinator.sessions.timeline.reading import CATEGORIES
 
-KIND_NAMES = (*KINDS, "other")
+CATEGORY_NAMES = (*CATEGORIES, "other")  # `kind` in addresses, as saved links have it
 WINDOW = 100  # events in a page: with its result, most calls are two
 Edge = Literal["", "start", "end"]
 
@@ -23,7 +23,7 @@ Edge = Literal["", "start", "end"]
 class Query:
     """A reader's wishes. At most one of the places is set; none means where reading naturally begins."""
 
-    kinds: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     tool: str = ""
     errors: bool = False
     text: str = ""
@@ -39,7 +39,7 @@ class Query:
         edge = data.get("from", "")
         event = data.get("event", "")
         return cls(
-            kinds=tuple(kind for kind in KIND_NAMES if kind in data.getlist("kind")),
+            categories=tuple(category for category in CATEGORY_NAMES if category in data.getlist("kind")),
             tool=data.get("tool", ""),
             errors=data.get("errors", "") == "1",
             text=data.get("q", "").strip()[:200],
@@ -52,7 +52,7 @@ class Query:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.kinds or self.tool or self.errors or self.text)
+        return bool(self.categories or self.tool or self.errors or self.text)
 
     @property
     def is_natural(self) -> bool:
@@ -62,16 +62,16 @@ class Query:
     def filters(self, found: Walk | None) -> Filters:
         """Return the timeline's filters; `found` is what the search for `text` found."""
         ids = None if found is None else tuple(found.ids)
-        return Filters(kinds=self.kinds, tool=self.tool, errors=self.errors, found=ids)
+        return Filters(categories=self.categories, tool=self.tool, errors=self.errors, found=ids)
 
     def with_place(self, **place: object) -> str:
         """Return the query string of the same filters at another place: `with_place(after=place)`."""
         return self._encode([(name.rstrip("_"), str(value)) for name, value in place.items()])
 
-    def with_kind(self, kind: str) -> str:
-        """Return the query string with a kind switched on, or off if it was on."""
-        kinds = tuple(one for one in KIND_NAMES if (one in self.kinds) != (one == kind))
-        return self._encode([], kinds=kinds)
+    def with_category(self, category: str) -> str:
+        """Return the query string with a category switched on, or off if it was on."""
+        categories = tuple(one for one in CATEGORY_NAMES if (one in self.categories) != (one == category))
+        return self._encode([], categories=categories)
 
     def with_tool(self, tool: str) -> str:
         """Return the query string for one tool, or for all if it was that one."""
@@ -84,7 +84,7 @@ class Query:
 
     @property
     def fields(self) -> list[tuple[str, str]]:
-        pairs = [("kind", kind) for kind in self.kinds] + [
+        pairs = [("kind", category) for category in self.categories] + [
             ("tool", self.tool),
             ("errors", "1" if self.errors else ""),
         ]
@@ -106,13 +106,13 @@ class Query:
         self,
         place: list[tuple[str, str]],
         *,
-        kinds: tuple[str, ...] | None = None,
+        categories: tuple[str, ...] | None = None,
         tool: str | None = None,
         errors: bool | None = None,
     ) -> str:
         changed = replace(
             self,
-            kinds=self.kinds if kinds is None else kinds,
+            categories=self.categories if categories is None else categories,
             tool=self.tool if tool is None else tool,
             errors=self.errors if errors is None else errors,
         )

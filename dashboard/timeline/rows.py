@@ -80,13 +80,13 @@ class ShownRow:
     began_us: int
 
     @property
-    def kind(self) -> str:
-        return self.row.kind
+    def row_type(self) -> str:
+        return self.row.row_type
 
     @property
     def classes(self) -> str:
-        """Return what the look of the row goes by: its kind, its state or speaker, and whether a subagent's."""
-        words = [self.kind]
+        """Return what the look of the row goes by: its type, its state or speaker, and whether a subagent's."""
+        words = [self.row_type]
         if isinstance(self.row, CallRow):
             words.append(slugify(self.row.state))
         elif isinstance(self.row, MessageRow):
@@ -248,17 +248,17 @@ def _blocks(content: Any) -> Iterable[Block]:
         return
     blocks = content if isinstance(content, list) else [content]
     for number, block in enumerate(blocks[:MOST_FACTS]):
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "text" and isinstance(block.get("text"), str):
+        block_type = block.get("type") if isinstance(block, dict) else None
+        if block_type == "text" and isinstance(block.get("text"), str):
             yield _said(block["text"])
-        elif kind == "thinking" and isinstance(block.get("thinking"), str):
+        elif block_type == "thinking" and isinstance(block.get("thinking"), str):
             yield Block(part=text_part(block["thinking"], kind="markdown"), title="Thinking")
         elif is_image(block):
             yield Block(part=Part("image", number))
         elif isinstance(block, str):
             yield _said(block)
         else:
-            yield Block(part=json_part(block), title=str(kind or "Unknown block"))
+            yield Block(part=json_part(block), title=str(block_type or "Unknown block"))
     if len(blocks) > MOST_FACTS:
         yield Block(part=json_part(blocks[MOST_FACTS:]), title="Further blocks")
 

@@ -17,13 +17,13 @@ class Span:
     from_us: int
     to_us: int
     goes_on: bool
-    kind: str
+    css_class: str
     label: str
 
 
 def span_of(shown: ShownRow) -> Span:
     row = shown.row
-    return Span(shown.dom_id, row.place.at_us, row.ends_us, _goes_on(shown), _kind(shown), _label(shown))
+    return Span(shown.dom_id, row.place.at_us, row.ends_us, _goes_on(shown), _css_class(shown), _label(shown))
 
 
 def _goes_on(shown: ShownRow) -> bool:
@@ -35,13 +35,13 @@ def _goes_on(shown: ShownRow) -> bool:
     return isinstance(row, ChildRow) and row.runs
 
 
-def _kind(shown: ShownRow) -> str:
+def _css_class(shown: ShownRow) -> str:
     row = shown.row
     if isinstance(row, CallRow):
         return f"call {row.state.replace(' ', '-')}"
     if isinstance(row, ApprovalRow):
         return f"approval {'waits' if row.waits else 'over'}"
-    return f"message {shown.speaker}" if row.kind == "message" else row.kind
+    return f"message {shown.speaker}" if row.row_type == "message" else row.row_type
 
 
 def _label(shown: ShownRow) -> str:
@@ -53,4 +53,4 @@ def _label(shown: ShownRow) -> str:
         return f"Approval: {row.request.status}"
     if isinstance(row, ChildRow):
         return f"Session {row.title or row.child.agent_name or row.child.pk}"
-    return shown.speaker if row.kind == "message" else shown.milestone[1]
+    return shown.speaker if row.row_type == "message" else shown.milestone[1]

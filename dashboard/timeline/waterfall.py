@@ -34,7 +34,7 @@ class Bar:
     x: float
     width: float
     y: int
-    kind: str
+    css_class: str
     label: str
 
     @property
@@ -111,7 +111,9 @@ def waterfall_of(rows: Iterable[ShownRow], now_us: int) -> Waterfall | None:
     for number, (span, (start, end)) in enumerate(zip(found, spans, strict=True)):
         x = min(scale.percent(start), 100 - LEAST_WIDTH)
         width = max(scale.percent(end) - x, LEAST_WIDTH)
-        bars.append(Bar(span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.kind, span.label))
+        bars.append(
+            Bar(span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.css_class, span.label)
+        )
     folds = [
         Fold(round(100 * offset / scale.total, 2), f"{length(timedelta(microseconds=gap))} without events")
         for offset, gap in scale.folded

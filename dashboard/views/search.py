@@ -17,7 +17,7 @@ from coordinator.search.events import Hit, Question, find
 from coordinator.search.progress import coming
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import Timeline
-from coordinator.sessions.timeline.reading import KINDS as READ_KINDS
+from coordinator.sessions.timeline.reading import CATEGORIES
 from dashboard.filters.days import Days
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -59,7 +59,7 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
 
 def _milestones(hits: Sequence[Hit]) -> dict[int, tuple[str, str, str]]:
     """Return the looks of those hits that are no call and no message, as the timeline has them, by the event's id."""
-    rows = {*READ_KINDS["messages"], *READ_KINDS["calls"]}
+    rows = {*CATEGORIES["messages"], *CATEGORIES["calls"]}
     points: dict[str, list[int]] = {}
     for hit in hits:
         if hit.event.event_type not in rows:

@@ -142,7 +142,7 @@ def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     session = get_object_or_404(Session, pk=session_id)
     query = Query.of(request.GET)
     direction, _, what = request.GET.get("to", "").partition("-")
-    filters = Filters(errors=True) if what == "error" else Filters(kinds=("messages",))
+    filters = Filters(errors=True) if what == "error" else Filters(categories=("messages",))
     backwards = direction == "previous"
     here = EventPlace.parse(request.GET.get("place", "")) or (FAR if backwards else EventPlace(0, 0))
     found = Timeline(session_id, filters).next_place(here, backwards=backwards)
@@ -156,7 +156,7 @@ def go(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         found = here if here.event_id and here != FAR else None
     if found is None:
         return redirect(page_url(session) + query.without_place)
-    kept = query if query.errors or what != "error" else replace(query, kinds=(), tool="", text="")
+    kept = query if query.errors or what != "error" else replace(query, categories=(), tool="", text="")
     return redirect(f"{page_url(session)}{kept.with_place(event=found.event_id)}#event-{found.event_id}")
 
 

@@ -80,10 +80,10 @@ function mark(upto) {
 
 // What this reader's filters let through. A search is followed by fetching alone: what is found, the index says.
 function isWanted(row) {
-  const { kinds, tool, errors } = document.querySelector("#window").dataset;
+  const { categories, tool, errors } = document.querySelector("#window").dataset;
   if (!(errors === "yes" ? row.among_errors : row.among_all)) return false;
-  if (!row.kind) return !kinds && !tool && errors !== "yes";
-  return (!kinds || kinds.split(" ").includes(row.kind)) && (!tool || (row.kind === "calls" && row.tool === tool));
+  if (!row.category) return !categories && !tool && errors !== "yes";
+  return (!categories || categories.split(" ").includes(row.category)) && (!tool || (row.category === "calls" && row.tool === tool));
 }
 
 function drawn(drawing) {

@@ -38,12 +38,12 @@ const TOP = 20, ROW = 9, LEAST_WIDTH = 0.6, MOST_FOLDS = 20, FOLD_SHARE = 0.06, 
 function spans() {
   const now = Date.now() * 1000;
   return [...entries().querySelectorAll(":scope > [data-to]")].map((row) => {
-    const { place, to, goesOn, barKind, barLabel } = row.dataset;
+    const { place, to, goesOn, barClass, barLabel } = row.dataset;
     return {
       id: row.id,
       from: Number(place.split(".")[0]),
       to: goesOn === undefined ? Number(to) : Math.max(Number(to), now),
-      kind: barKind,
+      cssClass: barClass,
       label: barLabel,
     };
   });
@@ -107,7 +107,7 @@ function barFor(span, number, percent) {
     link,
     titled(span.label),
     element("rect", { class: "hit", x: 0, width: "100%", y, height: 9 }),
-    element("rect", { class: `span ${span.kind}`, x: `${rounded(x)}%`, width: `${rounded(width)}%`, y: y + 2, height: 5, rx: 2 }),
+    element("rect", { class: `span ${span.cssClass}`, x: `${rounded(x)}%`, width: `${rounded(width)}%`, y: y + 2, height: 5, rx: 2 }),
   );
 }
 

@@ -266,7 +266,7 @@ def test_the_old_events_of_a_long_session_are_counted_once() -> None:
     told("ses_a")
     assert read_of("ses_a", lambda: counts.counts_of("ses_a")) == {"events_p2"}
     found = counts.counts_of("ses_a")
-    assert (found.total, found.kinds["messages"], found.errors) == (6, 6, 0)
+    assert (found.total, found.categories["messages"], found.errors) == (6, 6, 0)
 
 
 @pytest.mark.usefixtures("_nothing_remembered")

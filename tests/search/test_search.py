@@ -248,7 +248,7 @@ def test_a_session_is_searched_in_place(session):
         .get(reverse("sessions:detail", args=[session.pk]), {"q": "needle"})
         .context["rows"]
     )
-    assert [row.kind for row in shown] == ["call"]
+    assert [row.row_type for row in shown] == ["call"]
 
 
 def test_a_page_of_hits_asks_no_query_per_hit(session, monkeypatch):

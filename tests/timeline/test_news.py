@@ -48,16 +48,16 @@ def on_the_page(session: Session, **wishes: Any) -> list[str]:
 
 
 def through(
-    rows: list[dict[str, Any]], *, kinds: tuple[str, ...] = (), tool: str = "", errors: bool = False
+    rows: list[dict[str, Any]], *, categories: tuple[str, ...] = (), tool: str = "", errors: bool = False
 ) -> list[str]:
     """Return what static/js/timeline.js shows of drawn rows to a reader with these filters."""
     return [
         row["html"]
         for row in rows
         if row["among_errors" if errors else "among_all"]
-        and (row["kind"] or not (kinds or tool or errors))
-        and (not kinds or row["kind"] in kinds)
-        and (not tool or (row["kind"], row["tool"]) == ("calls", tool))
+        and (row["category"] or not (categories or tool or errors))
+        and (not categories or row["category"] in categories)
+        and (not tool or (row["category"], row["tool"]) == ("calls", tool))
     ]
 
 
@@ -71,14 +71,14 @@ EVENTS = [
 ]
 WISHES: list[dict[str, Any]] = [
     {},
-    {"kinds": ("messages",)},
-    {"kinds": ("calls", "other")},
-    {"kinds": ("lifecycle",)},
+    {"categories": ("messages",)},
+    {"categories": ("calls", "other")},
+    {"categories": ("lifecycle",)},
     {"tool": "Bash"},
     {"errors": True},
-    {"errors": True, "kinds": ("calls",)},
+    {"errors": True, "categories": ("calls",)},
     {"errors": True, "tool": "Read"},
-    {"tool": "Read", "kinds": ("messages",)},
+    {"tool": "Read", "categories": ("messages",)},
 ]
 
 

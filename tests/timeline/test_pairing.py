@@ -141,8 +141,8 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
     )
     timeline = Timeline(session.pk)
     arrived = rows_since(timeline, timeline.arrived([row.id for row in late]), session)
-    assert [row.kind for row in arrived.new] == ["message"]
-    assert [(row.kind, row.state) for row in arrived.completed] == [("call", "done")]
+    assert [row.row_type for row in arrived.new] == ["message"]
+    assert [(row.row_type, row.state) for row in arrived.completed] == [("call", "done")]
 
 
 def test_two_results_for_one_call_are_one_row(session):
@@ -162,7 +162,7 @@ def test_children_stand_where_they_were_started(session):
 
     make_session("ses_child", parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=5))
     timeline = Timeline(session.pk)
-    assert [row.kind for row in rows_of(timeline, timeline.first(10), session)] == [
+    assert [row.row_type for row in rows_of(timeline, timeline.first(10), session)] == [
         "message",
         "child",
         "message",

@@ -47,7 +47,7 @@ def test_bars_stand_where_their_rows_happened():
     )
     picture = drawn(session)
     assert picture is not None
-    assert [bar.kind for bar in picture.bars] == ["message user", "call done", "message assistant"]
+    assert [bar.css_class for bar in picture.bars] == ["message user", "call done", "message assistant"]
     call = picture.bars[1]
     assert call.label == "Bash x, 4.0 s"
     assert 0 < call.x < call.x + call.width < 100
@@ -61,7 +61,7 @@ def test_what_still_runs_reaches_to_now():
     picture = drawn(session)
     assert picture is not None
     bar = picture.bars[1]
-    assert bar.kind == "call running"
+    assert bar.css_class == "call running"
     assert bar.x + bar.width == pytest.approx(100)
 
 

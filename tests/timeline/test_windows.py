@@ -109,11 +109,11 @@ def test_place_of_knows_no_event_of_another_session(session):
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        (Filters(kinds=("messages",)), {"message"}),
-        (Filters(kinds=("calls",)), {"pre_tool", "post_tool"}),
-        (Filters(kinds=("lifecycle",)), {"session_start"}),
-        (Filters(kinds=("other",)), {"compaction"}),
-        (Filters(kinds=("messages", "other")), {"message", "compaction"}),
+        (Filters(categories=("messages",)), {"message"}),
+        (Filters(categories=("calls",)), {"pre_tool", "post_tool"}),
+        (Filters(categories=("lifecycle",)), {"session_start"}),
+        (Filters(categories=("other",)), {"compaction"}),
+        (Filters(categories=("messages", "other")), {"message", "compaction"}),
         (Filters(errors=True), {"post_tool"}),
         (Filters(tool="Bash"), {"pre_tool", "post_tool"}),
     ],

@@ -9,16 +9,16 @@ from django.db.models import Count, QuerySet
 
 from coordinator.models import Event
 from coordinator.sessions import spans
-from coordinator.sessions.timeline.reading import CALL_STARTS, KINDS
+from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES
 from coordinator.sessions.timeline.wide import Remembered, edge_of
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of events by kind (as in Filters), of calls by tool, most used first, and of events with an error."""
+    """Numbers of events by category (as in Filters), of calls by tool, most used first, and of events with an error."""
 
     total: int
-    kinds: dict[str, int]
+    categories: dict[str, int]
     tools: list[tuple[str, int]]
     errors: int
 
@@ -49,18 +49,18 @@ _older: Remembered[tuple[int, Tally]] = Remembered()
 def counts_of(session_id: str) -> Counts:
     """Count a session's events. Few queries, all answered by indexes alone."""
     numbers, errors = _tally_of(session_id)
-    kind_of = {word: kind for kind, words in KINDS.items() for word in words}
-    kinds = dict.fromkeys((*KINDS, "other"), 0)
+    category_of = {word: category for category, words in CATEGORIES.items() for word in words}
+    categories = dict.fromkeys((*CATEGORIES, "other"), 0)
     tools: dict[str, int] = {}
     for (event_type, tool_name), number in numbers.items():
-        kinds[kind_of.get(event_type, "other")] += number
+        categories[category_of.get(event_type, "other")] += number
         if event_type == CALL_STARTS:
             tools[tool_name or "tool"] = tools.get(tool_name or "tool", 0) + number
-        elif event_type in KINDS["calls"]:
+        elif event_type in CATEGORIES["calls"]:
             tools.setdefault(tool_name or "tool", 0)
     return Counts(
         total=numbers.total(),
-        kinds=kinds,
+        categories=categories,
         tools=sorted(tools.items(), key=lambda item: (-item[1], item[0])),
         errors=errors,
     )

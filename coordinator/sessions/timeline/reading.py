@@ -35,7 +35,8 @@ ROOM_PER_WINDOW = 6_000_000
 LAST_INSTANT = 2**62
 
 CALL_STARTS, CALL_ENDS = "pre_tool", "post_tool"
-KINDS: dict[str, tuple[str, ...]] = {
+# What a reader can filter a timeline by, with the event types of each category; all others are `other`.
+CATEGORIES: dict[str, tuple[str, ...]] = {
     "messages": ("message", "result"),
     "calls": (CALL_STARTS, CALL_ENDS),
     "lifecycle": ("session_start", "session_stop", "run_start", "run_completed", "turn_end"),
@@ -113,15 +114,15 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a reader wants to see: kinds of events (KINDS), one tool, errors only, or events found by a search."""
+    """What a reader wants to see: CATEGORIES of events, one tool, errors only, or events found by a search."""
 
-    kinds: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     tool: str = ""
     errors: bool = False
     found: tuple[int, ...] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.kinds or self.tool or self.errors or self.found is not None)
+        return bool(self.categories or self.tool or self.errors or self.found is not None)
 
     @property
     def narrow(self) -> bool:
@@ -130,10 +131,10 @@ class Filters:
 
     def apply(self, events: Events) -> Events:
         """Return those of `events` that match."""
-        if self.kinds:
-            events = events.filter(_of_kinds(self.kinds))
+        if self.categories:
+            events = events.filter(_of_categories(self.categories))
         if self.tool:
-            events = events.filter(event_type__in=KINDS["calls"], tool_name=self.tool)
+            events = events.filter(event_type__in=CATEGORIES["calls"], tool_name=self.tool)
         if self.errors:
             events = events.filter(error__isnull=False)
         if self.found is not None:
@@ -350,11 +351,11 @@ class Timeline:
         return _read_whole(found)
 
 
-def _of_kinds(kinds: tuple[str, ...]) -> Q:
-    named = [word for kind in kinds for word in KINDS.get(kind, ())]
+def _of_categories(categories: tuple[str, ...]) -> Q:
+    named = [word for category in categories for word in CATEGORIES.get(category, ())]
     condition = Q(event_type__in=named)
-    if "other" in kinds:
-        condition |= ~Q(event_type__in=[word for words in KINDS.values() for word in words])
+    if "other" in categories:
+        condition |= ~Q(event_type__in=[word for words in CATEGORIES.values() for word in words])
     return condition
 
 

@@ -19,7 +19,7 @@ from coordinator.sessions.timeline.places import EventPlace
 from coordinator.sessions.timeline.reading import (
     CALL_ENDS,
     CALL_STARTS,
-    KINDS,
+    CATEGORIES,
     Filters,
     Timeline,
     TimelineEvent,
@@ -42,7 +42,7 @@ class Row:
 
     place: EventPlace
 
-    kind = "row"
+    row_type = "row"
 
     @property
     def event_id(self) -> int:
@@ -65,7 +65,7 @@ class MessageRow(Row):
 
     event: TimelineEvent
 
-    kind = "message"
+    row_type = "message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class MilestoneRow(Row):
 
     event: TimelineEvent
 
-    kind = "milestone"
+    row_type = "milestone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class CallRow(Row):
     refused: bool = False
     passed: TimelineEvent | None = None
 
-    kind = "call"
+    row_type = "call"
 
     @property
     def either(self) -> TimelineEvent:
@@ -134,7 +134,7 @@ class ApprovalRow(Row):
 
     request: PermissionRequest
 
-    kind = "approval"
+    row_type = "approval"
 
     @property
     def event_id(self) -> int:
@@ -167,7 +167,7 @@ class ChildRow(Row):
     last_us: int | None
     title: str = ""
 
-    kind = "child"
+    row_type = "child"
 
     @property
     def runs(self) -> bool:
@@ -247,7 +247,7 @@ def _rows(
             if start is None or (strays and start.id not in here):
                 passed = event if event.by_gateway else None
                 yield CallRow(event.place, start, event, may_run=False, passed=passed)
-        elif event.event_type in KINDS["messages"]:
+        elif event.event_type in CATEGORIES["messages"]:
             yield MessageRow(event.place, event)
         else:
             yield MilestoneRow(event.place, event)
@@ -299,7 +299,7 @@ def _over_until(
         return None
     # A person speaks when the agent's turn is over; a denied or interrupted call is never reported as ended.
     turns = [event.place for event in events if event.role == "user" and event.subagent is None]
-    ends = timeline.seen_through(Filters(kinds=("lifecycle",))).last(1).events
+    ends = timeline.seen_through(Filters(categories=("lifecycle",))).last(1).events
     return max([*turns, *(event.place for event in ends)], default=None)
 
 
