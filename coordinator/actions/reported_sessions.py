@@ -21,7 +21,7 @@ from coordinator.models import EventContext, MessagePart, Run, Session
 from coordinator.models.sessions import SessionStatus
 from coordinator.runs.statuses import ACTIVE, in_sql
 from coordinator.secrets.masking import without_secrets
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.sessions.reports import KnownSession, MessagePiece, SessionLocation
 
@@ -283,5 +283,7 @@ def finish_message(session_id: str, now: datetime) -> None:
 
 def _hooks_source(session_id: str) -> str:
     """Return the agent whose hooks reported the session last; only hooks send messages in pieces."""
-    contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENTS).order_by("-instant_us")
+    contexts = EventContext.objects.filter(session_id=session_id, source__in=AGENT_TITLES).order_by(
+        "-instant_us"
+    )
     return contexts.values_list("source", flat=True).first() or "executor"

@@ -22,7 +22,7 @@ from coordinator.mcp.names import GATEWAY
 from coordinator.models import Agent, ApiKey, LivingExecutor, Run, Runner, Session, SessionKey
 from coordinator.runs import blueprints, offers
 from coordinator.runs.statuses import ACTIVE
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 AT_MOST = timedelta(days=7)  # for which a key is good where nothing ends it
 BY = system("runner")
@@ -91,7 +91,7 @@ def _program(runner: Runner, told: str) -> str | None:
     """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
     offered = {one["name"] for one in offers.agents_of(offers.of_runners([runner.pk]).get(runner.pk))}
     name = offers.PROGRAMS.get(told, told)
-    return name if told in offered and name in AGENTS else None
+    return name if told in offered and name in AGENT_TITLES else None
 
 
 def _is_switched_off(agent_id: str, run: Run) -> bool:

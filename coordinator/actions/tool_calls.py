@@ -29,7 +29,7 @@ from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import Ruling
 from coordinator.policy.verdicts import exported
 from coordinator.secrets.masking import masks_in, originals_of, restored, without_secrets
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import SUBAGENT_END, TURN_END
 
 PERMISSION = "ToolCall"
@@ -159,7 +159,7 @@ def _why(asked: AskedCall, ruling: Ruling) -> str:
     words = [described] if isinstance(described, str) and described.strip() else []
     if ruling.by:
         words.append(f"{ruling.by.capitalize()}: {ruling.reason}")
-    who = f"Sub-agent {asked.subagent}" if asked.subagent else AGENTS.get(asked.program, asked.program)
+    who = f"Sub-agent {asked.subagent}" if asked.subagent else AGENT_TITLES.get(asked.program, asked.program)
     return " · ".join(words)[:4_000] or f"{who} asks before it uses {asked.tool}."
 
 
@@ -289,7 +289,7 @@ def decide(
 def is_editable(row: PermissionRequest) -> bool:
     """Say whether whoever asks would run an edited input."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
-    return row.plugin_id in AGENTS and not metadata.get(UNEDITABLE)
+    return row.plugin_id in AGENT_TITLES and not metadata.get(UNEDITABLE)
 
 
 def rule_digest(offered: Mapping[str, Any]) -> str:
@@ -310,7 +310,7 @@ def _added(additions: Additions, row: PermissionRequest) -> dict[str, Any]:
     picked = _picked(row, additions.picked)
     if picked:
         added["suggestions"] = picked
-    if added and row.plugin_id not in AGENTS and not agent_options.is_of_driven(row):
+    if added and row.plugin_id not in AGENT_TITLES and not agent_options.is_of_driven(row):
         raise BadRequest("Only calls of coding agents can be edited. Approve or deny this request as it is.")
     if "updated_input" in added and not is_editable(row):
         raise BadRequest("This call cannot be edited. Deny it instead and say in the reason what to change.")

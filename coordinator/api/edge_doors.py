@@ -12,7 +12,7 @@ from pydantic import Field
 
 from coordinator.api.shared_types import Ok, Problem
 from coordinator.identity import scopes
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 KEY = "KeyAuth"  # how the document names api/auth.py's guard
 REF = "#/components/schemas/{model}"
@@ -142,7 +142,7 @@ def _beside(
     return {
         "post": {
             "operationId": f"mcp_beside_{name}",
-            "x-scopes": [*scopes.AGENTS],
+            "x-scopes": [*scopes.AGENT_SCOPES],
             "tags": ["MCP"],
             "summary": summary,
             "description": description,
@@ -168,7 +168,7 @@ def _mcp(name: str, what: str, parameters: list[dict[str, Any]]) -> dict[str, An
     return {
         method: {
             "operationId": f"mcp_{name}_{method}",
-            "x-scopes": [*scopes.AGENTS],
+            "x-scopes": [*scopes.AGENT_SCOPES],
             "tags": ["MCP"],
             "summary": summary,
             "description": (
@@ -217,7 +217,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
     "/hooks/{agent}": {
         "post": {
             "operationId": "post_hook",
-            "x-scopes": [*scopes.AGENTS],
+            "x-scopes": [*scopes.AGENT_SCOPES],
             "tags": ["Hooks"],
             "summary": "Post a hook of a coding agent",
             "description": (
@@ -231,7 +231,7 @@ DOORS: dict[str, dict[str, dict[str, Any]]] = {
                 _parameter(
                     "path",
                     "agent",
-                    {"type": "string", "enum": list(AGENTS)},
+                    {"type": "string", "enum": list(AGENT_TITLES)},
                     "The agent program",
                     needed=True,
                 ),

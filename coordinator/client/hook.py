@@ -21,7 +21,7 @@ import time
 
 from coordinator.client import held, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
-from coordinator.client.hook_agents import AGENTS
+from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import NotConnected, Settings
 from coordinator.client.spool import Kept, Spool
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coordinator.client.connection import Answer
     from coordinator.client.hook_agents import Agent
 
-USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(AGENTS)}\n"
+USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(HOOK_AGENTS)}\n"
 DRIVEN = "SIGNALBOX_SESSION"  # for which session a runner started the agent
 BLOCK = 2  # the exit code that agents take as "block this call"
 LARGEST = 20 << 20  # bytes of a hook that the server reads
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     if words and words[0] in {"-h", "--help"}:
         sys.stdout.write(USAGE)
         return 0
-    agent = AGENTS.get(words[0]) if words else None
+    agent = HOOK_AGENTS.get(words[0]) if words else None
     timeout = _timeout(words[1:])
     if agent is None or timeout is None:
         sys.stderr.write(USAGE)

@@ -129,7 +129,7 @@ def _goose(words: str) -> dict[str, Any]:
     return {"decision": "block", "reason": words}
 
 
-AGENTS = {
+HOOK_AGENTS = {
     agent.name: agent
     for agent in (
         Agent(

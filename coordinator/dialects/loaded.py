@@ -1,4 +1,4 @@
-"""The agents whose hooks are understood, by name: `agent_programs.AGENTS`, each with its module's `DIALECT`."""
+"""The agents whose hooks are understood, by name: `agent_programs.AGENT_TITLES`, each with its module's `DIALECT`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from coordinator.dialects import claude_code
 from coordinator.dialects.contract import Dialect
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 def _dialect(name: str) -> Dialect:
@@ -16,7 +16,7 @@ def _dialect(name: str) -> Dialect:
     return dialect
 
 
-DIALECTS = {name: _dialect(name) for name in AGENTS}
+DIALECTS = {name: _dialect(name) for name in AGENT_TITLES}
 
 
 # Whose calls transcripts tell, by the tool's name: the first agent that has one of that name, which is Claude Code.

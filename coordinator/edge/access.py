@@ -33,7 +33,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.policy import access, brakes
 from coordinator.policy.access import Verdict
 from coordinator.policy.brakes import Braked
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class AccessDoor:
 
     async def _braked(self, agents: Iterable[str]) -> dict[str, Braked]:
         """Return, for those agents that a brake may hold, which does."""
-        return await self._threads.run(brakes.holding_agents, set(agents), AGENTS)
+        return await self._threads.run(brakes.holding_agents, set(agents), AGENT_TITLES)
 
     async def _verdicts(
         self, questions: Sequence[tuple[str, str, str]], caller: KeyIdentity
@@ -157,7 +157,7 @@ def _resolve(agent_id: str, server_id: str, tool_name: str) -> Verdict:
 
 def _unless_denied(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
     verdict = _resolve(agent_id, server_id, tool_name)
-    return None if verdict.denied or brakes.holding_agent(agent_id, AGENTS) is not None else verdict
+    return None if verdict.denied or brakes.holding_agent(agent_id, AGENT_TITLES) is not None else verdict
 
 
 def _answer(verdict: Verdict, brake: Braked | None) -> dict[str, Any]:

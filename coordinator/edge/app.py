@@ -248,7 +248,7 @@ class Application:
         """`POST /hooks/{agent}` (edge.hooks)."""
         guard = self.hooks.get(agent)
         if guard is None:
-            await self.auth.admit(scope, headers_of(scope), *scopes.AGENTS)
+            await self.auth.admit(scope, headers_of(scope), *scopes.AGENT_SCOPES)
             raise NotFound(
                 f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
             )

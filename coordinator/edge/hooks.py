@@ -44,7 +44,7 @@ from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 from coordinator.policy.tool_calls import AskedCall, Settled
 from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import SessionLocation
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class HookDoor:
         wrong: edge.call_guard answers then.
         """
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *scopes.AGENTS)
+        admission = await self._auth.admit(scope, headers, *scopes.AGENT_SCOPES)
         call.caller = admission.caller
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
@@ -147,7 +147,7 @@ class HookDoor:
             return None  # the guard has the last word
         try:
             known = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
-            through = f"{AGENTS[self.dialect.name]}'s hook {hook.name}"
+            through = f"{AGENT_TITLES[self.dialect.name]}'s hook {hook.name}"
             text = await self._notes.take(known.session_id, through, given_to=asks.sent_as)
             return self.dialect.with_note(hook, reply, text) if text else reply
         except Exception as problem:  # what was decided goes out all the same

@@ -22,7 +22,7 @@ class ToolRule(models.Model):
     `tool` names tools (`Bash`, `Edit|Write`, `mcp__github__*`), `pattern` is a regular expression on what the
     call is about (its command, path or address). `agents` NULL means all. `wait_seconds` and `deny_at_deadline`
     say for how long a person is asked, and whether silence denies. `program` names the agent program whose calls it is
-    for (agent_programs.AGENTS); nothing means every one.
+    for (agent_programs.AGENT_TITLES); nothing means every one.
     """
 
     id = models.BigAutoField(primary_key=True)

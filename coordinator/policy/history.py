@@ -18,7 +18,7 @@ from django.db.models import Max, Min, Q
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.policy.approvals import DECIDED, edited_input
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
 STEP = 50  # calls between two looks at the clock
@@ -132,7 +132,7 @@ class Reader:
             in_words(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.
-            next((name for name in (source, profile) if name in AGENTS), ""),
+            next((name for name in (source, profile) if name in AGENT_TITLES), ""),
         )
 
     def refused(self, before: int, floor: int) -> list[int]:

@@ -26,7 +26,7 @@ from coordinator.policy.tool_calls import GATEWAY
 from coordinator.policy.tool_rules import ALLOW, DENY, Rule
 from coordinator.policy.trials import Judge
 from coordinator.secrets.masking import masks_in
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 NO_TEXT = "^$"  # fits calls of which rules see no text
 GLOB = frozenset("*?[]|,")
@@ -56,7 +56,7 @@ class Answer:
 def call_of(row: PermissionRequest, about: str, field: str) -> RecordedCall:
     """Return the call of a request as rules and grants judge it."""
     context = approvals.context_of(row)
-    program = row.plugin_id if row.plugin_id in AGENTS else ""
+    program = row.plugin_id if row.plugin_id in AGENT_TITLES else ""
     agent = (context.agent_id if context else None) or ""
     tool = (context.tool_name if context else None) or ""
     return RecordedCall(0, "", tool, about, field, agent, 0, program)
@@ -93,7 +93,7 @@ def _check(row: PermissionRequest, call: RecordedCall) -> None:
         return
     if context is None or not call.tool or GLOB & set(call.tool):
         raise Conflict(NO_CALL)
-    if row.plugin_id not in AGENTS and row.plugin_id != GATEWAY:
+    if row.plugin_id not in AGENT_TITLES and row.plugin_id != GATEWAY:
         raise Conflict(NO_CALL)
     if masks_in([row.target_resource, context.tool_input]):
         raise Conflict(MASKED)

@@ -14,7 +14,7 @@ GATEWAY = "mcp-gateway"
 class AskedCall:
     """A call that is asked about. `asks` is the hook that does, `since_us` when it was received.
 
-    `program` is the agent that asks (agent_programs.AGENTS). It asks its own person, too, where it `is_prompted`,
+    `program` is the agent that asks (agent_programs.AGENT_TITLES). It asks its own person, too, where it `is_prompted`,
     and would run an edited input where it `is_editable`. `about` is the call in one text (its
     command, path or address), `target` that text where the input alone does not show it first, `described` what the
     agent says of it; `folder` and `host` say where it would run; `call_id` and `event_id` name the call's beginning

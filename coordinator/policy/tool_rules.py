@@ -27,7 +27,7 @@ from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.managed import ManagedServers
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 if TYPE_CHECKING:
     from coordinator.policy.budgets import BudgetRow  # which builds on this
@@ -45,7 +45,7 @@ _SPEAKS_OF_LINES = re.compile(r"\\n|\(\?[a-zA-Z]*s")  # `\n` or the flag `s`
 class Rule:
     """A rule as it decides: saved, or about to be. `number` is its place in the list, from 1.
 
-    `program` is the agent program whose calls it is for (agent_programs.AGENTS), nothing for every one.
+    `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one.
     """
 
     number: int
@@ -133,7 +133,7 @@ def check(rule: Rule) -> None:
     """Raise Invalid, in words for the person who wrote it, for a rule that could not be followed."""
     if not rule.tool.strip():
         raise Invalid(f"Rule {rule.number} names no tool. `*` means every tool.")
-    if rule.program and rule.program not in AGENTS:
+    if rule.program and rule.program not in AGENT_TITLES:
         raise Invalid(f"Rule {rule.number}: there is no agent program {rule.program[:100]!r}.")
     if rule.verdict not in RuleVerdict.values:
         raise Invalid(f"Rule {rule.number}: {rule.verdict!r} is not a verdict.")

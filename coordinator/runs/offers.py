@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.models import DrivenSession, Run, Runner, RunnerOffers
 
-# The agents by the names that runners use, and what their hooks' dialects are called (agent_programs.AGENTS).
+# The agents by the names that runners use, and what their hooks' dialects are called (agent_programs.AGENT_TITLES).
 PROGRAMS = {"claude": "claude-code"}
 # What a run to such a runner may be ordered with beside its prompt.
 PARAMETERS = ("agent", "images", "mode", "model", "config", "worktree", "fork_of")

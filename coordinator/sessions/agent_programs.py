@@ -9,15 +9,15 @@ A new one is a line here and:
 - `coordinator/operations/doctor/shared_user.py`: by what it is known that it runs as this user.
 
 Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,
-and `coordinator/runner/startable.py` starts it. The rest goes by AGENTS and by the module's `DIALECT`: the door and the
-guard, the gateway, the forms and the words of pages. Tests compare these places with each other.
+and `coordinator/runner/startable.py` starts it. The rest goes by AGENT_TITLES and by the module's `DIALECT`: the door
+and the guard, the gateway, the forms and the words of pages. Tests compare these places with each other.
 """
 
 from __future__ import annotations
 
 # The agents whose hooks are understood, each by its name (in addresses, and as the profile of its sessions and the
 # source of its events) and as people call it. A name stands for the module of that name in `dialects`.
-AGENTS = {
+AGENT_TITLES = {
     "claude-code": "Claude Code",
     "codex": "Codex",
     "gemini": "Gemini CLI",

@@ -14,12 +14,12 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Run, Session
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 IDLE = "idle"
 OPEN_RUNS = (Run.Status.PENDING, Run.Status.CLAIMED, Run.Status.RUNNING, Run.Status.STOPPING)
 # Who tells of sessions that nobody here runs: the sources of their events, and profiles that they go by.
-OBSERVED_SOURCES = (*AGENTS, "telemetry")
+OBSERVED_SOURCES = (*AGENT_TITLES, "telemetry")
 
 
 def idle_ids(session_ids: Iterable[str], now: datetime) -> set[str]:

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from coordinator.models import Event, EventContext, Run, Session
 from coordinator.models.sessions import RunStatus, SessionStatus
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from dashboard.admin import columns
 from dashboard.admin.filters import period, present, words
@@ -97,7 +97,7 @@ class EventContextAdmin(ViewOnlyAdmin):
         columns.text("source", sortable=False),
         columns.moment("received_at", sortable=False),
     )
-    list_filter = (words("source", ("executor", *AGENTS, "telemetry", "transcript", "other")),)
+    list_filter = (words("source", ("executor", *AGENT_TITLES, "telemetry", "transcript", "other")),)
     search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
     search_help_text = "The complete id of a session, tool use, run or prompt."
     sortable_by = ("event_id",)

@@ -21,7 +21,7 @@ from coordinator.policy.judged import judged_digest
 from coordinator.policy.narrowest import Answer
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.policy.tool_rules import Rule
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import carried, question
 from dashboard.rules.question import Question
 
@@ -40,7 +40,7 @@ class Offer:
 
     @property
     def program(self) -> str:
-        return AGENTS.get(self.call.program, self.call.program)
+        return AGENT_TITLES.get(self.call.program, self.call.program)
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from django import forms
 
 from coordinator.models import Agent, Session
 from coordinator.models.brakes import BrakeReach
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 MOST_NAMES = 200
 
@@ -36,4 +36,6 @@ class BrakeForm(forms.Form):
         """Return the agents and hosts that are known, for the field's list."""
         agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
-        return sorted({*map(str, agents), *AGENTS, *(str(host) for host in hosts.distinct()[:MOST_NAMES])})
+        return sorted(
+            {*map(str, agents), *AGENT_TITLES, *(str(host) for host in hosts.distinct()[:MOST_NAMES])}
+        )

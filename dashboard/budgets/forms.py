@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from coordinator.models import Agent
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 MOST_NAMES = 200
 
@@ -54,4 +54,4 @@ class BudgetForm(AmountForm):
         """Return the agents and people that are known, for the field's list."""
         agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_NAMES]
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        return sorted({*map(str, agents), *AGENTS, *people[:MOST_NAMES]})
+        return sorted({*map(str, agents), *AGENT_TITLES, *people[:MOST_NAMES]})

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from coordinator.models import Session
 from coordinator.sessions import titles
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Heard:
 def last_heard() -> list[Heard]:
     """Return the latest session of each agent program that has one."""
     found = []
-    for name, title in AGENTS.items():
+    for name, title in AGENT_TITLES.items():
         latest = Session.objects.filter(executor_profile=name).order_by("-created_at").first()
         if latest is not None:
             found.append(

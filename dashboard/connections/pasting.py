@@ -9,7 +9,7 @@ from typing import Any
 
 from coordinator.client.connecting import toml_block, yaml_block
 from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.programs import AGENTS, Agent, Call, TomlTable, YamlEntry
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call, TomlTable, YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE
 from coordinator.dialects.claude_settings import settings_for
 from coordinator.mcp.names import GATEWAY
@@ -52,12 +52,12 @@ class Program:
 
 def tabs() -> list[tuple[str, str]]:
     """Return the names and titles of the agents that can be connected."""
-    return [(name, agent.title) for name, agent in AGENTS.items()]
+    return [(name, agent.title) for name, agent in CONNECTABLE_AGENTS.items()]
 
 
 def program(name: str, url: str) -> Program | None:
     """Return what the page of an agent shows for a server at `url`, or None for an agent that there is not."""
-    agent = AGENTS.get(name)
+    agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
     is_claude = name == "claude-code"

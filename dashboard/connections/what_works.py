@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from coordinator.client.connecting.programs import AGENTS
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 
 COLUMNS: dict[str, str] = {
     "reports": "Its sessions and calls appear while it works.",
@@ -140,12 +140,12 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
 
 def rows() -> list[Row]:
     """Return a row for each agent that can be connected."""
-    return [found for name in AGENTS if (found := row(name)) is not None]
+    return [found for name in CONNECTABLE_AGENTS if (found := row(name)) is not None]
 
 
 def row(name: str) -> Row | None:
     """Return an agent's row, or None for one that cannot be connected."""
-    agent = AGENTS.get(name)
+    agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
     cells = [(column, _cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]

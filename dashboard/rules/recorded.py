@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.dialects.loaded import subject_text
 from coordinator.importing import lines
 from coordinator.policy.history import Reader
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 # How the result of a call tells that a person refused it: its beginning, and what stands in it.
 REFUSALS = (
@@ -15,5 +15,5 @@ REFUSALS = (
     ("The user doesn't want to proceed with this tool use", ""),
     ("The user doesn't want to take this action", ""),
 )
-READER = Reader((*AGENTS, lines.SOURCE), subject_text, REFUSALS)
+READER = Reader((*AGENT_TITLES, lines.SOURCE), subject_text, REFUSALS)
 PIECE = 0.4  # seconds of work for one request; the page asks for the next piece

@@ -10,7 +10,7 @@ from coordinator.models import DrivenSession, Note, Session
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions import notes
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.statuses import LIVE
 
 BY_HOOK = "It reaches the agent with its next tool call or prompt."
@@ -57,7 +57,7 @@ def way_of(session: Session, *, driven: bool) -> tuple[str, bool]:
     dialect = DIALECTS.get(profile)
     if dialect is not None and dialect.notes:
         return BY_HOOK, False
-    return ONLY_BY_GATEWAY.format(AGENTS.get(profile, "This agent")), True
+    return ONLY_BY_GATEWAY.format(AGENT_TITLES.get(profile, "This agent")), True
 
 
 def _shown(note: Note, session: Session) -> ShownNote:

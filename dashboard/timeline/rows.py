@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from coordinator.models import Session
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from coordinator.sessions.list_facts import began_us
 from coordinator.sessions.timeline import (
@@ -161,7 +161,7 @@ class ShownRow:
     @property
     def agent(self) -> str:
         """Who made the call, as people call the program."""
-        return AGENTS.get(self.event.source or "", "Its agent")
+        return AGENT_TITLES.get(self.event.source or "", "Its agent")
 
     @property
     def input_id(self) -> int:

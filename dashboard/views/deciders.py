@@ -21,7 +21,7 @@ from coordinator.models import Agent, McpServer, PermissionRequest, Session
 from coordinator.policy import deciders as policy
 from coordinator.policy import deciding_rules
 from coordinator.policy.access_requests import PERMISSION_TYPE
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.deciders import forms
 from dashboard.deciders.delegations import shown
 from dashboard.deciders.preview import preview_of
@@ -93,7 +93,7 @@ def _offered() -> dict[str, list[str]]:
     return {
         "types": sorted({"ToolCall", PERMISSION_TYPE, *map(str, latest)}),
         "servers": [str(one) for one in servers[:MOST_OFFERED]],
-        "agents": sorted({*map(str, agents), *AGENTS}),
+        "agents": sorted({*map(str, agents), *AGENT_TITLES}),
         "hosts": [str(one) for one in hosts.distinct()[:MOST_OFFERED]],
     }
 

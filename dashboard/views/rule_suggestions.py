@@ -28,7 +28,7 @@ from coordinator.policy.edits import Edit
 from coordinator.policy.history import Budget, RecordedCall
 from coordinator.policy.suggestions import GOAL, Search, Suggestion
 from coordinator.policy.tool_rules import Rule
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import policy_editor, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import without_proof
@@ -133,7 +133,7 @@ def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> l
         callers = sorted(
             (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
         )
-        program = AGENTS.get(one.program, one.program)
+        program = AGENT_TITLES.get(one.program, one.program)
         found.append(Shown(place, one, packed, calls, asked, callers, _now_in_words(one), program))
     return found
 

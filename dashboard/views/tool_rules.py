@@ -28,7 +28,7 @@ from coordinator.policy import deciders
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import Rule, Ruling
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.rules import question
@@ -41,7 +41,7 @@ MOST_OFFERED = 300
 class RuleForm(forms.Form):
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
-    program = forms.ChoiceField(choices=[("", "Every program"), *AGENTS.items()], required=False)
+    program = forms.ChoiceField(choices=[("", "Every program"), *AGENT_TITLES.items()], required=False)
     verdict = forms.ChoiceField(choices=RuleVerdict.choices, initial=RuleVerdict.DENY)
     agents = forms.MultipleChoiceField(required=False, widget=forms.SelectMultiple(attrs={"size": 3}))
     reason = forms.CharField(max_length=1000, required=False)
@@ -199,9 +199,9 @@ def _page(
     context = {
         "asked": asked,
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
-        "programs": AGENTS.items(),
+        "programs": AGENT_TITLES.items(),
         "cannot_ask": get_text_list(
-            [AGENTS[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
+            [AGENT_TITLES[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
         ),
         "tools": [*_tools(), *_mcp_tools()],
         "forms": forms_,

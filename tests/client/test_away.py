@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.client import held
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
-from coordinator.client.hook_agents import AGENTS
+from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import Settings
 from tests.client.lines import Script, http, listening, of_the_hook, saying
 from tests.client.programs import Home, until
@@ -71,15 +71,15 @@ def chunked(request: bytes, holds: str, *chunks: bytes) -> bytes:
 # --- held -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", HOOK_AGENTS)
 def test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there(home: Home, agent: str) -> None:
     remember(home, ("hold", "Ba*"), agent=agent)
-    event = AGENTS[agent].worst
-    said = home.hook(agent, call() | {AGENTS[agent].named_in[0]: event}, "--timeout", "3")
+    event = HOOK_AGENTS[agent].worst
+    said = home.hook(agent, call() | {HOOK_AGENTS[agent].named_in[0]: event}, "--timeout", "3")
     why = said.err.removesuffix("\n")
     assert "cannot be reached" in why
     words = f"{why} {HELD_BY_RULE} {WHAT_TO_DO}"
-    assert (said.code, json.loads(said.out)) == (0, AGENTS[agent].denial(event, words))
+    assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].denial(event, words))
     assert said.took < QUICK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client.connecting import connect, disconnect, talk, trial
-from coordinator.client.connecting.programs import AGENTS
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.client.connecting.trial import Step
 
 URL, KEY = "http://127.0.0.1:9", "sbx_a-key-for-tests"
@@ -75,7 +75,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(talk, "request", lambda url, path: f"// the plugin for {url}\n".encode())
     monkeypatch.setattr(trial, "run", lambda *_: iter([Step("Reach it", True, "", 1.0)]))
     monkeypatch.setattr(connect, "program", lambda: (PROGRAM,))
-    monkeypatch.setattr(connect.hook_agents, "AGENTS", dict.fromkeys(AGENTS))
+    monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))
     return tmp_path
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, files, jsonc, merging, record
-from coordinator.client.connecting.programs import AGENTS, Call
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
 from tests.connecting.homes import (
     ABSENT,
     CLAUDE,
@@ -80,7 +80,7 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
     after = file.read_bytes().decode()
     value = jsonc.loads(after)
     agent = next(name for name, one in MERGED.items() if one == path)
-    events = AGENTS[agent].wanted(Call((PROGRAM,), URL)).hooks  # type: ignore[misc]
+    events = CONNECTABLE_AGENTS[agent].wanted(Call((PROGRAM,), URL)).hooks  # type: ignore[misc]
     assert set(events) <= set(value["hooks"])
     ours = [one for one in commands(value["hooks"]) if merging.is_ours({"command": one}, agent)]
     assert all(shlex.split(one)[0] in {PROGRAM, "sh"} for one in ours)
@@ -92,9 +92,9 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
 
 
 def test_every_agent_is_connected_and_disconnected_again(machine: Path) -> None:
-    assert connected(*AGENTS) == 0
-    for name in AGENTS:
-        folder = AGENTS[name].folder(str(machine), {})
+    assert connected(*CONNECTABLE_AGENTS) == 0
+    for name in CONNECTABLE_AGENTS:
+        folder = CONNECTABLE_AGENTS[name].folder(str(machine), {})
         ours = [path for path in Path(folder).rglob("*") if path.is_file()]
         assert ours, name
     assert connect.run(["--check"]) == 0
@@ -120,7 +120,7 @@ def test_agents_are_found_by_their_folders_and_programs(
 def test_an_agent_whose_hooks_would_be_blocked_is_not_connected(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connect.hook_agents, "AGENTS", {})
+    monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", {})
     written(machine, CODEX, "{}")
     assert connected("codex") == 1
     assert "Known agents: opencode." in capsys.readouterr().err
@@ -249,7 +249,7 @@ def test_a_link_is_followed_and_stays_a_link_and_the_mode_stays(machine: Path) -
 
 def test_what_holds_the_key_can_be_read_by_its_owner_alone(machine: Path) -> None:
     written(machine, CLAUDE, '{"env": {"TOKEN": "mine"}}')
-    connected(*AGENTS)
+    connected(*CONNECTABLE_AGENTS)
     for path in (record.path(), settings.settings_path()):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
     assert settings.load().key == KEY

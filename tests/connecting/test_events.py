@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.client import hook_agents
 from coordinator.client.connecting import programs
-from coordinator.client.connecting.programs import AGENTS, QUICK, WAITING
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, QUICK, WAITING
 from coordinator.dialects.loaded import DIALECTS
 
 EVENTS = {
@@ -26,11 +26,11 @@ def test_what_holds_a_call_may_wait_and_nothing_else_does(name: str) -> None:
     assert waiting <= DIALECTS[name].calls
     assert not {event for event, seconds in EVENTS[name].items() if seconds <= QUICK} & DIALECTS[name].calls
     # What starts a session and ends it is told, so that the test at the end of connecting is one.
-    assert AGENTS[name].trial is not None
+    assert CONNECTABLE_AGENTS[name].trial is not None
 
 
-@pytest.mark.parametrize("name", hook_agents.AGENTS)
+@pytest.mark.parametrize("name", hook_agents.HOOK_AGENTS)
 def test_whatever_the_command_answers_for_can_be_connected(name: str) -> None:
     assert name in EVENTS
     waiting = {event for event, seconds in EVENTS[name].items() if seconds == WAITING}
-    assert waiting <= set(hook_agents.AGENTS[name].calls)
+    assert waiting <= set(hook_agents.HOOK_AGENTS[name].calls)

@@ -25,7 +25,7 @@ from coordinator.policy.history import Budget
 from coordinator.policy.suggestions import Search
 from coordinator.policy.tool_rules import saved
 from coordinator.policy.trials import Judge, Trial
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules.recorded import READER
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -69,7 +69,7 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
     filled: fill.FilledCounts,
 ) -> None:
     assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
-    assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENTS)
+    assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENT_TITLES)
     trial = Trial.beginning(READER)
     judge = Judge(saved(), NOW)
     trial.go_on(READER, judge, judge, Budget(60))

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from coordinator.client.connecting.programs import AGENTS
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.sessions import agent_programs
 from dashboard.connections import what_works
 from tests.people import signed_in
@@ -31,9 +31,9 @@ def test_every_yes_is_shown_by_a_test_that_exists(agent: str, column: str, test:
 
 
 def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row() -> None:
-    assert {name: agent.title for name, agent in AGENTS.items()} == agent_programs.AGENTS
-    assert [row.name for row in what_works.rows()] == list(AGENTS)
-    assert set(what_works.TESTS) <= set(AGENTS)
+    assert {name: agent.title for name, agent in CONNECTABLE_AGENTS.items()} == agent_programs.AGENT_TITLES
+    assert [row.name for row in what_works.rows()] == list(CONNECTABLE_AGENTS)
+    assert set(what_works.TESTS) <= set(CONNECTABLE_AGENTS)
     assert {column for tests in what_works.TESTS.values() for column in tests} <= set(what_works.COLUMNS)
 
 

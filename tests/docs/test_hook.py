@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import hook, settings, spool
-from coordinator.client.hook_agents import AGENTS
+from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.main import COMMANDS
 from tests.served import ROOT
 
@@ -20,8 +20,8 @@ SECTION = " ".join(
     "said",
     [
         f"at most {spool.MOST:,} hooks, {spool.MOST_BYTES >> 20} MB and a week",
-        f"{AGENTS['claude-code'].timeout} s for Claude Code and Codex",
-        f"{AGENTS['gemini'].timeout} s for Gemini CLI, {AGENTS['goose'].timeout} s for the others",
+        f"{HOOK_AGENTS['claude-code'].timeout} s for Claude Code and Codex",
+        f"{HOOK_AGENTS['gemini'].timeout} s for Gemini CLI, {HOOK_AGENTS['goose'].timeout} s for the others",
         "`signalbox hook AGENT`",
         "`--timeout SECONDS`",
         f"`{settings.URL_VARIABLE}` and `{settings.KEY_VARIABLE}`",
@@ -36,8 +36,8 @@ def test_the_numbers_and_names_are_those_of_the_code(said: str) -> None:
 def test_words_stand_for_the_numbers_that_they_name() -> None:
     assert (spool.KEPT_FOR, hook.UNREACHED_FOR) == (7 * 86_400, 60)
     assert hook.QUICK_END < 1
-    assert AGENTS["claude-code"].timeout == AGENTS["codex"].timeout
-    assert {AGENTS[name].timeout for name in ("copilot", "cursor", "goose")} == {30}
+    assert HOOK_AGENTS["claude-code"].timeout == HOOK_AGENTS["codex"].timeout
+    assert {HOOK_AGENTS[name].timeout for name in ("copilot", "cursor", "goose")} == {30}
     assert "hook" in COMMANDS
 
 

@@ -10,7 +10,7 @@ from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import DrivenSession, Event, Run, Runner, Session, SessionWriter
-from coordinator.sessions.agent_programs import AGENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import is_told_by_runner
 
 LATELY = timedelta(minutes=10)
@@ -30,7 +30,7 @@ def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: dateti
     own = SessionWriter.objects.filter(writer=_key_of(driven.runner_id)).values("session_id")
     if namesakes.exclude(pk__in=own).exists():
         return False
-    begun = namesakes.filter(executor_profile__in=AGENTS, created_at__gt=now - LATELY)
+    begun = namesakes.filter(executor_profile__in=AGENT_TITLES, created_at__gt=now - LATELY)
     for one in begun[:5]:
         if _is_told(one):
             with suppress(NotFound, Conflict):

@@ -13,7 +13,7 @@ from coordinator.client import hook_agents, settings
 from coordinator.client.connecting import plans, record, talk, trial
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.plans import Change, Place
-from coordinator.client.connecting.programs import AGENTS, Agent, Call
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
 from coordinator.client.settings import NotConnected, Settings
 
 WRONG, USAGE = 1, 2
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="signalbox connect",
         description="Make the agents on this machine report to Signalbox and ask there. Shows each change first.",
-        epilog=f"Agents: {', '.join(AGENTS)}. Without names: those that are found here.",
+        epilog=f"Agents: {', '.join(CONNECTABLE_AGENTS)}. Without names: those that are found here.",
     )
     parser.add_argument("agents", nargs="*", metavar="AGENT", help="which agents to connect")
     parser.add_argument(
@@ -105,7 +105,11 @@ def former(known: Settings | None, agent: str) -> Call | None:
 
 def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
     # What `signalbox hook` does not know, it would block.
-    known = {name: agent for name, agent in AGENTS.items() if agent.plugin or name in hook_agents.AGENTS}
+    known = {
+        name: agent
+        for name, agent in CONNECTABLE_AGENTS.items()
+        if agent.plugin or name in hook_agents.HOOK_AGENTS
+    }
     for name in names:
         if name not in known:
             raise Stopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
@@ -247,7 +251,7 @@ def _check(asked: argparse.Namespace, place: Place) -> int:
     if known is None or not known.agents:
         raise Stopped("Nothing is connected here. Run `signalbox connect`.")
     kept, differs = record.load(), False
-    names = asked.agents or [name for name in known.agents if name in AGENTS]
+    names = asked.agents or [name for name in known.agents if name in CONNECTABLE_AGENTS]
     for agent in _chosen(names, place):
         was = former(known, agent.name)
         call = Call(program(), known.url, known.key, gateway=was is not None and was.gateway)

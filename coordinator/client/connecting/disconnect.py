@@ -15,7 +15,7 @@ from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.plans import Place
-from coordinator.client.connecting.programs import AGENTS, Call, TomlTable, YamlEntry
+from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.record import Kept
 from coordinator.client.settings import NotConnected, Settings
 
@@ -66,7 +66,7 @@ def _wanted(
     path: str, kept: Kept, known: Settings | None, place: Place
 ) -> Wanted | LinesWanted | TomlTable | YamlEntry | None:
     """Return what we put into a file; None where it is ours alone."""
-    agent = AGENTS.get(kept.agent)
+    agent = CONNECTABLE_AGENTS.get(kept.agent)
     if agent is None:
         return None
     call = former(known, agent.name) or Call(("signalbox",), known.url if known else "")

@@ -403,7 +403,7 @@ GOOSE_EVENTS = {
 
 _RESTART = "Restart {0}: sessions that run now are not reported."
 
-AGENTS: dict[str, Agent] = {
+CONNECTABLE_AGENTS: dict[str, Agent] = {
     agent.name: agent
     for agent in (
         Agent(

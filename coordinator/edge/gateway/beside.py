@@ -37,7 +37,7 @@ from coordinator.gateway import answers, messages
 from coordinator.gateway.binding import Binding
 from coordinator.gateway.messages import Unreadable
 from coordinator.gateway.servers import Server
-from coordinator.identity.scopes import AGENTS
+from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -198,7 +198,7 @@ class BesideDoor:
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
         headers = headers_of(scope)
-        admission = await self._auth.admit(scope, headers, *AGENTS)
+        admission = await self._auth.admit(scope, headers, *AGENT_SCOPES)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:
             return admission, await held.read(receive, headers, LIMIT)
 

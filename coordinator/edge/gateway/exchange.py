@@ -23,14 +23,14 @@ from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked
-from coordinator.sessions.agent_programs import AGENTS, MCP_CLIENTS
+from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS
 
 NO_AGENT = (
     "This key is not bound to an agent. Use a key that is bound to one, or name the agent in the header "
     "X-Signalbox-Agent."
 )
 # How clients call themselves in the beginning, and the agent program that this is.
-PROGRAMS = tuple((MCP_CLIENTS.get(name, name), name) for name in AGENTS)
+PROGRAMS = tuple((MCP_CLIENTS.get(name, name), name) for name in AGENT_TITLES)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Exchange:
     @property
     def known_as(self) -> list[str]:
         """Return the names by which a brake may mean the agent, its id first: nothing proves which program it is."""
-        return [self.agent_id, *AGENTS]
+        return [self.agent_id, *AGENT_TITLES]
 
     async def braked(self, gate: BrakeGate) -> Braked | None:
         """Return the brake that is on for this agent; None where the call may go on."""

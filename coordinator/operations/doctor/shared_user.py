@@ -17,7 +17,7 @@ TRACES = (
     ".aider.conf.yml", ".config/opencode", ".config/goose", ".config/github-copilot",
 )  # fmt: skip
 # The names of their processes.
-AGENTS = frozenset(
+AGENT_PROCESSES = frozenset(
     {"claude", "codex", "gemini", "opencode", "goose", "aider", "cursor-agent", "copilot", "qwen"}
 )
 KEPT_FOR = 300  # seconds
@@ -78,7 +78,10 @@ def _processes(uid: int) -> Iterator[str]:
     """Yield the names of agents that run as `uid`; nothing where /proc does not show it."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if process.stat().st_uid == uid and (name := (process / "comm").read_text().strip()) in AGENTS:
+            if (
+                process.stat().st_uid == uid
+                and (name := (process / "comm").read_text().strip()) in AGENT_PROCESSES
+            ):
                 yield name
         except OSError:
             continue
