@@ -239,8 +239,8 @@ def test_a_session_that_goes_on_for_long_is_read_from_all_its_parts() -> None:
 @pytest.fixture
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "LATE", 0)
-    monkeypatch.setattr(counts, "_older", wide.Remembered())
-    monkeypatch.setattr(reading, "_complete", wide.Remembered())
+    monkeypatch.setattr(counts, "_older", wide.SessionCache())
+    monkeypatch.setattr(reading, "_complete", wide.SessionCache())
 
 
 def tell_a_long_session() -> list[int]:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_sessions
 from coordinator.actions.gateway_sessions import KnownClient, KnownLink
-from coordinator.lib.expiring import Kept
+from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 
 KEPT_FOR = 5.0  # seconds
@@ -23,7 +23,7 @@ class Clients:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: Kept[Place, KnownClient] = Kept(KEPT_FOR, MOST_KEPT)
+        self._kept: ExpiringCache[Place, KnownClient] = ExpiringCache(KEPT_FOR, MOST_KEPT)
 
     async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
         """Return a session of this caller. Raises NotFound."""

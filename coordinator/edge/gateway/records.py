@@ -24,7 +24,7 @@ from coordinator.errors import Invalid, SignalboxError
 from coordinator.gateway.binding import name_of
 from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
-from coordinator.lib.expiring import Kept
+from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.turns import CALLER
 from coordinator.mcp.names import behind_gateway
 from coordinator.models.gateway import BY_GATEWAY
@@ -124,7 +124,7 @@ class Records:
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
         self._tallies = Tallies(writer)
-        self._known: Kept[tuple[str, str, str], Place] = Kept(KNOWN_FOR, MOST_KNOWN)
+        self._known: ExpiringCache[tuple[str, str, str], Place] = ExpiringCache(KNOWN_FOR, MOST_KNOWN)
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, Gathered] = {}

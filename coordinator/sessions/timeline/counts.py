@@ -10,7 +10,7 @@ from django.db.models import Count, QuerySet
 from coordinator.models import Event
 from coordinator.sessions import spans
 from coordinator.sessions.timeline.reading import CALL_STARTS, CATEGORIES
-from coordinator.sessions.timeline.wide import Remembered, edge_of
+from coordinator.sessions.timeline.wide import SessionCache, edge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Counts:
 
 
 LATELY = 10.0  # seconds
-_lately: Remembered[Counts] = Remembered(LATELY)
+_lately: SessionCache[Counts] = SessionCache(LATELY)
 
 
 def recent_counts(session_id: str) -> Counts:
     """Return a session's counts as they were at most LATELY seconds ago: many readers of one session count once."""
-    known = _lately.of(session_id)
+    known = _lately.get(session_id)
     if known is None:
         known = counts_of(session_id)
         _lately.put(session_id, known)
@@ -43,7 +43,7 @@ def recent_counts(session_id: str) -> Counts:
 # Numbers of events by (event type, tool), and of those with an error.
 Tally = tuple[Counter[tuple[str, str | None]], int]
 # The id below which events were counted, and their tally.
-_older: Remembered[tuple[int, Tally]] = Remembered()
+_older: SessionCache[tuple[int, Tally]] = SessionCache()
 
 
 def counts_of(session_id: str) -> Counts:
@@ -73,7 +73,7 @@ def _tally_of(session_id: str) -> Tally:
     edge = edge_of(span)
     if edge is None:
         return _tally(events)
-    known = _older.of(session_id)
+    known = _older.get(session_id)
     if known is None:
         known = (edge, _tally(events.filter(id__lt=edge)))
         _older.put(session_id, known)

@@ -28,7 +28,7 @@ MOST_STRETCHES = 8
 LEAST_SLOTS = 4  # of a stretch, however short it was
 MOST_ERRORS = 2_000  # that are looked at one by one; of more, every n-th
 MOST_REQUESTS = 500
-REMEMBERED = 256  # sessions
+MOST_SESSIONS = 256
 
 Stretch = tuple[int, int]  # first and last instant, in microseconds
 
@@ -60,7 +60,7 @@ def density_of(session_id: str, *, total: int, errors: int) -> list[Slot]:
     if slots is None:
         slots = _counted(session_id, errors)
         _known[key] = slots
-        while len(_known) > REMEMBERED:
+        while len(_known) > MOST_SESSIONS:
             _known.popitem(last=False)
     slots = [
         Slot(one.from_us, one.to_us, one.events, one.errors, one.first_error, idle_us=one.idle_us)

@@ -24,7 +24,7 @@ from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions import spans
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
 from coordinator.sessions.timeline.places import EventPlace
-from coordinator.sessions.timeline.wide import Remembered, edge_of
+from coordinator.sessions.timeline.wide import SessionCache, edge_of
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,
 # because cut JSON cannot be decoded; of the rest, people see the beginning.
@@ -184,7 +184,7 @@ _READ = sum(
 
 
 # The id below which all events of a wide session have a context.
-_complete: Remembered[int] = Remembered()
+_complete: SessionCache[int] = SessionCache()
 
 
 class Timeline:
@@ -207,7 +207,7 @@ class Timeline:
         edge = edge_of(self._span)
         if edge is None:
             return self._is_complete(self._events(), self._contexts())
-        upto = _complete.of(self.session_id)
+        upto = _complete.get(self.session_id)
         if upto is None:
             if not self._is_complete(
                 self._events().filter(id__lt=edge), self._contexts().filter(event_id__lt=edge)

@@ -17,7 +17,7 @@ from coordinator.sessions.spans import Span
 WIDE = 1_500_000  # ids from a session's first event to its last
 LATE = 200_000  # ids below the newest one that an event of a transaction still open may get
 KEPT_FOR = 600.0  # seconds
-REMEMBERED = 256  # sessions
+MOST_SESSIONS = 256
 
 Found = TypeVar("Found")
 
@@ -30,21 +30,21 @@ def edge_of(span: Span | None) -> int | None:
     return edge if edge > span[0] else None
 
 
-class Remembered(Generic[Found]):
-    """What was found of some sessions' events, for `kept_for` seconds."""
+class SessionCache(Generic[Found]):
+    """What was found of sessions' events, by session, for `kept_for` seconds; of the latest MOST_SESSIONS."""
 
     def __init__(self, kept_for: float = KEPT_FOR) -> None:
         self._kept_for = kept_for
         self._known: OrderedDict[str, tuple[float, Found]] = OrderedDict()
 
-    def of(self, session_id: str) -> Found | None:
+    def get(self, session_id: str) -> Found | None:
         known = self._known.get(session_id)
         return known[1] if known and time.monotonic() - known[0] <= self._kept_for else None
 
     def put(self, session_id: str, found: Found) -> None:
         self._known[session_id] = (time.monotonic(), found)
         self._known.move_to_end(session_id)
-        while len(self._known) > REMEMBERED:
+        while len(self._known) > MOST_SESSIONS:
             self._known.popitem(last=False)
 
     def clear(self) -> None:

@@ -8,7 +8,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class ExpiringCache(Generic[K, V]):
     """Values by key: each for so many `seconds` from when it was put here, and `most` of them, the newest.
 
     `now` is on one clock that never goes back, in seconds.
