@@ -23,7 +23,7 @@ from coordinator.client import held, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import NotConnected, Settings
-from coordinator.client.spool import Kept, Spool
+from coordinator.client.spool import Spool, UnsentHook
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
@@ -285,9 +285,9 @@ class HookCommand:
 
     # --- the server -------------------------------------------------------------------------------------------
 
-    def _post(self, until: float, patience: float, kept: Kept | None = None) -> Answer:
+    def _post(self, until: float, patience: float, kept: UnsentHook | None = None) -> Answer:
         """Post a hook: this one, or one that was kept. Raises Away, Broken and Refused."""
-        hook = kept or Kept(self._agent.name, self._id, 0.0, self._body)
+        hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": _quoted(os.uname().nodename)}
         if kept is None and (driven := os.environ.get(DRIVEN)):
@@ -354,7 +354,7 @@ class HookCommand:
         """Keep the hook, to be sent later."""
         if self._settings is None:
             return
-        kept = Kept(self._agent.name, self._id, time.time(), self._body, denied)
+        kept = UnsentHook(self._agent.name, self._id, time.time(), self._body, denied)
         try:
             if not Spool(self._spool).keep(kept):
                 _say("This hook is too large to be kept and sent later.")
@@ -377,7 +377,7 @@ class HookCommand:
         finally:
             os._exit(0)
 
-    def _tell_late(self, kept: Kept) -> bool:
+    def _tell_late(self, kept: UnsentHook) -> bool:
         """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""

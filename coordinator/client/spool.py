@@ -25,7 +25,7 @@ KEPT_FOR = 7 * 86_400.0  # seconds
 LOCK_WITHIN = 5.0  # seconds for which a sender waits for the one before it
 
 
-class Kept:
+class UnsentHook:
     """A hook that was not sent: whose (`agent`), its id, when (seconds since the epoch) and the agent's body.
 
     `denied` is what the agent was answered where its call was not let run, else "".
@@ -46,11 +46,13 @@ class Kept:
         return json.dumps(told).encode() + b"\n" + binascii.b2a_base64(self.body)
 
 
-def _unpacked(content: bytes) -> Kept | None:
+def _unpacked(content: bytes) -> UnsentHook | None:
     head, _, body = content.partition(b"\n")
     try:
         told = json.loads(head)
-        kept = Kept(told["agent"], told["id"], float(told["at"]), binascii.a2b_base64(body), told["denied"])
+        kept = UnsentHook(
+            told["agent"], told["id"], float(told["at"]), binascii.a2b_base64(body), told["denied"]
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return kept if all(isinstance(one, str) for one in (kept.agent, kept.id, kept.denied)) else None
@@ -65,7 +67,7 @@ class Spool:
     def __bool__(self) -> bool:
         return bool(self._numbers())
 
-    def keep(self, kept: Kept) -> bool:
+    def keep(self, kept: UnsentHook) -> bool:
         """Keep a hook at the end of the line; of too many, the oldest go. Returns False for one that is too large.
 
         Raises OSError.
@@ -88,7 +90,7 @@ class Spool:
             os.unlink(aside)
         return True
 
-    def send(self, tell: Callable[[Kept], bool]) -> None:
+    def send(self, tell: Callable[[UnsentHook], bool]) -> None:
         """Send what is kept, in order, and remove it; `tell` returns False where the rest has to wait. Raises OSError.
 
         Nothing where another process is at it.
@@ -133,7 +135,7 @@ class Spool:
         except FileNotFoundError:
             return 0
 
-    def _read(self, number: int) -> Kept | None:
+    def _read(self, number: int) -> UnsentHook | None:
         try:
             with open(self._path(number), "rb") as file:
                 return _unpacked(file.read(2 * LARGEST))

@@ -26,7 +26,7 @@ ROWS, REPORT = "kept.jsonl", "report.json"
 MOST_BYTES = 2 * 1024**3  # of what is kept of one import; what is more is counted
 
 
-class Kept:
+class RejectedRows:
     """Rows that were not imported, written to a file as they come; the first row makes the file."""
 
     def __init__(self, below: Path, source: Path, now: datetime, *, most_bytes: int = MOST_BYTES) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import spool as module
-from coordinator.client.spool import KEPT_FOR, LARGEST, Kept, Spool
+from coordinator.client.spool import KEPT_FOR, LARGEST, Spool, UnsentHook
 
 
 @pytest.fixture
@@ -17,15 +17,15 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(str(tmp_path / "spool"))
 
 
-def kept(number: int, *, at: float | None = None, body: bytes = b"{}") -> Kept:
-    return Kept("codex", f"id-{number}", time.time() if at is None else at, body)
+def kept(number: int, *, at: float | None = None, body: bytes = b"{}") -> UnsentHook:
+    return UnsentHook("codex", f"id-{number}", time.time() if at is None else at, body)
 
 
 def told(spool: Spool, most: int = 1_000) -> list[str]:
     """Tell what is kept, as far as the server takes it, and return the ids."""
     found: list[str] = []
 
-    def tell(one: Kept) -> bool:
+    def tell(one: UnsentHook) -> bool:
         if len(found) == most:
             return False
         found.append(one.id)
@@ -47,8 +47,8 @@ def test_it_is_told_in_order_and_once(spool: Spool) -> None:
 
 
 def test_what_comes_back_is_what_was_kept(spool: Spool) -> None:
-    found: list[Kept] = []
-    spool.keep(Kept("gemini", "id", 1.5 + time.time() // 1, b'{"a": "\xff\n\0"}', "Denied: no\nbut …"))
+    found: list[UnsentHook] = []
+    spool.keep(UnsentHook("gemini", "id", 1.5 + time.time() // 1, b'{"a": "\xff\n\0"}', "Denied: no\nbut …"))
     spool.send(lambda one: not found.append(one))  # type: ignore[func-returns-value]
     assert (found[0].agent, found[0].body, found[0].denied) == (
         "gemini",

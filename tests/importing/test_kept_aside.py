@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from coordinator.importing.keeping import Kept
+from coordinator.importing.keeping import RejectedRows
 from coordinator.mcp import credentials
 from coordinator.models import (
     Agent,
@@ -96,7 +96,7 @@ def test_the_same_rows_are_not_kept_twice(path: Path) -> None:
 
 
 def test_what_goes_beyond_the_bound_is_counted(tmp_path: Path) -> None:
-    kept_rows = Kept(tmp_path, Path("x.db"), datetime(2026, 1, 1, tzinfo=UTC), most_bytes=200)
+    kept_rows = RejectedRows(tmp_path, Path("x.db"), datetime(2026, 1, 1, tzinfo=UTC), most_bytes=200)
     for number in range(10):
         kept_rows.add("t", "why", row={"n": number})
     kept_rows.close({})

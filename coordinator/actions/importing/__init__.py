@@ -22,7 +22,7 @@ from coordinator.engine import rehearsal
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import system
 from coordinator.importing.foreign import TABLES, Foreign
-from coordinator.importing.keeping import Kept, as_kept
+from coordinator.importing.keeping import RejectedRows, as_kept
 
 __all__ = ["Imported", "TableOutcome", "import_database", "record_refusal"]
 
@@ -46,7 +46,7 @@ def import_database(
     each approval counts for its own request alone.
     Raises BadRequest where it had to stop; what was committed before that stays.
     """
-    kept = Kept(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
+    kept = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
     job = Job(source, kept, now, write, with_policy)
     done = Imported([])
     with nullcontext() if write else rehearsal.undone(source.folder):

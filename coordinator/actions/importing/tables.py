@@ -20,7 +20,7 @@ from coordinator.actions.importing import masks, rows
 from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.importing import seeds, values
 from coordinator.importing.foreign import TABLES, Foreign, Row, Table
-from coordinator.importing.keeping import Kept, as_kept, kept_value
+from coordinator.importing.keeping import RejectedRows, as_kept, kept_value
 
 Progress = Callable[[str, int, int], object]
 REFUSED = (DataError, IntegrityError, ValueError, OverflowError)  # of one row; other errors end the import
@@ -31,7 +31,7 @@ class Job:
     """What holds for all tables of one import. `write` is False where it is only tried."""
 
     source: Foreign
-    kept: Kept
+    kept: RejectedRows
     now: datetime
     write: bool
     with_policy: bool

@@ -25,7 +25,7 @@ NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 @dataclass
-class Kept:
+class CachedFetch:
     """Something fetched, and when; or that it could not be had. Two threads may fetch it twice, one after the other."""
 
     fetch: Callable[[], Any]
@@ -86,8 +86,8 @@ def _readable(listed: dict[str, Any]) -> list[Key]:
         return []
 
 
-_description = Kept(_discover)
-_keys = Kept(_fetch_keys)
+_description = CachedFetch(_discover)
+_keys = CachedFetch(_fetch_keys)
 
 
 def forget() -> None:
