@@ -99,20 +99,13 @@ class CallGuard:
     async def _answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
         """Return the answer, None for no opinion. Raises the problem that is told by its status."""
         reply, problem = await self._attempt(call, scope, receive)
-        if isinstance(problem, Restarting) and self._is_held(call):
+        if isinstance(problem, Restarting) and comes_again(call.sent_as, call.ruling):
             raise problem
         if reply is None and not _is_stranger(call, problem):
             reply = await self._unanswered(call, problem, scope, receive)
         if reply is None and problem is not None and self._is_told(call, problem):
             raise problem
         return reply.answer if reply is not None else None
-
-    def _is_held(self, call: GuardedCall) -> bool:
-        """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
-        ruling = call.ruling
-        if call.sent_as is None or ruling is None:
-            return False
-        return ruling.decision == ASK and ruling.deny_at_deadline
 
     def _signs(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
         """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
@@ -122,7 +115,7 @@ class CallGuard:
         if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
             return None
         asks = call.ruling.decision == ASK
-        holds = b"yes" if self._is_held(call) else b"ask" if asks else b"no"
+        holds = b"yes" if comes_again(call.sent_as, call.ruling) else b"ask" if asks else b"no"
         return [*self._about(call), (HOLDS, holds)]
 
     def _about(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
@@ -171,7 +164,7 @@ class CallGuard:
             name, ruling = self._asked(call)
             if problem is not None and call.hook is not None and name is not None:
                 _log(call.hook, problem)
-            return None if name is None else self._dialect.unasked(name, ruling, _why(problem, ruling))
+            return None if name is None else self._dialect.unasked(name, ruling, why_unasked(problem, ruling))
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort
@@ -223,7 +216,12 @@ def _sent_as(scope: Scope) -> str | None:
         return None
 
 
-def _why(problem: Exception | None, ruling: Ruling) -> str:
+def comes_again(sent_as: str | None, ruling: Ruling | None) -> bool:
+    """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
+    return sent_as is not None and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
+
+
+def why_unasked(problem: Exception | None, ruling: Ruling) -> str:
     """Return why nobody could be asked, for the person at the agent's prompt; nothing where nobody need be."""
     if ruling.decision != ASK:
         return ""

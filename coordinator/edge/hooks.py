@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import Hook, mended
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies, BodyShare
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.call_guard import GuardedCall
+from coordinator.edge.call_guard import GuardedCall, comes_again, why_unasked
 from coordinator.edge.held_hooks import Asker
 from coordinator.edge.hook_deliveries import Delivery, delivery_of
 from coordinator.edge.http import Headers, headers_of
@@ -35,7 +35,7 @@ from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import BUDGETS_UNREAD, Rulings, by_brake
-from coordinator.errors import Invalid, SignalboxError
+from coordinator.errors import Invalid, Restarting, SignalboxError
 from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -167,6 +167,17 @@ class HookDoor:
             denied = self.dialect.denied(hook, call.session_id, call.call_id, why)
             await self._recorder.write(hook, [denied], 0, asks.caller)
 
+    async def _note_unasked(
+        self, hook: Hook, call: AskedCall, ruling: Ruling, problem: SignalboxError, asks: _HookRequest
+    ) -> None:
+        """Write the result of a call about which nobody could be asked, if the guard denies it for that."""
+        if isinstance(problem, Restarting) and comes_again(asks.sent_as, ruling):
+            return
+        reply = self.dialect.unasked(hook.name, ruling, why_unasked(problem, ruling))
+        if reply is not None and reply.denial is not None:
+            with contextlib.suppress(SignalboxError):
+                await self._note_denial(hook, call, reply.denial, asks)
+
     async def _answer(self, call: GuardedCall, hook: Hook, asks: _HookRequest) -> Reply | None:
         if not self.dialect.is_call(hook):
             await self._recorder.observe(hook, asks.where, asks.size)
@@ -269,7 +280,11 @@ class HookDoor:
             await self._recorder.perform(note, within=DECIDE_WITHIN)
             reply = self.dialect.by_ruling(hook, ruling)
         else:
-            call, reply = await self._asked(hook, call, ruling, asks)
+            try:
+                call, reply = await self._asked(hook, call, ruling, asks)
+            except SignalboxError as problem:
+                await self._note_unasked(hook, call, ruling, problem, asks)
+                raise
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # likewise: a person's word holds, too
                 await self._note_denial(hook, call, reply.denial, asks)

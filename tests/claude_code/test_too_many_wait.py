@@ -1,0 +1,66 @@
+"""Where too many wait already, a call that its agent is denied for that has an end in its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions.events import record_events
+from coordinator.edge import held_hooks
+from coordinator.edge.writer import MakeEvents, Written
+from coordinator.models import Event, Session
+from coordinator.policy.tool_rules import Rule
+from coordinator.sessions.events import NewEvent
+from coordinator.sessions.timeline import CallRow, Timeline, rows_of
+from tests.claude_code import test_failing_closed as failing
+from tests.claude_code.test_failing_closed import RULES, Inline, Steps, answer, hook, key, lay_down
+
+pytestmark = pytest.mark.django_db
+__all__ = ["key"]  # a fixture
+
+
+class Writer(failing.Writer):
+    """A writer that writes at once, and into the database."""
+
+    async def record(
+        self, items: Sequence[NewEvent] = (), *, make: MakeEvents | None = None, **_how: Any
+    ) -> Written:
+        def write() -> Written:
+            made, events = make() if make is not None else (None, items)
+            return Written(record_events(events, timezone.now()), made)
+
+        return await Inline().run(write)
+
+
+@pytest.fixture(autouse=True)
+def _no_place_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_hooks, "MOST_WAITING", 0)
+    monkeypatch.setattr(failing, "Writer", Writer)
+
+
+def ask(key: str, rule: Rule, agent: str = "claude-code") -> tuple[str | None, CallRow]:
+    """Have the agent ask whether a call may run; return the decision, and the call's row."""
+    lay_down(rule)
+    decision = answer(key, Steps(), hook("Bash", command=rule.pattern), agent=agent)
+    session = Session.objects.get()
+    timeline = Timeline(session.pk)
+    [row] = [row for row in rows_of(timeline, timeline.last(10), session) if isinstance(row, CallRow)]
+    return decision, row
+
+
+@pytest.mark.parametrize(("word", "agent"), [("careful", "claude-code"), ("danger", "codex")])
+def test_a_call_that_is_denied_has_the_denial_as_its_result(key: str, word: str, agent: str) -> None:
+    decision, row = ask(key, RULES[word], agent)
+    assert (decision, row.state) == ("deny", "failed")
+    assert row.end is not None
+    assert row.end.error is not None
+    assert "Signalbox could not ask anyone: Too many calls that wait for people" in row.end.error
+
+
+def test_a_call_that_is_left_to_the_agents_own_prompt_goes_on(key: str) -> None:
+    decision, row = ask(key, RULES["danger"])
+    assert (decision, row.state) == ("ask", "running")
+    assert not Event.objects.filter(event_type="post_tool").exists()
