@@ -6,6 +6,7 @@ each of them ROUNDS times as an administrator, one after another, and prints one
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import statistics
@@ -23,6 +24,11 @@ ROUNDS = 15
 
 def main() -> None:
     """Measure, and print the table."""
+    argparse.ArgumentParser(
+        prog="python -m tests.bench.pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()  # to know pages by their routes
     logging.getLogger("httpx").setLevel(logging.WARNING)
