@@ -24,7 +24,7 @@ from coordinator.chat.checked import Fingerprint
 from coordinator.chat.stores import Listed
 from coordinator.errors import Busy, NotFound, Spoilt
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class KeptFile:
     """A file that lies in its place; the row that says so is not written yet."""
 
     name: str  # what the row calls its disk_path
-    place: Place
+    place: FilePlace
     known: Fingerprint
     proven: str | None
 
@@ -158,7 +158,7 @@ def forget(rows: Any) -> int:
         for pk, disk_path in found:
             attachments.forget_thumbnail(pk)
             if disk_path:
-                remove(disk_path, places.get(pk, Place.FOLDER))
+                remove(disk_path, places.get(pk, FilePlace.FOLDER))
 
     transaction.on_commit(remove_files)
     return len(found)
@@ -178,7 +178,7 @@ def remove(name: str, place: str) -> None:
 class Orphan:
     """A file that no row names."""
 
-    place: Place
+    place: FilePlace
     name: str
 
 
@@ -200,7 +200,7 @@ def examine(now: datetime, *, checksums: bool = False) -> Findings:
     found = Findings()
     here, of_new = stores.here(), stores.place_of_new()
     lists = {place: listed for place in here if (listed := _listed(place, found)) is not None}
-    known: dict[str, set[str]] = {place: set() for place in Place}
+    known: dict[str, set[str]] = {place: set() for place in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
@@ -210,7 +210,13 @@ def examine(now: datetime, *, checksums: bool = False) -> Findings:
         found.elsewhere += place != of_new
         if place not in lists and place in here:
             continue  # told already
-        _examine(row, kept, lists.get(Place(place), {}) if place in Place else {}, found, checksums=checksums)
+        _examine(
+            row,
+            kept,
+            lists.get(FilePlace(place), {}) if place in FilePlace else {},
+            found,
+            checksums=checksums,
+        )
     for place, files in lists.items():
         found.orphans += [
             Orphan(place, name)
@@ -239,7 +245,7 @@ def _is_older(path: Path, than: float) -> bool:
         return False
 
 
-def _listed(place: Place, found: Findings) -> dict[str, Listed] | None:
+def _listed(place: FilePlace, found: Findings) -> dict[str, Listed] | None:
     try:
         return {file.name: file for file in stores.store_at(place).listed()}
     except OSError as problem:
@@ -296,7 +302,7 @@ def looked_through(row: ChatAttachment) -> StoredFile:
         known = checked.fingerprint(file)
     if _expected_checksum(row) not in (None, known.sha256):
         raise Spoilt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
-    kept = KeptFile(row.disk_path or "", Place.FOLDER, known, proven).row(row.pk)
+    kept = KeptFile(row.disk_path or "", FilePlace.FOLDER, known, proven).row(row.pk)
     try:
         with transaction.atomic():
             StoredFile.objects.bulk_create([kept], ignore_conflicts=True)

@@ -54,7 +54,7 @@ ENDS_WITHIN = timedelta(seconds=15)  # for writing down how it ended
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Where a call is made: the session whose timeline shows it, the client's session, the call's own event."""
 
     session_id: str | None
@@ -115,7 +115,7 @@ def lose(call_id: str, why: str, *, by: Binding | None, now: datetime) -> None:
 
 
 def ask(
-    binding: Binding, ruling: Ruling, place: Place, *, until: datetime | None, now: datetime
+    binding: Binding, ruling: Ruling, place: CallPlace, *, until: datetime | None, now: datetime
 ) -> PermissionRequest:
     """Put the call before people; return the request that answers it, which may be decided already.
 
@@ -160,7 +160,7 @@ def ask(
 def ask_unless_begun(
     binding: Binding,
     ruling: Ruling,
-    place: Place,
+    place: CallPlace,
     *,
     until: datetime | None,
     now: datetime,
@@ -191,7 +191,13 @@ def ask_unless_begun(
 
 
 def _keep_on_line(
-    binding: Binding, place: Place, request: PermissionRequest, call_id: str, number: Any, *, now: datetime
+    binding: Binding,
+    place: CallPlace,
+    request: PermissionRequest,
+    call_id: str,
+    number: Any,
+    *,
+    now: datetime,
 ) -> None:
     """Note that the client waits for this call on its line; once more where it is asked about anew."""
     row = _row(
@@ -278,7 +284,7 @@ def overtaking() -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(state=CallState.CANCELLED, call_key="")
 
 
-def _is_overtaken(place: Place, number: Any, now: datetime) -> bool:
+def _is_overtaken(place: CallPlace, number: Any, now: datetime) -> bool:
     """Say whether a call's cancellation came before it."""
     noted = overtaking().filter(gateway_session=place.gateway_session, expires_at__gt=now)
     return any(_number_of(one) == json.dumps(number) for one in noted)
@@ -330,7 +336,7 @@ class Attempt:
     call_id: str
     binding: Binding
     caller: Caller
-    place: Place
+    place: CallPlace
     is_beside: bool = False
 
 
@@ -502,7 +508,7 @@ def _longest(server: Server) -> timedelta:
     return timedelta(seconds=server.call_seconds) + STARTS_WITHIN + ENDS_WITHIN
 
 
-def _row(call_id: str, binding: Binding, place: Place, now: datetime, **more: object) -> GatewayCall:
+def _row(call_id: str, binding: Binding, place: CallPlace, now: datetime, **more: object) -> GatewayCall:
     return GatewayCall(
         call_id=call_id,
         key_id=binding.key_id,
@@ -796,7 +802,7 @@ def go_back(call_id: str, round_: int, *, now: datetime) -> None:
     )
 
 
-def note_denial(binding: Binding, ruling: Ruling, place: Place, *, now: datetime) -> None:
+def note_denial(binding: Binding, ruling: Ruling, place: CallPlace, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
     audit.record(
         "TOOL_CALL_DENIED",

@@ -28,7 +28,7 @@ NEAR = timedelta(minutes=2)  # how long before a call comes to the gateway its a
 LIKELY = 20  # calls of a session among which the one that comes to the gateway is looked for
 
 
-class Place(NamedTuple):
+class TimelineSession(NamedTuple):
     """A session, whether its agent tells of itself there, and whether it is certainly the caller's."""
 
     session_id: str
@@ -44,7 +44,9 @@ class AgentsCall(NamedTuple):
     tool_name: str
 
 
-def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime) -> Place:
+def session_for(
+    own: str, named: str | None, agent_id: str, caller: KeyIdentity, now: datetime
+) -> TimelineSession:
     """Return the session: the one that the client names, the agent's only running one, or one for `own`.
 
     A driven agent's key says itself which session it is. `own` tells the client's connections apart. A session that
@@ -57,10 +59,10 @@ def session_for(own: str, named: str | None, agent_id: str, caller: KeyIdentity,
     if found is not None:
         silence.reopen(found, now)
         is_certain = caller.session_id is not None or named is not None
-        return Place(found, is_agents=True, is_certain=is_certain)
+        return TimelineSession(found, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
     ours = reported_sessions.active_session_for(f"{GATEWAY}:{own}", where, now).session_id
-    return Place(ours, is_agents=False)
+    return TimelineSession(ours, is_agents=False)
 
 
 def told_call(

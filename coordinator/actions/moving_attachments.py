@@ -20,7 +20,7 @@ from coordinator.chat import attachments, checked, stores
 from coordinator.errors import NotFound, Spoilt
 from coordinator.identity.actors import system
 from coordinator.models import ChatAttachment, StoredFile
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 
 PAGE = 500
 MOVER = system("move_attachments")
@@ -39,7 +39,7 @@ class Moved:
     stayed: dict[str, str] = field(default_factory=dict)
 
 
-def waiting(to: Place) -> Iterator[ChatAttachment]:
+def waiting(to: FilePlace) -> Iterator[ChatAttachment]:
     """Yield the attachments whose files lie elsewhere; what changes meanwhile does no harm."""
     rows = ChatAttachment.objects.filter(storage_type=actions.DISK).exclude(pk=None)
     rows = rows.select_related("message", "stored").defer("inline_data").order_by("pk")
@@ -49,7 +49,7 @@ def waiting(to: Place) -> Iterator[ChatAttachment]:
         after = page[-1].pk
 
 
-def move(to: Place, now: datetime, *, keep: bool, say: Say) -> Moved:
+def move(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> Moved:
     """Move every file that lies elsewhere; with `keep`, its old copy stays. Raises Busy where a place does not answer.
 
     Audited once, with the count, also when it is broken off.
@@ -73,7 +73,7 @@ def move(to: Place, now: datetime, *, keep: bool, say: Say) -> Moved:
     return moved
 
 
-def _move(row: ChatAttachment, to: Place, *, keep: bool) -> int:
+def _move(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
     """Move one file and return its size. Raises NotFound and Spoilt for one that cannot be moved, and Busy."""
     name, known = row.disk_path or "", attachments.stored(row)
     if not _NAME.fullmatch(name):
@@ -94,7 +94,7 @@ def _require_same(target: stores.Store, name: str, known: StoredFile) -> None:
             pass
 
 
-def _settle(row: ChatAttachment, known: StoredFile, to: Place, *, keep: bool) -> None:
+def _settle(row: ChatAttachment, known: StoredFile, to: FilePlace, *, keep: bool) -> None:
     """Say in the database where the file lies from now on; then remove the copy that is not needed."""
     name, source = row.disk_path or "", known.place
     with transaction.atomic():

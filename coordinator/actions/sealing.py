@@ -16,7 +16,7 @@ from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLe
 from coordinator.transparency import entries, keys, places, tree
 from coordinator.transparency.merkle import leaf_hash
 from coordinator.transparency.notes import Checkpoint
-from coordinator.transparency.places import NotDelivered, Place
+from coordinator.transparency.places import CheckpointPlace, NotDelivered
 
 log = logging.getLogger(__name__)
 
@@ -126,12 +126,12 @@ def send_out(now: datetime) -> None:
             _send(place, known, newest, now)
 
 
-def _is_due(place: Place, known: AuditDelivery, now: datetime) -> bool:
+def _is_due(place: CheckpointPlace, known: AuditDelivery, now: datetime) -> bool:
     last = known.delivered_at
     return not isinstance(last, datetime) or last <= now - place.pace or last > now
 
 
-def _send(place: Place, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime) -> None:
+def _send(place: CheckpointPlace, known: AuditDelivery, checkpoint: AuditCheckpoint, now: datetime) -> None:
     try:
         note = place.send(checkpoint.note, known.tree_size)
     except NotDelivered as problem:

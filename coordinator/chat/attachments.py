@@ -23,7 +23,7 @@ from coordinator.chat import checked, stores
 from coordinator.chat.picture_sizes import size_of
 from coordinator.errors import Busy, NotFound, Spoilt
 from coordinator.models import ChatAttachment, StoredFile
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 
 INLINE_UP_TO = 64 * 1024
 CHUNK = 256 * 1024
@@ -125,7 +125,7 @@ def stored(row: ChatAttachment) -> StoredFile | None:
 def place_of(row: ChatAttachment) -> str:
     """Return where an attachment's file lies."""
     known = stored(row)
-    return known.place if known else Place.FOLDER
+    return known.place if known else FilePlace.FOLDER
 
 
 def opened(row: ChatAttachment) -> BinaryIO:

@@ -20,7 +20,7 @@ from coordinator.sessions.events import NewEvent
 BRACKETS_WORTH_A_LOOK = DEEPEST
 
 Fault = dict[str, Any]
-Place = tuple[str | int, ...]
+JsonPath = tuple[str | int, ...]
 _decode = msgspec.json.Decoder(NewEvent).decode
 
 
@@ -38,7 +38,7 @@ def _wire_form() -> type[pydantic.BaseModel]:
 _Event = _wire_form()
 
 
-def event_of(text: bytes | msgspec.Raw, place: Place = ("body",)) -> NewEvent:
+def event_of(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> NewEvent:
     """Return the event that `text` holds. Raises Invalid with every fault, `place` first in each one's loc."""
     try:
         event = _decode(text)
@@ -58,12 +58,12 @@ def _may_be_deep(text: bytes | msgspec.Raw) -> bool:
 class _Unfit(Exception):
     """A value that JSON can write and Signalbox cannot keep."""
 
-    def __init__(self, place: Place, message: str) -> None:
+    def __init__(self, place: JsonPath, message: str) -> None:
         self.place = place
         self.message = message
 
 
-def _look_closer(raw: bytes, place: Place) -> NewEvent:
+def _look_closer(raw: bytes, place: JsonPath) -> NewEvent:
     value = json_of(raw, place)
     try:
         _walk(value, (), 0)
@@ -78,7 +78,7 @@ def _look_closer(raw: bytes, place: Place) -> NewEvent:
     return NewEvent(**model.model_dump())
 
 
-def _recorded(error: dict[str, Any], place: Place) -> Fault:
+def _recorded(error: dict[str, Any], place: JsonPath) -> Fault:
     fault = {
         "type": error["type"],
         "loc": [*place, *error["loc"]],
@@ -90,7 +90,7 @@ def _recorded(error: dict[str, Any], place: Place) -> Fault:
     return fault
 
 
-def json_of(raw: bytes, place: Place = ("body",)) -> Any:
+def json_of(raw: bytes, place: JsonPath = ("body",)) -> Any:
     """Return decoded JSON. Raises Invalid with a `json_invalid` fault that names the position."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse_constant)
@@ -108,7 +108,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _not_json(place: Place, position: int, message: str) -> Fault:
+def _not_json(place: JsonPath, position: int, message: str) -> Fault:
     return {
         "type": "json_invalid",
         "loc": [*place, position],
@@ -118,7 +118,7 @@ def _not_json(place: Place, position: int, message: str) -> Fault:
     }
 
 
-def _walk(value: Any, place: Place, depth: int) -> None:
+def _walk(value: Any, place: JsonPath, depth: int) -> None:
     """Raise _Unfit at the first number, text or depth that cannot be kept faithfully on both engines."""
     if depth > DEEPEST:
         raise _Unfit(place[:3], f"Nested deeper than {DEEPEST} levels")
@@ -135,7 +135,7 @@ def _walk(value: Any, place: Place, depth: int) -> None:
             _walk(item, (*place, index), depth + 1)
 
 
-def _check_text(text: str, place: Place) -> None:
+def _check_text(text: str, place: JsonPath) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -19,7 +19,7 @@ from coordinator.feed.reader import Change
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import for_all
 from coordinator.live.hub import Hub
-from coordinator.mcp.names import PREFIX, Place, behind_gateway
+from coordinator.mcp.names import PREFIX, ServerTool, behind_gateway
 from coordinator.policy import brakes, budgets, certain, managed, tool_rules
 from coordinator.policy.access import Policy
 from coordinator.policy.brakes import Braked
@@ -206,7 +206,7 @@ class Rulings:
         verdict = known.verdict(policy, tool, agent_id, timezone.now())
         return tool_rules.by_access(verdict) if verdict else NO_OPINION
 
-    async def _policy(self, places: Sequence[Place], agent_id: str) -> Policy:
+    async def _policy(self, places: Sequence[ServerTool], agent_id: str) -> Policy:
         """Return the rows of all servers that a call may mean."""
         pairs = {(agent_id, server_id) for server_id, _ in places}
         together = Policy()

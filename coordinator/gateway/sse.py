@@ -39,7 +39,7 @@ class Splitter:
 
 
 @dataclass(slots=True)
-class Place:
+class StreamPosition:
     """How far a stream was heard: the id after which its rest can be asked for, if any, and how long to wait first."""
 
     last_id: bytes = b""

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 LOOKS_EVERY = 1.0  # seconds after which a server's rows are read again
 MOST_PROCESSES = 64
-Place = tuple[str, str]  # a server, and the caller whose own it is ("" where all share it)
+PoolKey = tuple[str, str]  # a server, and the caller whose own it is ("" where all share it)
 
 
 class NotKnown(NotOffered):
@@ -39,7 +39,7 @@ class Pool:
         self._tell = tell
         self._idle = idle
         self._read: dict[str, tuple[float, Configuration]] = {}
-        self._backends: dict[Place, Backend] = {}
+        self._backends: dict[PoolKey, Backend] = {}
         self.used_at = time.monotonic()
 
     async def find(self, server_id: str, caller: str) -> Backend:

@@ -20,7 +20,7 @@ PLUGIN = "plugin_"
 ACCOUNT = "claude.ai "
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
-Place = tuple[str, str]  # a server and a tool
+ServerTool = tuple[str, str]  # a server and a tool
 
 
 def name_in_calls(name: str) -> str:
@@ -49,7 +49,7 @@ def read_as(server_id: str, tool: str, server_ids: Iterable[str]) -> str | None:
     return None
 
 
-def places(call: str, server_ids: Iterable[str]) -> list[Place]:
+def places(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
     """Return which of `server_ids`, with which tool, the call means: those of the longest name that fits.
 
     One that may have gone through the gateway means what it names there, and a server that has our name as well.
@@ -61,7 +61,7 @@ def places(call: str, server_ids: Iterable[str]) -> list[Place]:
     return sorted({*_longest(call, names), *(_longest(inner, names) if inner else ())})
 
 
-def _longest(call: str, names: Iterable[tuple[str, str]]) -> set[Place]:
+def _longest(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
     rest = call[len(PREFIX) :]
     found = [(len(name), server_id, tool) for server_id, name in names for tool in _tools(rest, name)]
     longest = max((length for length, _, _ in found), default=0)

@@ -23,7 +23,7 @@ class StorageType(models.TextChoices):
     DISK = "disk"
 
 
-class Place(models.TextChoices):
+class FilePlace(models.TextChoices):
     """Where an attached file lies (chat/stores). The database refuses any other word."""
 
     FOLDER = "folder"
@@ -102,7 +102,7 @@ class StoredFile(models.Model):
     Files that an older version or another program stored have none until somebody looks through them.
     """
 
-    Place = Place
+    Place = FilePlace
 
     attachment = models.OneToOneField(
         ChatAttachment,

@@ -45,7 +45,7 @@ class NoAddress(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShownAddress:
     """What may be shown of an address: the service, and the host of one that people run themselves."""
 
     service: str
@@ -55,7 +55,7 @@ class Place:
         return f"{self.service} at {self.host}" if self.host else self.service
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> ShownAddress:
     """Return where an address leads; nothing is sent. Raises NoAddress, NotSent."""
     schema = _require_allowed(url)
     told = _child({"url": url})
@@ -65,7 +65,7 @@ def place_of(url: str) -> Place:
         raise NoAddress(str(told["why"]))
     if "problem" in told:
         raise NoAddress("Signalbox does not send to this kind of service.")
-    return Place(str(told["service"]), str(told["host"]))
+    return ShownAddress(str(told["service"]), str(told["host"]))
 
 
 def digest(url: str) -> str:

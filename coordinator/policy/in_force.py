@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.lib import instants
-from coordinator.mcp.names import Place, name_in_calls
+from coordinator.mcp.names import ServerTool, name_in_calls
 from coordinator.policy import tool_rules
 from coordinator.policy.access import GrantRow, Policy
 from coordinator.policy.budgets import BudgetRow
@@ -45,7 +45,7 @@ def at_decision(tool: str | None, agent_id: str | None, now: datetime) -> dict[s
     return found
 
 
-def _rows(policy: Policy, agent_id: str, place: Place) -> list[GrantRow]:
+def _rows(policy: Policy, agent_id: str, place: ServerTool) -> list[GrantRow]:
     server_id, tool = place
     slots = policy.slots.get((agent_id, server_id), {})
     return [

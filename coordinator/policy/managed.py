@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from coordinator.mcp.names import PREFIX, Place, name_in_calls, places
+from coordinator.mcp.names import PREFIX, ServerTool, name_in_calls, places
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy.access import SERVER_GRANT, TOOL_GRANT, Policy, Verdict, unknown
@@ -23,11 +23,11 @@ class ManagedServers:
     granted: frozenset[str] = frozenset()
     strict: bool = False
 
-    def places(self, call: str) -> list[Place]:
+    def places(self, call: str) -> list[ServerTool]:
         """Return the servers and tools that the call means: registered ones, else those that grants name."""
         return places(call, self.servers) or places(call, self.granted)
 
-    def place(self, call: str) -> Place | None:
+    def place(self, call: str) -> ServerTool | None:
         """Return one of `places`, else the names in the call; None for a built-in tool."""
         server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
         if not call.startswith(PREFIX) or not (separator and server_id and tool):

@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator.runner.comparing import Difference, compare
 from coordinator.runner.git import GitFailed
-from coordinator.runner.snapshots import Place, Shadow
+from coordinator.runner.snapshots import Shadow, WorkTree
 
 log = logging.getLogger("signalbox.runner")
 
@@ -61,7 +61,7 @@ class Changes:
 
     def _opened(self) -> Shadow | None:
         try:
-            place = Place.of(self._directory)
+            place = WorkTree.of(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None

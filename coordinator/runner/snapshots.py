@@ -24,7 +24,7 @@ FILE, PROGRAM, LINK = "100644", "100755", "120000"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkTree:
     """A directory in a git work tree, and where its repository keeps what it knows."""
 
     directory: str
@@ -35,7 +35,7 @@ class Place:
     format: str
 
     @classmethod
-    def of(cls, directory: str) -> Place:
+    def of(cls, directory: str) -> WorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
         told = git(
             "rev-parse",
@@ -58,7 +58,7 @@ class Place:
 class Shadow:
     """A repository for the snapshots of one place, in a folder of the runner's own. Blocks: call it in a thread."""
 
-    def __init__(self, place: Place, folder: str) -> None:
+    def __init__(self, place: WorkTree, folder: str) -> None:
         """Raises OSError."""
         self._place = place
         self._folder = folder

@@ -40,7 +40,7 @@ class NotDelivered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointPlace:
     """One place of the setting. `send(note, since)` delivers and returns the note, with what a witness has added;
     `since` is the tree size that the place had last (0: none). Raises NotDelivered."""
 
@@ -50,29 +50,29 @@ class Place:
     is_witness: bool = False
 
 
-def configured() -> list[Place]:
+def configured() -> list[CheckpointPlace]:
     """Return the places of the setting, witnesses first: the others are then sent the cosigned note."""
     return sorted((place_of(text) for text in settings.AUDIT_CHECKPOINTS), key=lambda one: not one.is_witness)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> CheckpointPlace:
     """Return the place that a part of the setting names. Raises ValueError."""
     kind, _, rest = text.partition(":")
     if kind == "file" and rest:
-        return Place(text, lambda note, _since: _append(Path(rest), note))
+        return CheckpointPlace(text, lambda note, _since: _append(Path(rest), note))
     if kind == "git" and rest:
-        return Place(text, lambda note, _since: _commit(Path(rest), note))
+        return CheckpointPlace(text, lambda note, _since: _commit(Path(rest), note))
     if kind == "mailto" and "@" in rest:
-        return Place(text, lambda note, _since: _mail(rest, note), pace=ONCE_A_DAY)
+        return CheckpointPlace(text, lambda note, _since: _mail(rest, note), pace=ONCE_A_DAY)
     if kind in {"http", "https"}:
-        return Place(_address(text), lambda note, _since: _post(text, note))
+        return CheckpointPlace(_address(text), lambda note, _since: _post(text, note))
     if kind == "witness":
         key, _, url = rest.partition(" ")
         try:
             witness = Verifier.parse(key)
         except NoteError as problem:
             raise ValueError(f"SIGNALBOX_AUDIT_CHECKPOINTS, {text[:60]!r}: {problem}") from None
-        return Place(
+        return CheckpointPlace(
             f"witness:{witness.name}",
             lambda note, since: _cosigned(witness, url.strip().rstrip("/"), note, since),
             is_witness=True,

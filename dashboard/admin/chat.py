@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from coordinator.actions import chat
 from coordinator.identity.actors import Actor
 from coordinator.models import ChatAttachment, ChatMessage, StoredFile
-from coordinator.models.chat import ChatSource, Place, StorageType
+from coordinator.models.chat import ChatSource, FilePlace, StorageType
 from coordinator.secrets.masking import without_secrets
 from dashboard.admin import columns
 from dashboard.admin.filters import period, words
@@ -99,7 +99,7 @@ class StoredFileAdmin(ViewOnlyAdmin):
         columns.text("proven", label="type"),
         columns.code("sha256"),
     )
-    list_filter = (words("place", Place.values),)
+    list_filter = (words("place", FilePlace.values),)
     never_read = ("pieces",)
     search_fields = ("attachment__id__exact", "sha256__exact")
     ordering = ("attachment_id",)

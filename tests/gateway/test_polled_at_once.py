@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.actions.gateway_calls import Attempt, CallPlace
 from coordinator.edge.gateway.running import kept_message
 from coordinator.edge.gateway.tasks import Tasks
 from coordinator.gateway.deciding import Caller
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = gateway_calls.ask(BINDING, RULING, Place(None), until=None, now=timezone.now())
+    request = gateway_calls.ask(BINDING, RULING, CallPlace(None), until=None, now=timezone.now())
     request.status = "approved"
     call = _task(request.request_id)
     ends: list[Any] = []
@@ -57,7 +57,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
 
 
 def _task(request_id: str) -> GatewayCall:
-    attempt = Attempt(gateway_calls.new_id(), BINDING, Caller("agent.one"), Place(None))
+    attempt = Attempt(gateway_calls.new_id(), BINDING, Caller("agent.one"), CallPlace(None))
     return gateway_calls.create_task(attempt, request_id, kept_message(_exchange()), now=timezone.now())
 
 

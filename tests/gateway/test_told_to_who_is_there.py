@@ -14,7 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls, gateway_upkeep
-from coordinator.actions.gateway_calls import Place
+from coordinator.actions.gateway_calls import CallPlace
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.http import Gone
 from coordinator.edge.waits import Disconnect
@@ -90,7 +90,7 @@ class Client:
         record: Any = SimpleNamespace(
             call_id=gateway_calls.new_id(), decided_by="", waited=0.0, goes_on=False
         )
-        self.held = Held(self.x, BINDING, RULING, Place(None), record)
+        self.held = Held(self.x, BINDING, RULING, CallPlace(None), record)
 
     def leaves(self) -> None:
         self.gone.cut()
@@ -129,7 +129,7 @@ def begun(state: CallState, **fields: Any) -> GatewayCall:
     call = gateway_calls._row(
         gateway_calls.new_id(),
         BINDING,
-        Place(None),
+        CallPlace(None),
         now,
         state=state,
         started_at=now,
@@ -168,7 +168,7 @@ def test_a_result_is_told_again_where_the_client_had_left() -> None:
 
 def test_a_person_s_no_is_kept_for_a_client_that_had_left() -> None:
     def denied(client: Client, threads: Threads) -> None:
-        request = gateway_calls.ask(BINDING, RULING, Place(None), until=None, now=timezone.now())
+        request = gateway_calls.ask(BINDING, RULING, CallPlace(None), until=None, now=timezone.now())
         now = timezone.now()
         PermissionRequest.objects.filter(pk=request.pk).update(status="denied", approved_by="ada")
         PermissionContext.objects.filter(request=request).update(closed_at=now)
@@ -205,7 +205,7 @@ def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
 
 def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() -> None:
     now = timezone.now()
-    place, call_id = Place(None, "gws-one"), gateway_calls.new_id()
+    place, call_id = CallPlace(None, "gws-one"), gateway_calls.new_id()
     asked = gateway_calls.ask_unless_begun(BINDING, RULING, place, until=None, now=now, kept=(call_id, 7))
     assert asked is not None
     assert not gateway_calls.cancel_on_line("gws-one", "7", BINDING.by, now=now)  # another id: a text
@@ -229,7 +229,7 @@ def cancel(number: Any = 7, **options: Any) -> bool:
 def ask(number: Any = 7, session: str = "gws-one") -> PermissionRequest | None:
     kept = (gateway_calls.new_id(), number)
     return gateway_calls.ask_unless_begun(
-        BINDING, RULING, Place(None, session), until=None, now=timezone.now(), kept=kept
+        BINDING, RULING, CallPlace(None, session), until=None, now=timezone.now(), kept=kept
     )
 
 

@@ -12,7 +12,7 @@ from coordinator.importing.values import Column
 from coordinator.operations.moving import rows
 from coordinator.operations.moving.rows import OddValues
 from coordinator.operations.moving.source import _noting
-from coordinator.operations.moving.tables import Place, Table
+from coordinator.operations.moving.tables import Table, TargetColumn
 
 KINDS = {
     "id": ("text", "text"),
@@ -26,7 +26,7 @@ KINDS = {
 
 def table(name: str = "things") -> Table:
     places = [
-        Place(
+        TargetColumn(
             Column(column, kind, null=column != "flag", default=None, instant=False, units=0),
             type_,
             largest=2**31 - 1 if type_ == "integer" else None,

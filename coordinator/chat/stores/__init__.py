@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 from django.conf import settings
 from django.core.files.storage import InvalidStorageError, storages
 
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 
 FOLDER = "attachments"  # every file's name begins with it, wherever it lies
 
@@ -75,14 +75,16 @@ def store_at(place: str) -> Store:
         return cast("Store", storages[place])
     except InvalidStorageError:
         why = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
-        raise Unavailable(why if place == Place.S3 else f"there is no place called {place[:40]!r}") from None
+        raise Unavailable(
+            why if place == FilePlace.S3 else f"there is no place called {place[:40]!r}"
+        ) from None
 
 
-def here() -> list[Place]:
+def here() -> list[FilePlace]:
     """Return the places that this server's settings name."""
-    return [place for place in Place if place in settings.STORAGES]
+    return [place for place in FilePlace if place in settings.STORAGES]
 
 
-def place_of_new() -> Place:
+def place_of_new() -> FilePlace:
     """Return the place where new files go."""
-    return Place(settings.ATTACHMENTS)
+    return FilePlace(settings.ATTACHMENTS)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from coordinator.client import hook_agents, settings
 from coordinator.client.connecting import plans, record, talk, trial
 from coordinator.client.connecting.files import Refused
-from coordinator.client.connecting.plans import Change, Place
+from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
 from coordinator.client.settings import NotConnected, Settings
 
@@ -29,7 +29,7 @@ class Stopped(Exception):
 def run(arguments: Sequence[str]) -> int:
     """Connect agents, or check what was connected; return the exit code."""
     asked = _parser().parse_args(list(arguments))
-    place = Place(os.path.expanduser("~"), os.environ)
+    place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _check(asked, place) if asked.check else _connect(asked, place)
     except (Stopped, Refused, NotConnected, talk.Failed) as problem:
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 # --- connecting -------------------------------------------------------------------------------------------
 
 
-def _connect(asked: argparse.Namespace, place: Place) -> int:
+def _connect(asked: argparse.Namespace, place: UserHome) -> int:
     known = settings.read()
     url = talk.address(
         asked.url or os.environ.get(settings.URL_VARIABLE) or (known.url if known else DEFAULT_URL)
@@ -103,7 +103,7 @@ def former(known: Settings | None, agent: str) -> Call | None:
     return Call(tuple(words), known.url, known.key, gateway=(remembered or {}).get("gateway") is True)
 
 
-def _chosen(names: Sequence[str], place: Place) -> list[Agent]:
+def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
     # What `signalbox hook` does not know, it would block.
     known = {
         name: agent
@@ -138,7 +138,7 @@ def program() -> tuple[str, ...]:
 
 
 def _changes(
-    agent: Agent, call: Call, place: Place, kept: Mapping[str, record.ChangedFile], known: Settings | None
+    agent: Agent, call: Call, place: UserHome, kept: Mapping[str, record.ChangedFile], known: Settings | None
 ) -> list[Change]:
     plugin = None
     if agent.plugin:
@@ -146,7 +146,7 @@ def _changes(
     return plans.to_connect(agent, call, place, kept, plugin=plugin, former=former(known, agent.name))
 
 
-def _show(changes: Sequence[Change], place: Place) -> None:
+def _show(changes: Sequence[Change], place: UserHome) -> None:
     for change in changes:
         if change.is_one:
             sys.stdout.write(f"\n{visible(change.diff(place))}\n")
@@ -226,7 +226,7 @@ def _given(url: str, key_file: str | None) -> str:
     return given.strip()
 
 
-def _tell(agent: Agent, call: Call, place: Place) -> None:
+def _tell(agent: Agent, call: Call, place: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
     for note in plans.notes_of(agent, call, place):
         sys.stdout.write(f"  Note: {note}\n")
@@ -245,7 +245,7 @@ def _try(agent: Agent, call: Call, url: str, key: str) -> bool:
 # --- checking ---------------------------------------------------------------------------------------------
 
 
-def _check(asked: argparse.Namespace, place: Place) -> int:
+def _check(asked: argparse.Namespace, place: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
     known = settings.read()
     if known is None or not known.agents:

@@ -14,7 +14,7 @@ from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, form
 from coordinator.client.connecting.files import Refused
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
-from coordinator.client.connecting.plans import Place
+from coordinator.client.connecting.plans import UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call, TomlTable, YamlEntry
 from coordinator.client.connecting.record import ChangedFile
 from coordinator.client.settings import NotConnected, Settings
@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("agents", nargs="*", metavar="AGENT", help="which agents (default: all)")
     asked = parser.parse_args(list(arguments))
-    place = Place(os.path.expanduser("~"), os.environ)
+    place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _disconnect(asked.agents, place)
     except (Stopped, Refused, NotConnected, talk.Failed) as problem:
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     return WRONG
 
 
-def _disconnect(names: Sequence[str], place: Place) -> int:
+def _disconnect(names: Sequence[str], place: UserHome) -> int:
     kept, known = record.load(), settings.read()
     connected = {one.agent for one in kept.values()} | set(known.agents if known else {})
     for name in names:
@@ -63,7 +63,7 @@ def _disconnect(names: Sequence[str], place: Place) -> int:
 
 
 def _wanted(
-    path: str, kept: ChangedFile, known: Settings | None, place: Place
+    path: str, kept: ChangedFile, known: Settings | None, place: UserHome
 ) -> Wanted | LinesWanted | TomlTable | YamlEntry | None:
     """Return what we put into a file; None where it is ours alone."""
     agent = CONNECTABLE_AGENTS.get(kept.agent)

@@ -26,7 +26,7 @@ _KEY = re.compile(r"sbx_[A-Za-z0-9_-]{6,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UserHome:
     """Where people and agents keep things: the home folder and the environment."""
 
     home: str
@@ -64,7 +64,7 @@ class Change:
             return self.mode
         return self.found.mode & OWNERS if self.secret else self.found.mode
 
-    def diff(self, place: Place) -> str:
+    def diff(self, place: UserHome) -> str:
         """Return the change as a unified diff; how lines end is shown where it is not a plain new line.
 
         The key is not shown. A mode that changes is a line of its own.
@@ -87,7 +87,7 @@ def _lines(content: bytes | None) -> list[str]:
 def to_connect(
     agent: Agent,
     call: Call,
-    place: Place,
+    place: UserHome,
     kept: Mapping[str, ChangedFile],
     *,
     plugin: str | None = None,
@@ -155,7 +155,7 @@ def _with_lines(
 def _with_gateway(
     agent: Agent,
     calls: tuple[Call, Call],
-    place: Place,
+    place: UserHome,
     kept: Mapping[str, ChangedFile],
     changes: list[Change],
 ) -> list[Change]:
@@ -202,7 +202,7 @@ def _with_table(
     return replace(begun, after=after.encode(), base=base)
 
 
-def why_no_telemetry(agent: Agent, call: Call, place: Place, former: Call | None = None) -> str:
+def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | None = None) -> str:
     """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
     folder = agent.folder(place.home, place.environment)
     if not call.telemetry or not agent.lines(call):
@@ -231,7 +231,7 @@ def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, ChangedFile
     return Change(agent.name, found, content.encode(), before.original if before else None)
 
 
-def notes_of(agent: Agent, call: Call, place: Place) -> list[str]:
+def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
     """Return what prevents the agent's hooks or telemetry, in words."""
     folder, notes = agent.folder(place.home, place.environment), []
     for name, path, value in agent.switches:

@@ -14,7 +14,7 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import approvals, gateway_calls
-from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.actions.gateway_calls import Attempt, CallPlace
 from coordinator.edge.auth import Admission, Authenticator
 from coordinator.edge.bodies import Bodies
 from coordinator.edge.brake_gate import BrakeGate
@@ -269,11 +269,11 @@ class BesideDoor:
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
             words = await self._calls.note_denial(x, record, ruling)
-            attempt = Attempt(call_id, binding_of(x, record, ruling), x.caller, Place(session_id))
+            attempt = Attempt(call_id, binding_of(x, record, ruling), x.caller, CallPlace(session_id))
             await self._threads.run(gateway_calls.leave_beside, attempt, now=timezone.now())
             return self._no(record, words)
         event_id = None if is_again else await self._records.write_begin(record)
-        place = Place(session_id, event_id=event_id, client="signalbox mcp")
+        place = CallPlace(session_id, event_id=event_id, client="signalbox mcp")
         binding = binding_of(x, record, ruling)
         attempt = Attempt(call_id, binding, x.caller, place, is_beside=True)
         if ruling.decision == ASK:

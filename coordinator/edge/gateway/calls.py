@@ -13,7 +13,7 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Attempt, Place, Settled
+from coordinator.actions.gateway_calls import Attempt, CallPlace, Settled
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.gateway.instant import Instant
@@ -181,7 +181,7 @@ class Calls:
 
     async def note_denial(self, x: Exchange, record: CallRecord, ruling: Ruling) -> str:
         """Have a denial audited; return the words for the model."""
-        place = Place(record.session_id, x.client.session_id if x.client else None)
+        place = CallPlace(record.session_id, x.client.session_id if x.client else None)
         binding = binding_of(x, record, ruling)
         await self._records.perform(
             functools.partial(gateway_calls.note_denial, binding, ruling, place, now=timezone.now())
@@ -192,7 +192,7 @@ class Calls:
         self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | GoOnState | None
     ) -> None:
         binding = binding_of(x, record, ruling)
-        place = Place(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
+        place = CallPlace(record.session_id, x.client.session_id if x.client else None, client=x.client_name)
         if state is not None and state.key != binding.key and ruling.decision == ASK:
             await self._say(x, record, "held", ANOTHER)
             return
@@ -208,7 +208,7 @@ class Calls:
         self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
     ) -> None:
         """Pass a call on about which a person was asked and nobody need be asked by now; close that question."""
-        place = Place(record.session_id, x.client.session_id if x.client else None)
+        place = CallPlace(record.session_id, x.client.session_id if x.client else None)
         attempt = Attempt(record.call_id, binding_of(x, record, ruling), x.caller, place)
         settled, request = await self._threads.run(
             gateway_calls.settle, attempt, state.request_id, state.key, now=timezone.now()

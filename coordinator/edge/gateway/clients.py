@@ -15,7 +15,7 @@ from coordinator.lib.threads import EdgeThreads
 
 KEPT_FOR = 5.0  # seconds
 MOST_KEPT = 10_000
-Place = tuple[str, str, int, str]
+ClientKey = tuple[str, str, int, str]
 
 
 class Clients:
@@ -23,12 +23,12 @@ class Clients:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: ExpiringCache[Place, KnownClient] = ExpiringCache(KEPT_FOR, MOST_KEPT)
+        self._kept: ExpiringCache[ClientKey, KnownClient] = ExpiringCache(KEPT_FOR, MOST_KEPT)
 
     async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
         """Return a session of this caller. Raises NotFound."""
-        place = session_id, door, key_id, agent_id
-        kept = self._kept.get(place, asyncio.get_running_loop().time())
+        key = session_id, door, key_id, agent_id
+        kept = self._kept.get(key, asyncio.get_running_loop().time())
         if kept is not None:
             return kept
         found = await self._threads.run(
@@ -54,7 +54,7 @@ class Clients:
 
     async def fresh(self, client: KnownClient) -> KnownClient:
         """Return the session as it stands now. Raises NotFound."""
-        self._kept.forget(_place(client))
+        self._kept.forget(_key(client))
         found = await self.get(client.session_id, client.door, client.key_id, client.agent_id)
         return replace(found, client=client.client, capabilities=client.capabilities)
 
@@ -72,7 +72,7 @@ class Clients:
 
     async def unlink(self, client: KnownClient, server_id: str) -> None:
         """Forget a server's session that it does not know any more."""
-        self._kept.forget(_place(client))
+        self._kept.forget(_key(client))
         await self._threads.run(gateway_sessions.unlink, client.session_id, server_id)
 
     async def link(
@@ -87,13 +87,13 @@ class Clients:
 
     async def end(self, client: KnownClient) -> None:
         """End a session."""
-        self._kept.forget(_place(client))
+        self._kept.forget(_key(client))
         await self._threads.run(gateway_sessions.end, client.session_id)
 
     def _keep(self, client: KnownClient) -> KnownClient:
-        self._kept.put(_place(client), client, asyncio.get_running_loop().time())
+        self._kept.put(_key(client), client, asyncio.get_running_loop().time())
         return client
 
 
-def _place(client: KnownClient) -> Place:
+def _key(client: KnownClient) -> ClientKey:
     return client.session_id, client.door, client.key_id, client.agent_id

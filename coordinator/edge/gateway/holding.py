@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals, gateway_calls
 from coordinator.actions.approvals.holding import held_for
-from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.actions.gateway_calls import Attempt, CallPlace
 from coordinator.edge.gateway import running
 from coordinator.edge.gateway.exchange import Exchange, is_impatience
 from coordinator.edge.gateway.pulse import Pulse
@@ -59,7 +59,7 @@ class Held:
     x: Exchange
     binding: Binding
     ruling: Ruling
-    place: Place
+    place: CallPlace
     record: CallRecord
     is_kept: bool = False  # while its line waits, so that its client can cancel it anywhere
 

@@ -16,7 +16,7 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_timelines
-from coordinator.actions.gateway_timelines import AgentsCall, Place
+from coordinator.actions.gateway_timelines import AgentsCall, TimelineSession
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
@@ -124,7 +124,9 @@ class Records:
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
         self._tallies = Tallies(writer)
-        self._known: ExpiringCache[tuple[str, str, str], Place] = ExpiringCache(KNOWN_FOR, MOST_KNOWN)
+        self._known: ExpiringCache[tuple[str, str, str], TimelineSession] = ExpiringCache(
+            KNOWN_FOR, MOST_KNOWN
+        )
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, Gathered] = {}

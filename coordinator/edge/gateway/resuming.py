@@ -66,7 +66,7 @@ class Resuming:
                 answer.close()
         raise UpstreamFailed(f"{left}, and {why} when asked for the rest", may_have_run=True)
 
-    async def _asked(self, x: Exchange, place: sse.Place) -> Answer:
+    async def _asked(self, x: Exchange, place: sse.StreamPosition) -> Answer:
         """Ask for what follows. Raises UpstreamFailed."""
         link = x.client.links.get(x.server.name) if x.client else None
         headers = [("Accept", "text/event-stream"), ("Last-Event-ID", place.last_id.decode("latin-1"))]

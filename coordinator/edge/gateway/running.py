@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_calls
 from coordinator.actions.approvals.holding import held_for
-from coordinator.actions.gateway_calls import Place
+from coordinator.actions.gateway_calls import CallPlace
 from coordinator.edge.brake_gate import BrakeGate
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
@@ -264,7 +264,7 @@ class Runner:
     async def _note_brake(self, x: Exchange, record: CallRecord, binding: Binding, brake: Braked) -> None:
         """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
         record.decided_by = f"brake {brake.id}"
-        place = Place(record.session_id, x.client.session_id if x.client else None)
+        place = CallPlace(record.session_id, x.client.session_id if x.client else None)
         note = functools.partial(
             gateway_calls.note_denial, binding, by_brake(brake), place, now=timezone.now()
         )

@@ -13,7 +13,7 @@ import msgspec
 from django.utils import timezone
 
 from coordinator.actions import gateway_calls
-from coordinator.actions.gateway_calls import Attempt, Place
+from coordinator.actions.gateway_calls import Attempt, CallPlace
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.records import Records
@@ -175,7 +175,7 @@ class Tasks:
     async def _attempt(self, x: Exchange, call: GatewayCall) -> tuple[Exchange, Attempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
         original = await self._original(x, call)
-        place = Place(call.session_id, call.gateway_session)
+        place = CallPlace(call.session_id, call.gateway_session)
         return original, Attempt(call.call_id, _binding(call, original), original.caller, place)
 
     async def _original(self, x: Exchange, call: GatewayCall) -> Exchange:

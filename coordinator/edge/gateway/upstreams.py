@@ -52,7 +52,7 @@ class LeftOpen(UpstreamFailed):
     `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
     """
 
-    def __init__(self, words: str, place: sse.Place, *, by_server: bool) -> None:
+    def __init__(self, words: str, place: sse.StreamPosition, *, by_server: bool) -> None:
         super().__init__(words, may_have_run=True)
         self.place = place
         self.by_server = by_server
@@ -266,7 +266,7 @@ async def response_of(
     transform: Transform | None = None,
     told: Callable[[bytes], bytes] | None = None,
     within: float = BODY_WITHIN,
-    place: sse.Place | None = None,
+    place: sse.StreamPosition | None = None,
 ) -> tuple[bytes, bytes | None]:
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
@@ -280,7 +280,7 @@ async def response_of(
             raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
         body = _numbered(body, number)
         return (await transform(body) if transform else body), None
-    place = place or sse.Place()
+    place = place or sse.StreamPosition()
     try:
         async for event in events_of(answer):
             place.note(event)

@@ -13,7 +13,7 @@ from coordinator.actions import moving_attachments
 from coordinator.chat import stores
 from coordinator.errors import Busy
 from coordinator.lib import sizes
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 
 
 class Command(BaseCommand):
@@ -23,13 +23,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--to", choices=Place.values, help="where to move them (default: SIGNALBOX_ATTACHMENTS)"
+            "--to", choices=FilePlace.values, help="where to move them (default: SIGNALBOX_ATTACHMENTS)"
         )
         parser.add_argument("--keep", action="store_true", help="leave the old copies where they are")
         parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        to = Place(options["to"] or stores.place_of_new())
+        to = FilePlace(options["to"] or stores.place_of_new())
         if to not in stores.here():
             raise CommandError("Name the bucket in SIGNALBOX_S3_BUCKET.")
         if options["dry_run"]:
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         if moved.stayed:
             sys.exit(1)
 
-    def _tell(self, to: Place) -> None:
+    def _tell(self, to: FilePlace) -> None:
         there = [row.size_bytes for row in moving_attachments.waiting(to)]
         known = sum(size for size in there if isinstance(size, int))
         self.stdout.write(

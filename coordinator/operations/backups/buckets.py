@@ -13,7 +13,7 @@ from coordinator.chat import attachments, stores
 from coordinator.errors import Busy, NotFound, Spoilt
 from coordinator.lib import sizes
 from coordinator.models import ChatAttachment, StoredFile
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 from coordinator.operations import startup
 from coordinator.operations.backups import Manifest, write_stream
 
@@ -61,7 +61,7 @@ def elsewhere(copied: Manifest | None = None) -> Elsewhere | None:
         return None
     found = Elsewhere(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
-        store = stores.store_at(Place.S3)
+        store = stores.store_at(FilePlace.S3)
         found.where = store.shown("").rstrip("/")
         there = {file.name: file.size for file in store.listed()}
         found.missing = [pk for pk, name, size in rows if there.get(name or "") != size]
@@ -98,13 +98,13 @@ def _lies_below(folder: Path, path: Path) -> bool:
 def now_in_folder(manifest: Manifest) -> int:
     """Note in a restored database that the files which came with it are in the folder; return how many."""
     pks = [row.pk for row in _attachments() if row.disk_path in manifest.files]
-    return StoredFile.objects.filter(pk__in=pks).update(place=Place.FOLDER) if pks else 0
+    return StoredFile.objects.filter(pk__in=pks).update(place=FilePlace.FOLDER) if pks else 0
 
 
 def _rows() -> QuerySet[StoredFile]:
-    return StoredFile.objects.filter(place=Place.S3).order_by("pk")
+    return StoredFile.objects.filter(place=FilePlace.S3).order_by("pk")
 
 
 def _attachments() -> Iterator[ChatAttachment]:
-    rows = ChatAttachment.objects.filter(stored__place=Place.S3).select_related("stored")
+    rows = ChatAttachment.objects.filter(stored__place=FilePlace.S3).select_related("stored")
     return rows.defer("inline_data").order_by("pk").iterator()

@@ -28,7 +28,7 @@ from coordinator.chat import stores
 from coordinator.engine import engine_name, is_sqlite
 from coordinator.engine.size import size_in_bytes
 from coordinator.identity.actors import system
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 from coordinator.operations import startup
 from coordinator.operations.backups import (
     KEYS,
@@ -68,7 +68,7 @@ def make(target: Path, now: datetime, *, say: Say, with_bucket: bool = False) ->
             unfinished.mkdir(mode=0o700, parents=True)
             with_bucket = with_bucket and buckets.known()
             beside = buckets.bytes_there() if with_bucket else 0
-            here = sum(file.size for file in stores.store_at(Place.FOLDER).listed())
+            here = sum(file.size for file in stores.store_at(FilePlace.FOLDER).listed())
             require_room(unfinished, size_in_bytes() + here + beside)
             manifest = _fill(unfinished, now, say, with_bucket=with_bucket)
             unfinished.rename(target)

@@ -12,7 +12,7 @@ from django.core.files.base import ContentFile
 from coordinator.actions import attachments
 from coordinator.actions.attachments import Findings
 from coordinator.chat import stores
-from coordinator.models.chat import Place
+from coordinator.models.chat import FilePlace
 from coordinator.operations.doctor import Check, fail, named, ok, warn
 
 NAME = "attachments"
@@ -22,14 +22,14 @@ LIST_THEM = "python manage.py attachments lists them; a backup may have them."
 
 def examine(now: datetime) -> Iterator[Check]:
     """Yield the checks."""
-    if Place.S3 in stores.here():
+    if FilePlace.S3 in stores.here():
         yield _bucket()
     found = attachments.examine(now)
     yield _broken(found) or _untidy(found) or ok(NAME, "no file is missing")
 
 
 def _bucket() -> Check:
-    store, name, data = stores.store_at(Place.S3), f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}", b"doctor"
+    store, name, data = stores.store_at(FilePlace.S3), f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}", b"doctor"
     began = time.monotonic()
     try:
         store.save(name, ContentFile(data))

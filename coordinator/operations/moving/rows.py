@@ -10,7 +10,7 @@ from typing import Any
 
 from coordinator.importing import values
 from coordinator.importing.values import Column, Unfit
-from coordinator.operations.moving.tables import EXACT, Place, Table
+from coordinator.operations.moving.tables import EXACT, Table, TargetColumn
 
 Row = tuple[Any, ...]
 MOST_NAMED = 20
@@ -69,7 +69,7 @@ def fitted(table: Table, raw: Row, odds: OddValues) -> Row | None:
     return tuple(row)
 
 
-def _fitted(table: Table, place: Place, value: Any, odds: OddValues, raw: Row) -> Any:
+def _fitted(table: Table, place: TargetColumn, value: Any, odds: OddValues, raw: Row) -> Any:
     column = place.column
     if value is not None and (
         type(value) is not _AS_IS.get(column.kind) or (type(value) is str and "\0" in value)

@@ -46,7 +46,7 @@ BITS = {"integer": 31, "smallint": 15}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetColumn:
     """A column: what it holds, its type in PostgreSQL, and how much fits in."""
 
     column: Column
@@ -60,7 +60,7 @@ class Table:
     """A table with its columns and its primary key; `parents` are the tables that its foreign keys lead to."""
 
     name: str
-    places: tuple[Place, ...]
+    places: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     parents: frozenset[str]
 
@@ -127,7 +127,7 @@ def unknown_to_us(source: sqlite3.Connection, known: list[Table]) -> dict[str, i
     }
 
 
-def _target_tables() -> dict[str, list[Place]]:
+def _target_tables() -> dict[str, list[TargetColumn]]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -140,19 +140,19 @@ def _target_tables() -> dict[str, list[Place]]:
             """
         )
         rows = cursor.fetchall()
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[TargetColumn]] = {}
     for table, name, kind, length, null in rows:
         if table not in DERIVED and not table.startswith(OURS):
             found.setdefault(table, []).append(_place(name, kind, length, null=null))
     return found
 
 
-def _place(name: str, kind: str, length: int | None, *, null: bool) -> Place:
+def _place(name: str, kind: str, length: int | None, *, null: bool) -> TargetColumn:
     is_short = kind == "character varying"
     held = "text" if is_short else KINDS[kind]
     largest = 2 ** BITS[kind] - 1 if kind in BITS else None
     column = Column(name, held, null, None, instant=False, units=0)
-    return Place(column, "text" if is_short else kind, length if is_short else None, largest)
+    return TargetColumn(column, "text" if is_short else kind, length if is_short else None, largest)
 
 
 def _parents_first(tables: dict[str, Table]) -> list[Table]:
