@@ -30,14 +30,14 @@ BY = system("brake")
 
 
 @dataclass(frozen=True, slots=True)
-class PutOn:
+class NewBrake:
     """A brake that was put on: its id, and how many running turns were stopped."""
 
     id: int
     stopped: int
 
 
-def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> PutOn:
+def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> NewBrake:
     """Hold everything, an agent or a host from this commit on, then stop the runs at work there.
 
     Raises Invalid for what names nothing, Conflict where it is held already.
@@ -58,7 +58,7 @@ def put_on(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> P
     except DatabaseError as problem:  # it is on all the same; stop_held goes on
         log.warning("Not all that the brake holds is stopped yet: %s", str(problem).strip())
         stopped = 0
-    return PutOn(brake.pk, stopped)
+    return NewBrake(brake.pk, stopped)
 
 
 def _check(reach: str, name: str, reason: str) -> None:

@@ -20,7 +20,7 @@ from coordinator.lib import instants
 from coordinator.models import Budget, BudgetMark, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy import budgets
-from coordinator.policy.budgets import LEVELS, USED_UP, BudgetRow, Standing
+from coordinator.policy.budgets import LEVELS, USED_UP, BudgetRow, BudgetState
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def forget_old(now: datetime) -> None:
     BudgetMark.objects.filter(at__lt=oldest).delete()
 
 
-def _standings(budget: BudgetRow, now: datetime) -> list[Standing]:
+def _standings(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     if not budget.is_by_session:
         return [budgets.standing(budget, now)]
     told = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
@@ -109,7 +109,7 @@ def _standings(budget: BudgetRow, now: datetime) -> list[Standing]:
     return [budgets.standing(budget, now, session_id) for session_id in ids]
 
 
-def _mark(found: Standing, level: int, now: datetime, *, tell: bool) -> None:
+def _mark(found: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
     """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
     about = found.session_id or budgets.today(now)
     with transaction.atomic():

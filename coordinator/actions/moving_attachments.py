@@ -31,7 +31,7 @@ Say = Callable[[str], object]
 
 
 @dataclass(slots=True)
-class Moved:
+class MoveReport:
     """What a move did: how many files and bytes, and by attachment why one stayed where it is."""
 
     files: int = 0
@@ -49,12 +49,12 @@ def waiting(to: FilePlace) -> Iterator[ChatAttachment]:
         after = page[-1].pk
 
 
-def move(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> Moved:
+def move(to: FilePlace, now: datetime, *, keep: bool, say: Say) -> MoveReport:
     """Move every file that lies elsewhere; with `keep`, its old copy stays. Raises Busy where a place does not answer.
 
     Audited once, with the count, also when it is broken off.
     """
-    moved = Moved()
+    moved = MoveReport()
     try:
         for row in waiting(to):
             try:

@@ -31,7 +31,7 @@ PAGE = 500  # keys that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class GatewayKey:
     """The gateway for one agent: as which agent it calls, and with which key. Told once.
 
     The key is empty where no door asks for one.
@@ -41,7 +41,7 @@ class Handed:
     key: str
 
 
-def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> Handed | None:
+def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> GatewayKey | None:
     """Make the key of the session's agent, in place of an earlier one; None where the agent gets no gateway.
 
     `program` is the agent's name as its runner has it. Raises NotFound, Forbidden where another runner holds the
@@ -57,7 +57,7 @@ def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> Ha
         if agent_id is None:
             return None
         if not settings.API_AUTH:
-            return Handed(agent_id, "")
+            return GatewayKey(agent_id, "")
         raw = keys.new_raw()
         SessionKey.objects.create(
             key_hash=keys.hash_of(raw),
@@ -71,7 +71,7 @@ def issue(session_id: str, runner: Runner, *, program: str, now: datetime) -> Ha
         audit.record(
             "SESSION_KEY_MADE", actor=BY, target=session_id, result="success", metadata=metadata, now=now
         )
-    return Handed(agent_id, raw)
+    return GatewayKey(agent_id, raw)
 
 
 def _agent_for(run: Run, runner: Runner, program: str, now: datetime) -> str | None:

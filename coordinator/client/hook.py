@@ -43,8 +43,8 @@ UNREACHED_FOR = 60.0  # seconds for which a server that never answered this comm
 SILENT_FOR = 15.0  # seconds without a sign of life after which a held call is asked anew
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before another try
 MOST_BROKEN = 3  # answers that are none, after which nobody is asked again
-COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
-MENDED = COMES_AGAIN | {401, 403}  # what the same hook may be taken after
+RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
+MENDED = RETRY_STATUSES | {401, 403}  # what the same hook may be taken after
 LOOK_EVERY = 1.0  # seconds after which it is seen that the agent has gone
 LATE_WITHIN = 60.0  # seconds in which what was kept is told
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -303,7 +303,7 @@ class HookCommand:
         self._connection = Connection(self._address, until)
         path = f"/hooks/{_quoted(hook.agent)}?wait={wait:.2f}"
         answer = self._connection.post(path, headers, hook.body, patience=patience, begun=self._begun)
-        if answer.status in COMES_AGAIN:
+        if answer.status in RETRY_STATUSES:
             raise Away(f"{self._address.netloc} is not ready ({answer.status}{_detail(answer.body)})")
         if answer.status != 200:
             self._may_be_mended = answer.status in MENDED
@@ -330,7 +330,7 @@ class HookCommand:
         if problem is None:
             return answer.body.strip()
         status, detail = problem.get("status"), problem.get("detail")
-        if status in COMES_AGAIN:
+        if status in RETRY_STATUSES:
             raise Away(f"{self._address.netloc} is not ready ({status}: {detail})")
         self._may_be_mended = status in MENDED
         raise Refused(f"{status}: {detail}")

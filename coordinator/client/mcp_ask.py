@@ -34,7 +34,7 @@ SILENT_FOR = 20.0  # seconds without a sign of life after which the server count
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 UNREACHED_FOR = 60.0  # seconds for which a server that never answered is tried
 PROGRESS_EVERY = 10.0
-COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
+RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
 NOBODY = "Signalbox could not ask anyone, so the call did not run: {}. Do not work around it."
 METHOD_NOT_FOUND, INVALID = -32601, -32602
 INPUT = {
@@ -251,7 +251,7 @@ class Question:
         self._connection = Connection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
-        if answer.status in COMES_AGAIN:
+        if answer.status in RETRY_STATUSES:
             raise Away(f"it is not ready ({answer.status})")
         if answer.status != 200:
             raise Refused(f"Signalbox refuses ({answer.status}{_detail(answer.body)})")
@@ -262,7 +262,7 @@ class Question:
             if "held" in problem:
                 return None
             status = problem.get("status")
-            if status in COMES_AGAIN:
+            if status in RETRY_STATUSES:
                 raise Away(f"it is not ready ({status})")
             raise Refused(f"Signalbox refuses ({status}: {problem.get('detail')})")
         output = said.get("hookSpecificOutput")

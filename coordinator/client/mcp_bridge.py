@@ -28,7 +28,7 @@ SERVER_AWAY_FOR = 5.0  # … and for which one is that says itself that the serv
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 CONNECTION, SESSION, NOT_SENT = -32000, "Mcp-Session-Id", "X-Signalbox-Not-Sent"
 INITIALIZED = "notifications/initialized"
-COMES_AGAIN = frozenset({429, 502, 503, 504})
+RETRY_STATUSES = frozenset({429, 502, 503, 504})
 LOST = "No answer says how the call ended ({}), so it may have run. Check whether it did before you call it again."
 
 
@@ -210,7 +210,7 @@ class Bridge:
             raise Failed(words, sent=sent) from None
         is_call = message.get("method") == "tools/call"
         # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.
-        if answer.status in COMES_AGAIN and not (is_call and answer.getheader(NOT_SENT) is None):
+        if answer.status in RETRY_STATUSES and not (is_call and answer.getheader(NOT_SENT) is None):
             body = b""
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 body = answer.read(mcp_lines.LONGEST)

@@ -26,7 +26,7 @@ PATIENCE = 45.0  # seconds in which an answer must begin: the server holds one f
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
 PROGRESS_EVERY = 10.0
-COMES_AGAIN = frozenset({408, 429, 502, 503, 504})
+RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
 MOST_TOLD = 64 * 1024  # bytes of a result that Signalbox is told
 NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
 NO_CONNECTION = -32000
@@ -315,7 +315,7 @@ def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
     connection = Connection(address, time.monotonic() + 2 * PATIENCE)
     answer = connection.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
-    if answer.status in COMES_AGAIN:
+    if answer.status in RETRY_STATUSES:
         raise Away(f"it is not ready ({answer.status})")
     try:
         said = json.loads(answer.body) if answer.body else {}

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coordinator.sessions.driving import LONGEST_OUTPUT, Speech, ToldCall, TurnUsage, Words
+from coordinator.sessions.driving import LONGEST_OUTPUT, Speech, SpeechPiece, ToldCall, TurnUsage
 
 CHUNKS = {
     "agent_message_chunk": "message",
@@ -40,7 +40,7 @@ KNOWN_META = frozenset({"claudeCode", "terminal_output_delta", "terminal_info", 
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def words(kind: str, fields: Mapping[str, Any]) -> Words | None:
+def words(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | None:
     """Return the piece of a message in a chunk; None for any other update."""
     speaker = CHUNKS.get(kind)
     if speaker is None:
@@ -48,9 +48,9 @@ def words(kind: str, fields: Mapping[str, Any]) -> Words | None:
     block, message_id = fields.get("content"), fields.get("messageId")
     name = message_id if isinstance(message_id, str) else None
     if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
-        return Words(speaker, name, block["text"])
+        return SpeechPiece(speaker, name, block["text"])
     made = content([block])
-    return Words(speaker, name, "", made[0] if made else None)
+    return SpeechPiece(speaker, name, "", made[0] if made else None)
 
 
 def content(blocks: Any) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ _UNUSED = {
 }
 
 
-class Words(Protocol):
+class Phrase(Protocol):
     """Words that must stand side by side; the last one may go on (`prefix`). See search.text.Term."""
 
     @property
@@ -42,7 +42,7 @@ class Words(Protocol):
     def prefix(self) -> bool: ...
 
 
-Groups = Sequence[Sequence[Words]]  # of each group one must be found
+Groups = Sequence[Sequence[Phrase]]  # of each group one must be found
 
 
 class Matching(NamedTuple):

@@ -35,6 +35,6 @@ REPORTERS = ("agent", "operator", "runner")  # post events and telemetry, ask fo
 SESSION_KEEPERS = ("operator", "runner")  # make, start, stop and delete sessions and runs
 RUNNERS = ("runner",)
 AGENT_SCOPES = ("agent",)  # hooks, and calls of MCP servers that run beside an agent
-AT_GATEWAY = (*AGENT_SCOPES, GATEWAY)
+GATEWAY_SCOPES = (*AGENT_SCOPES, GATEWAY)
 CHAT_READERS = ("agent", "operator", "read")
 CHAT_SPEAKERS = ("agent", "operator")

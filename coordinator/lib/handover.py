@@ -32,7 +32,7 @@ class Refused(Exception):
     """The server that runs keeps its addresses. The text says why."""
 
 
-class Handed:
+class Takeover:
     """What the older supervisor gave: its `lock`, its `sockets`, and the `link` to it."""
 
     def __init__(self, link: socket.socket, files: list[int]) -> None:
@@ -91,7 +91,7 @@ def ask(word: bytes, folder: str) -> socket.socket | None:
     return connection
 
 
-def take(word: bytes, folder: str) -> Handed | None:
+def take(word: bytes, folder: str) -> Takeover | None:
     """Ask for the addresses of the `serve` that runs; None where none runs or it keeps them. Raises Refused."""
     connection = ask(word, folder)
     if connection is None:
@@ -101,7 +101,7 @@ def take(word: bytes, folder: str) -> Handed | None:
     with contextlib.suppress(OSError):
         said, files, _, _ = socket.recv_fds(connection, 1, MOST_FILES)
     if said == GIVEN and files:
-        return Handed(connection, files)
+        return Takeover(connection, files)
     connection.close()
     if said == SYSTEMD:
         raise Refused("systemd runs this server. Use: systemctl reload (or restart), or manage.py restart.")

@@ -71,7 +71,7 @@ class Supervisor:
         problem: str = "",
         *,
         folder: str = "",
-        before: handover.Handed | None = None,
+        before: handover.Takeover | None = None,
         of_systemd: bool = False,
     ) -> None:
         self._command = command

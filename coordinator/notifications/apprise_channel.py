@@ -20,7 +20,7 @@ from django.conf import settings
 
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
 from coordinator.notifications.apprise_services import SCHEMAS, like
-from coordinator.notifications.messages import NotSent, Words, words
+from coordinator.notifications.messages import MessageText, NotSent, words
 from coordinator.secrets import keyring
 from coordinator.secrets.digests import keyed_digest
 
@@ -103,7 +103,7 @@ def send(message: Notification, request: PermissionRequest | None, now: datetime
     return str(told["outcome"])
 
 
-def _told(said: Words) -> dict[str, str]:
+def _told(said: MessageText) -> dict[str, str]:
     text = f"{harmless(said.text, LONGEST_TEXT)}\n{said.link}".strip()
     return {"title": harmless(said.title), "text": text}
 

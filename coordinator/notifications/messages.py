@@ -37,7 +37,7 @@ class Ended(NotSent):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class MessageText:
     """A message for people to read: one line of title, what stands below it, and the page that it ends with."""
 
     title: str
@@ -50,22 +50,24 @@ class Words:
         return "\n".join([*([self.text, ""] if self.text else []), self.link, ""])
 
 
-def words(message: Notification, request: PermissionRequest | None, now: datetime) -> Words:
+def words(message: Notification, request: PermissionRequest | None, now: datetime) -> MessageText:
     """Return what `message` says about `request` (None: a test). The tool's input stays here."""
     if message.event == Notification.Event.BUDGET:
         return _of_budget(message)
     if request is None:
-        return Words("Signalbox: a test", "This is a test. Messages from Signalbox reach you.", link(None))
+        return MessageText(
+            "Signalbox: a test", "This is a test. Messages from Signalbox reach you.", link(None)
+        )
     if message.event == Notification.Event.SETTLED:
         title = f"Signalbox: {ended(request, now)} {request.plugin_id} asked for {request.permission_type}"
-        return Words(line(title), "", link(request))
+        return MessageText(line(title), "", link(request))
     late = f", waiting for {_waited(request, now)}" if message.event == Notification.Event.ESCALATED else ""
     about = [paragraph(request.justification)]
     if session := title_of(request):
         about.append(f"Session: {line(session)}")
     about += ["", "Open the request and decide (sign in first):"]
     title = f"Signalbox: {request.plugin_id} asks for {request.permission_type}{late}"
-    return Words(line(title), "\n".join(about), link(request))
+    return MessageText(line(title), "\n".join(about), link(request))
 
 
 def budget_mark_of(message: Notification) -> BudgetMark | None:
@@ -74,16 +76,16 @@ def budget_mark_of(message: Notification) -> BudgetMark | None:
     return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
 
 
-def _of_budget(message: Notification) -> Words:
+def _of_budget(message: Notification) -> MessageText:
     mark = budget_mark_of(message)
     if mark is None:  # it was changed meanwhile, and is told of anew
-        return Words("Signalbox: a budget changed", "", budgets_link())
+        return MessageText("Signalbox: a budget changed", "", budgets_link())
     budget = row_of(mark.budget)
     of = f" in {mark.about}" if budget.is_by_session else ""
     state = "used up" if mark.level >= USED_UP else f"{mark.level} % used"
     then = AT_LIMIT.get(budget.at_limit, "") if mark.level >= USED_UP else ""
     text = " ".join(one for one in (then, "Raise it, or allow more until the end of the day:") if one)
-    return Words(line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_link())
+    return MessageText(line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_link())
 
 
 def budgets_link() -> str:

@@ -177,7 +177,7 @@ def context_of(request: PermissionRequest) -> PermissionContext | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RequestState:
     """Where a request stands at one instant: its row read together with the clock.
 
     `status` is the table's word, with `expired` for a pending row whose deadline has passed. `word` is what
@@ -193,29 +193,29 @@ class Standing:
     until: datetime | None = None
 
 
-def standing(request: PermissionRequest, now: datetime) -> Standing:
+def standing(request: PermissionRequest, now: datetime) -> RequestState:
     """Say where `request` stands at `now`. The one place that reads a status."""
     until = request.expires_at if isinstance(request.expires_at, datetime) else None
     if request.status == Status.PENDING:
         if until is not None and until <= now:
-            return Standing(Status.EXPIRED.value, Status.EXPIRED.label, until=until)
-        return Standing(Status.PENDING.value, "Waiting", waiting=True, until=until)
+            return RequestState(Status.EXPIRED.value, Status.EXPIRED.label, until=until)
+        return RequestState(Status.PENDING.value, "Waiting", waiting=True, until=until)
     if request.status in APPROVED:
         return _approved(request, until, now)
-    return Standing(request.status, dict(Status.choices).get(request.status, request.status))
+    return RequestState(request.status, dict(Status.choices).get(request.status, request.status))
 
 
-def _approved(request: PermissionRequest, until: datetime | None, now: datetime) -> Standing:
+def _approved(request: PermissionRequest, until: datetime | None, now: datetime) -> RequestState:
     context = context_of(request)
     if context is not None and context.revoked_at is not None:
-        return Standing(request.status, "Revoked", until=until)
+        return RequestState(request.status, "Revoked", until=until)
     if context is not None and context.validity == Validity.ONCE:
-        return Standing(request.status, "Approved once", allowed=True, until=until)
+        return RequestState(request.status, "Approved once", allowed=True, until=until)
     if request.expires_at is not None and (until is None or until <= now):
-        return Standing(request.status, "Approval over", until=until)
+        return RequestState(request.status, "Approval over", until=until)
     # What nobody decided is decided again each time, but where another program's row says that it stands.
     lasts = context is None or (request.status == Status.APPROVED and context.scope != Scope.CALL)
-    return Standing(request.status, "Approved", allowed=True, in_force=lasts, until=until)
+    return RequestState(request.status, "Approved", allowed=True, in_force=lasts, until=until)
 
 
 def needed(request: PermissionRequest) -> int:

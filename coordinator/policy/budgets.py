@@ -85,7 +85,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BudgetState:
     """How a budget stands, for a day or for one session; `lifted`: not applied until the end of the day."""
 
     budget: BudgetRow
@@ -224,15 +224,15 @@ def _money(told: Iterable[Sequence[Any]], own: Mapping[str, Price]) -> Use:
     return Use(money, unpriced)
 
 
-def standing(budget: BudgetRow, now: datetime, session_id: str | None = None) -> Standing:
+def standing(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
     """Return how a budget stands today, or in the session."""
     about = session_id if budget.is_by_session else None
-    return Standing(budget, used(budget, now, session_id), budget.is_lifted(now), about)
+    return BudgetState(budget, used(budget, now, session_id), budget.is_lifted(now), about)
 
 
 def of_session(
     budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
-) -> list[Standing]:
+) -> list[BudgetState]:
     """Return how the budgets stand that count what happens in a session."""
     names, person = list(agents), _person_if_needed(budgets, session_id)
     return [standing(one, now, session_id) for one in budgets if one.concerns(names, person)]
@@ -262,7 +262,7 @@ def names_of(session_id: str) -> list[str | None]:
     return [*names, program_of(driven)] if driven else names
 
 
-def by_budget(reached: Standing) -> Ruling:
+def by_budget(reached: BudgetState) -> Ruling:
     """Return what a budget that is used up says of a call."""
     budget = reached.budget
     words = f"The budget of {budget.title} is used up ({reached.used_words})."
@@ -278,7 +278,7 @@ def by_budget(reached: Standing) -> Ruling:
     )
 
 
-def by_unpriced(found: Standing) -> Ruling:
+def by_unpriced(found: BudgetState) -> Ruling:
     """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
     words = (
         f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
@@ -323,10 +323,10 @@ def used_up(budget: BudgetRow, now: datetime) -> bool:
         return _stops(standing(budget, now))
     at_work = counted(budget, now).order_by().values("session_id").distinct()
     rows = UsageDay.objects.filter(session_id__in=at_work)
-    return any(_stops(Standing(budget, use)) for use in _uses(budget.measure, rows, "session_id").values())
+    return any(_stops(BudgetState(budget, use)) for use in _uses(budget.measure, rows, "session_id").values())
 
 
-def _stops(found: Standing) -> bool:
+def _stops(found: BudgetState) -> bool:
     return found.is_reached or found.use.unpriced > 0
 
 
@@ -337,12 +337,12 @@ def hold_runs(now: datetime) -> bool:
 
 def holding_runs(
     agents: Iterable[str | None], person: str | None, session_id: str | None, now: datetime
-) -> Standing | None:
+) -> BudgetState | None:
     """Return the budget that is used up and lets no run of this agent and person begin; or None."""
     return _first_used_up(_holding(now), list(agents), person, session_id, now)
 
 
-def holding_run_of(session_id: str, agents: Iterable[str | None], now: datetime) -> Standing | None:
+def holding_run_of(session_id: str, agents: Iterable[str | None], now: datetime) -> BudgetState | None:
     """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
     held = _holding(now)
     if not held:
@@ -360,7 +360,7 @@ def _first_used_up(
     person: str | None,
     session_id: str | None,
     now: datetime,
-) -> Standing | None:
+) -> BudgetState | None:
     for budget in held:
         if not budget.concerns(names, person) or (budget.is_by_session and session_id is None):
             continue  # a new session has used nothing

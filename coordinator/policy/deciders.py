@@ -1,8 +1,8 @@
 """Who may decide which request: the rows of "Who decides", the groups they name, and rights handed over for a while.
 
-The first row that fits a request names who may decide it; where none fits, every approver may. Load a `Book` once for
-as many requests and people as there are: it asks the database a few times, whatever their number. Only reads; a
-decision asks here in its own transaction (actions.approvals.deciding).
+The first row that fits a request names who may decide it; where none fits, every approver may. Load a `DeciderBook`
+once for as many requests and people as there are: it asks the database a few times, whatever their number. Only reads;
+a decision asks here in its own transaction (actions.approvals.deciding).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ADMINS_EDIT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class DelegatedRight:
     """A right to decide that its giver has handed to the receiver, for now; ids of people."""
 
     giver: int
@@ -47,7 +47,7 @@ class Lent:
 
 
 @dataclass(frozen=True)
-class Book:
+class DeciderBook:
     """Who may decide what at one instant. `rules` in their order; what else it takes is read when first needed."""
 
     now: datetime
@@ -81,10 +81,10 @@ class Book:
         return {group_id: frozenset(ids & self.people.keys()) for group_id, ids in found.items()}
 
     @cached_property
-    def lent(self) -> Sequence[Lent]:
+    def lent(self) -> Sequence[DelegatedRight]:
         """The rights that are handed over at this instant."""
         rows = Delegation.objects.standing(self.now).filter(starts_at__lte=self.now).order_by("id")
-        return [Lent(*ids) for ids in rows.values_list("giver_id", "receiver_id")]
+        return [DelegatedRight(*ids) for ids in rows.values_list("giver_id", "receiver_id")]
 
     def rule_for(self, request: PermissionRequest) -> Rule | None:
         """Return the row that says who decides the request; None leaves it to every approver."""
@@ -250,11 +250,11 @@ def may_edit_policy(user: User | AnonymousUser) -> bool:
     return has_role(user, APPROVER) and not DecidingRule.objects.exists()
 
 
-def load(now: datetime) -> Book:
+def load(now: datetime) -> DeciderBook:
     """Return who may decide what at `now`: one query where there are no rows."""
     rows = DecidingRule.objects.order_by("position", "id")
     rules = tuple(rule_of(row, number) for number, row in enumerate(rows, 1))
-    return Book(now, rules, known_servers(rules))
+    return DeciderBook(now, rules, known_servers(rules))
 
 
 def known_servers(rules: Sequence[Rule]) -> tuple[str, ...]:
@@ -266,25 +266,29 @@ def known_servers(rules: Sequence[Rule]) -> tuple[str, ...]:
 
 
 def people_for(
-    request: PermissionRequest, *, now: datetime | None = None, book: Book | None = None
+    request: PermissionRequest, *, now: datetime | None = None, book: DeciderBook | None = None
 ) -> list[User]:
     """Return the active people who may decide the request now: nobody else is asked."""
     return (book or load(now or timezone.now())).people_for(request)
 
 
 def may_decide(
-    user: User | AnonymousUser, request: PermissionRequest, now: datetime, *, book: Book | None = None
+    user: User | AnonymousUser,
+    request: PermissionRequest,
+    now: datetime,
+    *,
+    book: DeciderBook | None = None,
 ) -> bool:
     """Say whether the person may decide the request. Give a `book` for several."""
     return (book or load(now)).may(user, request)
 
 
-def waits_for(request: PermissionRequest, now: datetime, *, book: Book | None = None) -> str:
+def waits_for(request: PermissionRequest, now: datetime, *, book: DeciderBook | None = None) -> str:
     """Return whom the request waits for, as a sentence; nothing where every approver may decide."""
     return (book or load(now)).waits_for(request)
 
 
-def decidable(user: User | AnonymousUser, book: Book) -> list[int] | None:
+def decidable(user: User | AnonymousUser, book: DeciderBook) -> list[int] | None:
     """Return which waiting requests the person may decide, by id; None where there are no rows: as their role says."""
     if not book.rules:
         return None

@@ -10,7 +10,7 @@ MANY_CHANGES = 2_000  # that the index has not followed yet: fewer are followed 
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class Unindexed:
     """What is still to be indexed, each in percent done, or None where nothing of it is.
 
     `events`: a sweep through all of them. `pieces`: words that were kept before there were pieces of words.
@@ -24,7 +24,7 @@ class Coming:
     files: int | None = None
 
 
-def coming() -> Coming:
+def coming() -> Unindexed:
     """Return what the index is still to be given."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -34,9 +34,9 @@ def coming() -> Coming:
         )
         row = cursor.fetchone()
     if row is None:
-        return Coming(events=0)
+        return Unindexed(events=0)
     swept, cut_upto, cut, to_cut, filed, newest, changes = row
-    return Coming(
+    return Unindexed(
         events=_percent(swept, newest) if swept is not None and swept < newest else None,
         pieces=_percent(cut, to_cut) if cut_upto is not None and to_cut else None,
         changes=changes if changes > MANY_CHANGES else 0,

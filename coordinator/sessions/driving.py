@@ -33,7 +33,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class SpeechPiece:
     """A piece of what somebody says: `kind` message, thought or user; a block that is no text stands in `block`."""
 
     kind: str
@@ -78,7 +78,7 @@ class Speech:
     `content` makes a message of a prompt's blocks, `usage` reads what a turn took.
     """
 
-    words: Callable[[str, Mapping[str, Any]], Words | None]
+    words: Callable[[str, Mapping[str, Any]], SpeechPiece | None]
     merged: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
     call: Callable[[Mapping[str, Any], str], ToldCall]
     terminal: Callable[[Mapping[str, Any]], str | None]

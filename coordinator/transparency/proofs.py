@@ -14,7 +14,7 @@ from coordinator.transparency.notes import Checkpoint, Note, NoteError, Proof
 from coordinator.transparency.tree import Gap, Tree, newest_checkpoint
 
 
-class Standing(StrEnum):
+class EntryState(StrEnum):
     """An entry's state in the log."""
 
     SEALED = "sealed"  # as it was written, and a signed checkpoint covers it
@@ -33,7 +33,7 @@ class NoProof(Exception):
 class Entry:
     """An audit row in the log. `checkpoint` is the newest that covers it, `problem` says what is wrong in words."""
 
-    standing: Standing
+    standing: EntryState
     index: int | None
     by_signalbox: bool
     checkpoint: AuditCheckpoint | None = None
@@ -97,14 +97,14 @@ def _entry(
 ) -> Entry:
     if leaf is None:
         problem = "This row is not in the log: it was added without being logged."
-        return Entry(Standing.MISSING, None, False, problem=problem)
-    entry = Entry(Standing.WAITING, leaf.leaf_index, leaf.by_signalbox)
+        return Entry(EntryState.MISSING, None, False, problem=problem)
+    entry = Entry(EntryState.WAITING, leaf.leaf_index, leaf.by_signalbox)
     if leaf.leaf_index is None or leaf.leaf_hash is None:
         return entry
     canonical = b"" if columns is None else entries.entry_of(columns, by_signalbox=leaf.by_signalbox)
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
         problem = "The row was changed after it was written: it does not match its leaf in the log."
-        return replace(entry, standing=Standing.ALTERED, problem=problem)
+        return replace(entry, standing=EntryState.ALTERED, problem=problem)
     entry = replace(entry, canonical=canonical)
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
@@ -125,21 +125,21 @@ def _sealed(entry: Entry, leaf: AuditLeaf, newest: AuditCheckpoint, tree: Tree) 
             entry,
             f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
-    return replace(entry, standing=Standing.SEALED, checkpoint=newest, path=tuple(path))
+    return replace(entry, standing=EntryState.SEALED, checkpoint=newest, path=tuple(path))
 
 
 def _unproved(entry: Entry, problem: str) -> Entry:
-    return replace(entry, standing=Standing.UNPROVED, problem=problem)
+    return replace(entry, standing=EntryState.UNPROVED, problem=problem)
 
 
 def proof_of(row: AuditLog) -> Proof:
     """Return the proof file of a row, with its canonical form as the extra data. Raises NoProof."""
     entry = look_up(row)
-    if entry.standing is Standing.WAITING:
+    if entry.standing is EntryState.WAITING:
         raise NoProof(
             "The log is sealed once a minute, and this entry is not sealed yet. Try again in a minute."
         )
-    if entry.standing is not Standing.SEALED:
+    if entry.standing is not EntryState.SEALED:
         raise NoProof(f"There is no proof of this entry. {entry.problem}")
     return proof_of_entry(entry)
 

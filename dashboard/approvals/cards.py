@@ -18,7 +18,7 @@ from coordinator.lib.invisible import holds_invisible
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
-from coordinator.policy.approvals import Scope, Standing
+from coordinator.policy.approvals import RequestState, Scope
 from coordinator.policy.coverage import requester_of
 from coordinator.policy.judged import group_key, judged_digest
 from coordinator.secrets.running import runs_hidden
@@ -66,7 +66,7 @@ class CardMember:
     snoozed_until: datetime | None = None  # of whoever looks
 
     @cached_property
-    def standing(self) -> Standing:
+    def standing(self) -> RequestState:
         return approvals.standing(self.row, self.now)
 
     @property

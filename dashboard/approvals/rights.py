@@ -12,7 +12,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import deciders
-from coordinator.policy.deciders import NO_ROLE, Book
+from coordinator.policy.deciders import NO_ROLE, DeciderBook
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Rights:
     """The rights of one person, for as many requests as there are."""
 
     person: User | AnonymousUser
-    book: Book
+    book: DeciderBook
 
     @classmethod
     def of(cls, person: User | AnonymousUser, now: datetime) -> Self:

@@ -11,18 +11,18 @@ from django.db.models import Sum
 from coordinator.models import Session
 from coordinator.models.budgets import BudgetMeasure
 from coordinator.policy import budgets
-from coordinator.policy.budgets import BudgetRow, Standing
+from coordinator.policy.budgets import BudgetRow, BudgetState
 
 MOST_SESSIONS = 3  # of a budget for each session: those that used most today
 MOST_LOOKED_AT = 50
 
 
-def shown(now: datetime) -> list[tuple[BudgetRow, list[Standing]]]:
+def shown(now: datetime) -> list[tuple[BudgetRow, list[BudgetState]]]:
     """Return every budget in force with how it stands: today, or in the sessions that used most of it."""
     return [(budget, _of(budget, now)) for budget in budgets.in_force()]
 
 
-def _of(budget: BudgetRow, now: datetime) -> list[Standing]:
+def _of(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     if budget.is_by_session:
         rows = budgets.counted(budget, now).order_by().values("session_id")
         tokens = Sum("input_tokens") + Sum("output_tokens") + Sum("calls")
@@ -35,7 +35,7 @@ def _of(budget: BudgetRow, now: datetime) -> list[Standing]:
     return [replace(found, silent=budgets.silent_sessions(budgets.counted(budget, now)))]
 
 
-def warnings(session: Session, now: datetime) -> Sequence[Standing]:
+def warnings(session: Session, now: datetime) -> Sequence[BudgetState]:
     """Return the budgets of which what this session counts for has used 80 percent or more."""
     in_force = budgets.in_force()
     if not in_force:

@@ -15,7 +15,7 @@ MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DelegationLine:
     """A delegation as a line of a page. `can_end`: the person who looks may end it."""
 
     row: Delegation
@@ -25,7 +25,9 @@ class Shown:
     can_end: bool
 
 
-def shown(viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False) -> list[Shown]:
+def shown(
+    viewer: User, now: datetime, *, of: User | None = None, may_all: bool = False
+) -> list[DelegationLine]:
     """Return the delegations that stand or will, of one person or of all; `may_all` for who may end each."""
     found = Delegation.objects.standing(now).order_by("ends_at", "id")
     if of is not None:
@@ -33,7 +35,7 @@ def shown(viewer: User, now: datetime, *, of: User | None = None, may_all: bool 
     rows = list(found[:MOST])
     named = names_of(rows)
     return [
-        Shown(
+        DelegationLine(
             row,
             named.get(row.giver_id, "a deleted user"),
             named.get(row.receiver_id, "a deleted user"),

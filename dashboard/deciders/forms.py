@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions.deciders import delegations, groups
 from coordinator.lib import instants
 from coordinator.policy import deciding_rules
-from coordinator.policy.deciders import Book
+from coordinator.policy.deciders import DeciderBook
 from coordinator.policy.deciding_rules import TERMS, Rule
 
 Choices = Sequence[tuple[int, str]]
@@ -67,7 +67,7 @@ RowForms = forms.formset_factory(
 )
 
 
-def choices_of(book: Book) -> dict[str, Choices]:
+def choices_of(book: DeciderBook) -> dict[str, Choices]:
     """Return whom rows can name."""
     people = [(pk, user.get_username()) for pk, user in book.people.items()]
     known = set(dict(people))
@@ -80,7 +80,7 @@ def choices_of(book: Book) -> dict[str, Choices]:
     }
 
 
-def rows_of(book: Book) -> Any:
+def rows_of(book: DeciderBook) -> Any:
     """Return the forms of the saved rows."""
     names = (*TERMS, "groups", "people", "needed")
     initial = [{name: _listed(getattr(rule, name)) for name in names} for rule in book.rules]
@@ -91,7 +91,7 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def posted_rows(data: Any, book: Book) -> Any:
+def posted_rows(data: Any, book: DeciderBook) -> Any:
     return RowForms(data, initial=rows_of(book).initial, form_kwargs=choices_of(book))
 
 
@@ -126,7 +126,7 @@ class GroupForm(forms.Form):
         field.choices = list(known_people)
 
 
-def form_of(group: Group, book: Book) -> GroupForm:
+def form_of(group: Group, book: DeciderBook) -> GroupForm:
     """Return the form of a group that exists; members who may not decide stand there, too."""
     members = {user.pk: user.get_username() for user in group.user_set.all()}
     known = {pk: user.get_username() for pk, user in book.people.items()}
@@ -168,7 +168,7 @@ class DelegationForm(forms.Form):
         field.choices = [("", "Choose an approver"), *others]
 
 
-def empty_delegation(user: User, book: Book) -> DelegationForm:
+def empty_delegation(user: User, book: DeciderBook) -> DelegationForm:
     """Return the form as a person finds it: from now on, for a week."""
     now = timezone.now()
     others = [(pk, one.get_username()) for pk, one in book.people.items() if pk != user.pk]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.policy.deciders import Book, known_servers
+from coordinator.policy.deciders import DeciderBook, known_servers
 from coordinator.policy.deciding_rules import TERMS, Rule, terms
 
 
@@ -24,7 +24,7 @@ class Preview:
     trouble: str
 
 
-def preview_of(asked: Mapping[str, Any], book: Book) -> Preview | None:
+def preview_of(asked: Mapping[str, Any], book: DeciderBook) -> Preview | None:
     """Return who would decide; None where nothing is asked."""
     words = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
     if not any(words.values()):

@@ -43,7 +43,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TrialView:
     """A trial as the page shows it."""
 
     calls: int
@@ -56,10 +56,10 @@ class Shown:
     is_done: bool
 
 
-def shown(trial: Trial, *, is_open: bool) -> Shown:
+def shown(trial: Trial, *, is_open: bool) -> TrialView:
     """Return what a page shows of a trial; `is_open`: of something that does not hold yet."""
     tally = trial.tally
-    return Shown(
+    return TrialView(
         tally.calls,
         [
             replace(count, now=now)

@@ -73,7 +73,7 @@ class TurnChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Comparison:
     """A comparison on a page; `hidden` files are not listed."""
 
     row: SessionChange
@@ -141,7 +141,7 @@ def _listed(row: SessionChange) -> list[Mapping[str, Any]]:
     return [one for one in files if isinstance(one, Mapping) and isinstance(one.get("path"), str)]
 
 
-def _shown(row: SessionChange, alone: int | None) -> Shown:
+def _shown(row: SessionChange, alone: int | None) -> Comparison:
     listed = _listed(row)
     stretches = patches.by_file(row.diff or "")
     files, room = [], MOST_LINES
@@ -153,7 +153,7 @@ def _shown(row: SessionChange, alone: int | None) -> Shown:
         is_open = alone is not None or MOST_LINES - room + len(lines) <= OPEN_LINES
         files.append(_file(number, told, lines, most, is_open))
         room -= len(files[-1].lines)
-    return Shown(
+    return Comparison(
         row,
         files,
         len(listed),

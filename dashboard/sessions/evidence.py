@@ -102,7 +102,7 @@ def _fill(made: zipfile.ZipFile, session: Session, found: list[SessionEntry]) ->
         made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in found if one.entry.canonical)
     )
     for one in found:
-        if one.entry.standing is proofs.Standing.SEALED:
+        if one.entry.standing is proofs.EntryState.SEALED:
             made.writestr(f"proofs/audit-{one.row.pk}.tlog-proof", proofs.proof_of_entry(one.entry).text)
     made.writestr("policy.json", _json(_policy_now()))
     _write_lines(made, "policy.ndjson", _policy_changes(found))
@@ -130,7 +130,7 @@ def _problems(found: list[SessionEntry]) -> str:
         for one in found
         if one.entry.problem
     ]
-    waiting = sum(one.entry.standing is proofs.Standing.WAITING for one in found)
+    waiting = sum(one.entry.standing is proofs.EntryState.WAITING for one in found)
     lines = ["\nDO NOT TRUST:", *wrong] if wrong else []
     if len(found) == MOST_ENTRIES:
         lines.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")

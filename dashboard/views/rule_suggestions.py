@@ -42,7 +42,7 @@ SHORT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SuggestionCard:
     """A suggestion as its card shows it. `packed` is the whole of it, for whoever accepts."""
 
     place: int
@@ -117,7 +117,7 @@ def _context(whose: int, search: Search, saved: Sequence[Rule]) -> dict[str, Any
     }
 
 
-def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> list[Shown]:
+def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> list[SuggestionCard]:
     examples = {
         call.event_id: call for call in READER.named([event for one in chosen for event in one.examples])
     }
@@ -134,7 +134,7 @@ def _shown(whose: int, chosen: Sequence[Suggestion], saved: Sequence[Rule]) -> l
             (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
         )
         program = AGENT_TITLES.get(one.program, one.program)
-        found.append(Shown(place, one, packed, calls, asked, callers, _now_in_words(one), program))
+        found.append(SuggestionCard(place, one, packed, calls, asked, callers, _now_in_words(one), program))
     return found
 
 

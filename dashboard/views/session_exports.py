@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from coordinator.models import Session
 from coordinator.sessions.timeline.walking import walk_events, walk_rows
-from coordinator.transparency.proofs import Standing
+from coordinator.transparency.proofs import EntryState
 from dashboard.frame.guards import viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.lists.exports import ndjson_response
@@ -56,7 +56,7 @@ def evidence(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
         "entries": found,
         "cut": len(found) == MOST_ENTRIES,
         "altered": [one for one in found if one.entry.problem],
-        "waiting": sum(one.entry.standing is Standing.WAITING for one in found),
+        "waiting": sum(one.entry.standing is EntryState.WAITING for one in found),
     }
     return render(request, "sessions/evidence.html", context)
 

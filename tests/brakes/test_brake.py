@@ -146,7 +146,7 @@ def test_access_is_denied_to_an_agent_that_may_be_on_a_braked_host(
 
 @pytest.mark.django_db
 class TestInTheDatabase:
-    def put_on(self, reach: str = "everything", name: str = "") -> brakes.PutOn:
+    def put_on(self, reach: str = "everything", name: str = "") -> brakes.NewBrake:
         return brakes.put_on(reach, name, "", by=person(self.anna), now=timezone.now())
 
     @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from coordinator.identity.actors import system
 from coordinator.models import EventContext, Session
 from coordinator.search import files
 from coordinator.search.paths import MOST_PATHS, READ_UP_TO, paths_of
-from coordinator.search.progress import Coming, coming
+from coordinator.search.progress import Unindexed, coming
 from tests.people import signed_in
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
@@ -159,7 +159,7 @@ def test_what_came_before_is_noted_step_by_step(session: Session, monkeypatch: p
     assert (touched("app.py"), coming().files is not None) == ([rows[1].pk, rows[0].pk], True)
     assert "Calls in older events are being indexed" in signed_in("viewer").get("/ui/files/").content.decode()
     index_new()
-    assert (touched("app.py"), coming()) == ([row.pk for row in reversed(rows)], Coming())
+    assert (touched("app.py"), coming()) == ([row.pk for row in reversed(rows)], Unindexed())
 
 
 def test_the_page_links_to_calls_and_sessions(session: Session) -> None:

@@ -18,7 +18,7 @@ from coordinator.identity.actors import system
 from coordinator.models import Session
 from coordinator.search import index as search_index
 from coordinator.search.events import Question, find, in_session
-from coordinator.search.progress import Coming, coming
+from coordinator.search.progress import Unindexed, coming
 from coordinator.search.text import plain
 from tests.people import signed_in
 from tests.search.indexing import check_index, index_new, let_ids_begin_anew, pieces_kept
@@ -246,13 +246,13 @@ def test_words_that_an_older_version_kept_are_cut_step_by_step(
     assert found("checkpoint") == []
     assert found("TestCheck") == found("gamma") == [row.pk]
     next(_steps())
-    assert coming() == Coming(pieces=50)
+    assert coming() == Unindexed(pieces=50)
     body = signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode()
     assert "50 %" in body
     (new,) = add_events(session, [said("assistant", "zeta TestCheckpointStore")])
     for _ in range(3):
         index_new()
-    assert coming() == Coming()
+    assert coming() == Unindexed()
     assert found("checkpoint") == [new.pk, row.pk]
     assert pieces_kept() == ["alpha", "beta", "gamma", "testcheckpointstore", "zeta"]
 

@@ -55,7 +55,7 @@ def test_an_edited_row_is_named(sealed: list[AuditLog], change: str) -> None:
     sql(f"UPDATE audit_logs SET {change} WHERE id = %s", sealed[4].pk)
     assert findings() == [f"Entry 4 (audit row {sealed[4].pk}) was changed: it does not match its leaf."]
     found = proofs.look_up(sealed[4])
-    assert found.standing is proofs.Standing.ALTERED
+    assert found.standing is proofs.EntryState.ALTERED
     with pytest.raises(proofs.NoProof, match="changed after it was written"):
         proofs.proof_of(sealed[4])
 
@@ -65,7 +65,7 @@ def test_an_edited_row_whose_leaf_was_made_to_fit_is_between_two_checkpoints(sea
     leaf_made_to_fit(sealed[14])
     (found,) = findings()
     assert "something among entries 10 to 19 was changed" in found
-    assert proofs.look_up(sealed[14]).standing is proofs.Standing.UNPROVED
+    assert proofs.look_up(sealed[14]).standing is proofs.EntryState.UNPROVED
 
 
 def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
@@ -73,7 +73,7 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     seal()
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", rows[3].pk)
     leaf_made_to_fit(rows[3])
-    assert proofs.look_up(rows[3]).standing is proofs.Standing.UNPROVED
+    assert proofs.look_up(rows[3]).standing is proofs.EntryState.UNPROVED
     AuditNode.objects.all().delete()
     sealing.tree.keep_nodes(300)
     write(1)
@@ -136,8 +136,8 @@ def test_an_entry_that_was_put_in_between_is_found(sealed: list[AuditLog], write
 def test_a_deleted_leaf_is_a_gap(sealed: list[AuditLog]) -> None:
     sql("DELETE FROM audit_leaves WHERE audit_id = %s", sealed[7].pk)
     assert "Entry 7 is missing: the next in the log is 8." in findings()
-    assert proofs.look_up(sealed[7]).standing is proofs.Standing.MISSING
-    assert proofs.look_up(sealed[9]).standing is proofs.Standing.UNPROVED
+    assert proofs.look_up(sealed[7]).standing is proofs.EntryState.MISSING
+    assert proofs.look_up(sealed[9]).standing is proofs.EntryState.UNPROVED
 
 
 def test_a_row_put_in_beside_the_log_is_named(sealed: list[AuditLog]) -> None:
@@ -215,6 +215,6 @@ def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: lis
     AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
     found = proofs.look_up(sealed[4])
     assert (found.standing, "no key of this log has signed" in found.problem) == (
-        proofs.Standing.UNPROVED,
+        proofs.EntryState.UNPROVED,
         True,
     )

@@ -20,7 +20,7 @@ from coordinator.policy import brakes, coverage, in_force
 from coordinator.policy import deciders as rights
 from coordinator.policy.access_requests import wanted_access_of
 from coordinator.policy.approvals import Scope, Validity
-from coordinator.policy.deciders import Book
+from coordinator.policy.deciders import DeciderBook
 from coordinator.policy.judged import judged_digest, told_in_audit
 from coordinator.secrets.masking import masks_in
 
@@ -108,7 +108,7 @@ def _decide(
     return _close(row, by, vote, [vote], now)
 
 
-def _may_not_decide(row: PermissionRequest, by: Person, book: Book) -> SignalboxError | None:
+def _may_not_decide(row: PermissionRequest, by: Person, book: DeciderBook) -> SignalboxError | None:
     why_not = book.why_not(by, row)
     return Forbidden(why_not) if why_not else None
 
@@ -123,7 +123,7 @@ def _may_not_allow_for_good(row: PermissionRequest, by: Person, vote: _Vote) -> 
     return None if rights.may_edit_policy(by) else Forbidden(rights.ADMINS_EDIT)
 
 
-def _require_as_many_as_now(row: PermissionRequest, book: Book) -> None:
+def _require_as_many_as_now(row: PermissionRequest, book: DeciderBook) -> None:
     """Write down where rows want more people by now than when it was asked; that they want fewer changes nothing."""
     needed = book.needed(row)
     if needed > rules.needed(row):
@@ -133,7 +133,7 @@ def _require_as_many_as_now(row: PermissionRequest, book: Book) -> None:
         row.context = context
 
 
-def _right(row: PermissionRequest, by: Person, book: Book, used: Collection[str]) -> str | None:
+def _right(row: PermissionRequest, by: Person, book: DeciderBook, used: Collection[str]) -> str | None:
     """Return by whose right the person decides: their own where they have it, else one that was handed to them.
 
     None where each that they have is used for this request already. Without a row every approver has their own.
@@ -171,7 +171,7 @@ def _not_as_judged(row: PermissionRequest, vote: _Vote) -> SignalboxError | None
 
 
 def _vote_to_approve(
-    row: PermissionRequest, by: Person, vote: _Vote, book: Book
+    row: PermissionRequest, by: Person, vote: _Vote, book: DeciderBook
 ) -> PermissionRequest | SignalboxError:
     """Count one of several approvals; the last one needed closes the request with all names.
 

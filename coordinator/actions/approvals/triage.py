@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import PermissionRequest, RequestAssignment, RequestSnooze
 from coordinator.policy import deciders
-from coordinator.policy.deciders import Book
+from coordinator.policy.deciders import DeciderBook
 
 MOST_AT_ONCE = 100  # requests that one question is about: a person must be able to read it
 MOST_ARRANGED = 1_000  # requests that are put off or handed over with one press; each is a transaction
@@ -137,7 +137,7 @@ def wake(request_ids: Sequence[str], *, by: Person) -> int:
     return mine.delete()[0]
 
 
-def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: Book) -> set[str]:
+def _arrangeable(named: Iterable[PermissionRequest], by: Person, book: DeciderBook) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
 
     Raises Forbidden where that is none of them.

@@ -16,7 +16,7 @@ from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
 from coordinator.policy import deciders, deciding_rules
-from coordinator.policy.deciders import Book
+from coordinator.policy.deciders import DeciderBook
 from coordinator.policy.deciding_rules import Rule
 
 CHANGED_MEANWHILE = (
@@ -56,7 +56,7 @@ def save(wanted: Sequence[Rule], *, seen: str, by: Actor, now: datetime) -> None
         )
 
 
-def _require_known(wanted: Sequence[Rule], before: Book) -> None:
+def _require_known(wanted: Sequence[Rule], before: DeciderBook) -> None:
     """Raise Invalid for a person or group that there is not; rows keep those who were deleted since."""
     kept_people = {one for rule in before.rules for one in rule.people}
     kept_groups = {one for rule in before.rules for one in rule.groups}
@@ -68,7 +68,7 @@ def _require_known(wanted: Sequence[Rule], before: Book) -> None:
             raise Invalid(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
-def _raise_what_waits(book: Book) -> None:
+def _raise_what_waits(book: DeciderBook) -> None:
     stricter = [
         row
         for row in deciders.light(PermissionRequest.objects.waiting(book.now).filter(context__needed=1))
@@ -77,7 +77,7 @@ def _raise_what_waits(book: Book) -> None:
     PermissionContext.objects.filter(request__in=stricter).update(needed=2)
 
 
-def _told(book: Book) -> list[dict[str, Any]]:
+def _told(book: DeciderBook) -> list[dict[str, Any]]:
     """Return rows as the audit log keeps them: with the names of the people and groups."""
     named = dict(User.objects.in_bulk({one for rule in book.rules for one in rule.people}))
     return [

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Event
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT, ToldCall
 
 
-def tell(told: Told, fields: Mapping[str, Any], *, is_new: bool) -> None:
+def tell(told: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
     """Take an update of a call: begin its row once its input is whole, end it with its result.
 
     `is_new`: it begins a call, and is no later word about one.
@@ -32,7 +32,7 @@ def tell(told: Told, fields: Mapping[str, Any], *, is_new: bool) -> None:
     _keep_up(told, known)
 
 
-def note_asked(told: Told, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
+def note_asked(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
     """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
     known = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
     if known is None:
@@ -46,7 +46,7 @@ def note_asked(told: Told, call_id: str, fields: Mapping[str, Any]) -> DrivenCal
     return known
 
 
-def _is_late(told: Told, call_id: str, fields: Mapping[str, Any]) -> bool:
+def _is_late(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
     """Take an update of a call whose turn is over; say whether there is such a call. Its result is kept, once."""
     rows = Event.objects.filter(session_id=told.session_id, context__tool_use_id=call_id)
     begun = rows.filter(event_type="pre_tool").order_by("-id").first()
@@ -59,7 +59,7 @@ def _is_late(told: Told, call_id: str, fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keep_up(told: Told, known: DrivenCall) -> None:
+def _keep_up(told: RunnerPost, known: DrivenCall) -> None:
     """Bring the call's events up to what is known of it."""
     call = told.speech.call(known.told, told.program)
     shown = told.speech.terminal(known.told)
@@ -74,7 +74,7 @@ def _keep_up(told: Told, known: DrivenCall) -> None:
     known.save()
 
 
-def _begin(told: Told, known: DrivenCall, call: ToldCall) -> None:
+def _begin(told: RunnerPost, known: DrivenCall, call: ToldCall) -> None:
     told.event(
         "pre_tool",
         at=known.began_at,
@@ -102,13 +102,13 @@ def _fill_in(known: DrivenCall, call: ToldCall) -> None:
     known.told = {**known.told, "begun": _begun(call)}
 
 
-def _end(told: Told, known: DrivenCall, call: ToldCall) -> None:
+def _end(told: RunnerPost, known: DrivenCall, call: ToldCall) -> None:
     _write_result(told, known.call_id, call, call.tool_input)
     known.ended, known.output = True, None
     known.told = {}
 
 
-def _write_result(told: Told, call_id: str, call: ToldCall, tool_input: Any) -> None:
+def _write_result(told: RunnerPost, call_id: str, call: ToldCall, tool_input: Any) -> None:
     told.event(
         "post_tool",
         tool_name=without_secrets(call.tool),
@@ -120,7 +120,7 @@ def _write_result(told: Told, call_id: str, call: ToldCall, tool_input: Any) -> 
     )
 
 
-def end_all(told: Told) -> None:
+def end_all(told: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
     for known in DrivenCall.objects.filter(session_id=told.session_id, ended=False, event_id__isnull=True):
         call = told.speech.call(known.told, told.program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import SessionChange
 from coordinator.secrets.masking import without_secrets
 
@@ -16,7 +16,7 @@ KEPT = 50  # turns whose diffs are kept; of older ones the files are
 STATUSES = frozenset("AMDRCT")
 
 
-def keep(told: Told, fields: Mapping[str, Any]) -> None:
+def keep(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the newest comparison of a turn or of the session; one of no known scope is none."""
     scope = fields.get("scope")
     if scope not in {"turn", "session"}:

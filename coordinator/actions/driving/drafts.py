@@ -7,15 +7,15 @@ from typing import Any
 from django.db.models import F, Value
 from django.db.models.functions import Concat, Length
 
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Draft
-from coordinator.sessions.driving import Words
+from coordinator.sessions.driving import SpeechPiece
 
 LONGEST = 100_000  # characters; what is longer becomes several events
 MOST_BLOCKS = 100
 
 
-def add(told: Told, piece: Words) -> None:
+def add(told: RunnerPost, piece: SpeechPiece) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
     if piece.block is None and _grows(told.session_id, piece):  # nearly always: one statement
         return
@@ -39,7 +39,7 @@ def add(told: Told, piece: Words) -> None:
     draft.save()
 
 
-def _grows(session_id: str, piece: Words) -> bool:
+def _grows(session_id: str, piece: SpeechPiece) -> bool:
     """Add a text to the draft that it continues; say whether there was one."""
     same = Draft.objects.annotate(length=Length("text")).filter(
         pk=session_id, kind=piece.kind, message_id=piece.message_id, length__lt=LONGEST
@@ -47,19 +47,19 @@ def _grows(session_id: str, piece: Words) -> bool:
     return same.update(text=Concat(F("text"), Value(piece.text))) > 0
 
 
-def _continues(draft: Draft, piece: Words) -> bool:
+def _continues(draft: Draft, piece: SpeechPiece) -> bool:
     is_same = draft.kind == piece.kind and draft.message_id == piece.message_id
     return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
 
 
-def finish(told: Told) -> None:
+def finish(told: RunnerPost) -> None:
     """What was being said has ended."""
     draft = Draft.objects.filter(pk=told.session_id).first()
     if draft is not None:
         _become_event(told, draft)
 
 
-def _become_event(told: Told, draft: Draft) -> None:
+def _become_event(told: RunnerPost, draft: Draft) -> None:
     draft.delete()
     blocks: list[dict[str, Any]] = []
     if draft.text.strip():

@@ -7,21 +7,21 @@ from typing import Any
 
 from coordinator.actions import titles
 from coordinator.actions.driving import drafts
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.driving import is_amount
 
 MOST = 500  # entries of a list that are kept
 
-Taker = Callable[[Told, Mapping[str, Any]], None]
+Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
 
-def _plan(told: Told, fields: Mapping[str, Any]) -> None:
+def _plan(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish(told)
     told.driven.plan = without_secrets(_list(fields.get("entries")))
 
 
-def _mode(told: Told, fields: Mapping[str, Any]) -> None:
+def _mode(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     mode = fields.get("currentModeId")
     if not isinstance(mode, str) or mode == told.driven.mode:
         return
@@ -31,11 +31,11 @@ def _mode(told: Told, fields: Mapping[str, Any]) -> None:
     told.driven.mode = mode
 
 
-def _options(told: Told, fields: Mapping[str, Any]) -> None:
+def _options(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     keep_options(told, fields.get("configOptions"))
 
 
-def keep_options(told: Told, options: Any) -> None:
+def keep_options(told: RunnerPost, options: Any) -> None:
     """Keep what can be set in the session; its mode and model are among it."""
     if not isinstance(options, list):
         return
@@ -48,17 +48,17 @@ def keep_options(told: Told, options: Any) -> None:
             told.driven.model = value
 
 
-def _commands(told: Told, fields: Mapping[str, Any]) -> None:
+def _commands(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     told.driven.commands = _list(fields.get("availableCommands"))
 
 
-def _info(told: Told, fields: Mapping[str, Any]) -> None:
+def _info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     title = fields.get("title")
     if isinstance(title, str) and title.strip():
         titles.told({told.session_id: title}, told.now)
 
 
-def _usage(told: Told, fields: Mapping[str, Any]) -> None:
+def _usage(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     told.driven.usage = {**(told.driven.usage or {}), **_plain(fields)}
 
 

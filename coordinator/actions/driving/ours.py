@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.actions import notes
 from coordinator.actions.driving import calls, changes, commands, drafts, facts, joining, permissions
 from coordinator.actions.driving.facts import Taker
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Session
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT
@@ -22,7 +22,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _agent(told: Told, fields: Mapping[str, Any]) -> None:
+def _agent(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep what the agent says of itself; what is not named stays."""
     driven = told.driven
     agent = _text(fields.get("agent"))
@@ -51,7 +51,7 @@ def _agent(told: Told, fields: Mapping[str, Any]) -> None:
         facts.FACTS["available_commands_update"](told, {"availableCommands": fields["commands"]})
 
 
-def _turn_started(told: Told, fields: Mapping[str, Any]) -> None:
+def _turn_started(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish(told)
     told.driven.run_id = told.run_id = _text(fields.get("runId")) or told.run_id
     blocks = told.speech.content(fields.get("prompt"))
@@ -61,7 +61,7 @@ def _turn_started(told: Told, fields: Mapping[str, Any]) -> None:
         notes.turn_started(told.session_id, told.run_id, told.now)
 
 
-def _turn_ended(told: Told, fields: Mapping[str, Any]) -> None:
+def _turn_ended(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
     drafts.finish(told)
     calls.end_all(told)
@@ -81,7 +81,7 @@ def _turn_ended(told: Told, fields: Mapping[str, Any]) -> None:
     )
 
 
-def _terminal(told: Told, fields: Mapping[str, Any]) -> None:
+def _terminal(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the end of what a call's terminal has shown; its result says it all."""
     output = fields.get("output")
     known = DrivenCall.objects.filter(
@@ -97,7 +97,7 @@ def _terminal(told: Told, fields: Mapping[str, Any]) -> None:
     known.save()
 
 
-def _agent_failed(told: Told, fields: Mapping[str, Any]) -> None:
+def _agent_failed(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish(told)
     calls.end_all(told)
     reason, tail = _text(fields.get("reason")) or "The agent has failed.", _text(fields.get("stderrTail"))
@@ -105,14 +105,14 @@ def _agent_failed(told: Told, fields: Mapping[str, Any]) -> None:
     permissions.withdraw_open(told.session_id, without_secrets(reason), now=told.now)
 
 
-def _unknown(told: Told, fields: Mapping[str, Any]) -> None:
+def _unknown(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     drafts.finish(told)
     message = fields.get("message")
     kept = message if isinstance(message, dict) else {"message": message}
     told.event("agent_message", tool_input=kept)
 
 
-def _command_done(told: Told, fields: Mapping[str, Any]) -> None:
+def _command_done(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     done = commands.done(told.session_id, str(fields.get("id")), _text(fields.get("error")), told.now)
     if done is not None and done.error is None and "remove_worktree" in done.command:
         told.driven.worktree = None

@@ -15,7 +15,7 @@ from coordinator.actions import tool_calls
 from coordinator.actions.approvals.driven import RUNNER, open_questions, withdraw_open
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import lock, locked, require_holder
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
@@ -60,7 +60,7 @@ def note(question: Question, runner: Runner, speech: Speech, now: datetime) -> A
     """
     with transaction.atomic():
         driven = locked(question.session_id, runner)
-        told = Told(question.session_id, question.run_id or driven.run_id, driven, speech, now)
+        told = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
             drafts.finish(told)

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from coordinator.actions.driving import calls, drafts, facts, ours
 from coordinator.actions.driving.holding import columns_of, locked, save_changes
-from coordinator.actions.driving.told import Told
+from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Runner
 from coordinator.sessions.driving import Speech, Update
 
@@ -34,7 +34,7 @@ def take(
     with transaction.atomic(savepoint=False):
         driven = locked(session_id, runner)
         before = columns_of(driven)
-        told = Told(session_id, run_id or driven.run_id, driven, speech, now)
+        told = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
             if update.n == driven.last_n + 1:
                 _take_one(told, update)
@@ -46,7 +46,7 @@ def take(
     return driven.last_n + 1
 
 
-def _take_one(told: Told, update: Update) -> None:
+def _take_one(told: RunnerPost, update: Update) -> None:
     told.of(update)
     piece = told.speech.words(update.kind, update.fields)
     if piece is not None:

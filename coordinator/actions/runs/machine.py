@@ -283,18 +283,18 @@ def order_stop_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class EventNames:
     """What the start and the end of a run are called in its session's events."""
 
     start: str
     stop: str
 
 
-SESSION_WORDS = Words("session_start", "session_stop")
-RUN_WORDS = Words("run_start", "run_completed")
+SESSION_WORDS = EventNames("session_start", "session_stop")
+RUN_WORDS = EventNames("run_start", "run_completed")
 
 
-def words_of(run: Run) -> Words:
+def words_of(run: Run) -> EventNames:
     """Return the words that the run's runner, and the clients of its version, know."""
     runner = Runner.objects.filter(pk=run.runner_id).first()
     return RUN_WORDS if runner is not None and runner.lifecycle is not None else SESSION_WORDS

@@ -138,7 +138,7 @@ def program() -> tuple[str, ...]:
 
 
 def _changes(
-    agent: Agent, call: Call, place: UserHome, kept: Mapping[str, record.ChangedFile], known: Settings | None
+    agent: Agent, call: Call, place: UserHome, kept: Mapping[str, record.EditedFile], known: Settings | None
 ) -> list[Change]:
     plugin = None
     if agent.plugin:

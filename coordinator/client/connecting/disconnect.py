@@ -16,7 +16,7 @@ from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.plans import UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call, TomlTable, YamlEntry
-from coordinator.client.connecting.record import ChangedFile
+from coordinator.client.connecting.record import EditedFile
 from coordinator.client.settings import NotConnected, Settings
 
 
@@ -63,7 +63,7 @@ def _disconnect(names: Sequence[str], place: UserHome) -> int:
 
 
 def _wanted(
-    path: str, kept: ChangedFile, known: Settings | None, place: UserHome
+    path: str, kept: EditedFile, known: Settings | None, place: UserHome
 ) -> Wanted | LinesWanted | TomlTable | YamlEntry | None:
     """Return what we put into a file; None where it is ours alone."""
     agent = CONNECTABLE_AGENTS.get(kept.agent)
@@ -78,7 +78,7 @@ def _wanted(
     return agent.wanted(call) if agent.wanted else None
 
 
-def _words(kept: ChangedFile, change: plans.Change, *, exact: bool) -> str:
+def _words(kept: EditedFile, change: plans.Change, *, exact: bool) -> str:
     if exact:
         return "deleted: it did not exist before." if kept.original is None else "exactly as it was before."
     if change.after is None:

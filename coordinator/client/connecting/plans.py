@@ -18,7 +18,7 @@ from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.programs import TAKEN, Agent, Call, TomlTable, YamlEntry
-from coordinator.client.connecting.record import ChangedFile
+from coordinator.client.connecting.record import EditedFile
 from coordinator.client.connecting.toml_block import BEGIN
 
 OWNERS = 0o700
@@ -88,7 +88,7 @@ def to_connect(
     agent: Agent,
     call: Call,
     place: UserHome,
-    kept: Mapping[str, ChangedFile],
+    kept: Mapping[str, EditedFile],
     *,
     plugin: str | None = None,
     former: Call | None = None,
@@ -119,7 +119,7 @@ def to_connect(
     return changes
 
 
-def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, ChangedFile]) -> Change:
+def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, EditedFile]) -> Change:
     found, before = files.read(path), kept.get(path)
     try:
         after = merging.put_in(found.text, wanted, former).encode()
@@ -137,7 +137,7 @@ def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Change
 
 
 def _with_lines(
-    path: str, wanted: LinesWanted, kept: Mapping[str, ChangedFile], *, wants: bool
+    path: str, wanted: LinesWanted, kept: Mapping[str, EditedFile], *, wants: bool
 ) -> list[Change]:
     """Return the change of a file that is to hold our lines, or, where it no longer is to, that takes them out."""
     found, before = files.read(path), kept.get(path)
@@ -156,7 +156,7 @@ def _with_gateway(
     agent: Agent,
     calls: tuple[Call, Call],
     place: UserHome,
-    kept: Mapping[str, ChangedFile],
+    kept: Mapping[str, EditedFile],
     changes: list[Change],
 ) -> list[Change]:
     """Return the changes with those that give the agent the gateway, or take it away; `calls` are new and former."""
@@ -184,7 +184,7 @@ def _block_of(wanted: TomlTable | YamlEntry) -> ModuleType:
 
 
 def _with_table(
-    begun: Change, wanted: TomlTable | YamlEntry, kept: Mapping[str, ChangedFile], *, wants: bool
+    begun: Change, wanted: TomlTable | YamlEntry, kept: Mapping[str, EditedFile], *, wants: bool
 ) -> Change:
     """Return a change that puts our table behind what it does already, or takes it out."""
     before = kept.get(begun.found.path)
@@ -224,7 +224,7 @@ def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | N
     return ""
 
 
-def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, ChangedFile]) -> Change:
+def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, EditedFile]) -> Change:
     found, before = files.read(path), kept.get(path)
     if found.content is not None and before is None and found.content != content.encode():
         raise Refused(f"{path} exists already and was not made by Signalbox. Move it away, then try again.")
@@ -276,7 +276,7 @@ def _settings_in(path: str) -> Any:
 
 
 def to_disconnect(
-    path: str, kept: ChangedFile, wanted: Wanted | LinesWanted | TomlTable | YamlEntry | None
+    path: str, kept: EditedFile, wanted: Wanted | LinesWanted | TomlTable | YamlEntry | None
 ) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
@@ -300,7 +300,7 @@ def to_disconnect(
     return change, exact
 
 
-def _without(text: str, wanted: Wanted | LinesWanted | TomlTable | YamlEntry, kept: ChangedFile) -> str:
+def _without(text: str, wanted: Wanted | LinesWanted | TomlTable | YamlEntry, kept: EditedFile) -> str:
     if isinstance(wanted, TomlTable | YamlEntry):
         return str(_block_of(wanted).take_out(text))
     if isinstance(wanted, LinesWanted) and wanted.is_toml:
@@ -318,7 +318,7 @@ def _text(content: bytes | None) -> str:
     return (content or b"").decode("utf-8", "replace")
 
 
-def carry_out(changes: Iterable[Change], kept: dict[str, ChangedFile], *, connects: bool) -> None:
+def carry_out(changes: Iterable[Change], kept: dict[str, EditedFile], *, connects: bool) -> None:
     """Write all changes or none, and the record with them. Raises Refused and OSError."""
     done: list[tuple[Change, list[str]]] = []
     before = dict(kept)
@@ -343,9 +343,9 @@ def carry_out(changes: Iterable[Change], kept: dict[str, ChangedFile], *, connec
         files.remove_folders([one for change, was in gone if change.after is None for one in was.folders])
 
 
-def _kept(change: Change, after: bytes, known: ChangedFile | None) -> ChangedFile:
+def _kept(change: Change, after: bytes, known: EditedFile | None) -> EditedFile:
     mode = known.mode if known else change.found.mode if change.secret else None
-    return ChangedFile(change.agent, change.base, record.digest(after), known.folders if known else [], mode)
+    return EditedFile(change.agent, change.base, record.digest(after), known.folders if known else [], mode)
 
 
 def _undo(done: list[tuple[Change, list[str]]]) -> None:

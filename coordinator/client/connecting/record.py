@@ -17,7 +17,7 @@ from coordinator.client.connecting.files import Refused
 
 
 @dataclass(slots=True)
-class ChangedFile:
+class EditedFile:
     """A file that was changed: whose, what it was (None: not there), the digest of what we wrote, folders we made.
 
     `mode` is the one that it had where it got another because it holds the key.
@@ -44,7 +44,7 @@ def path() -> str:
     return os.path.join(settings.state_folder(), "connected.json")
 
 
-def load() -> dict[str, ChangedFile]:
+def load() -> dict[str, EditedFile]:
     """Return what was changed, by path. Raises Refused where the record cannot be read: it must not be lost."""
     try:
         with open(path(), "rb") as file:
@@ -56,7 +56,7 @@ def load() -> dict[str, ChangedFile]:
         raise Refused(f"{path()} says what agents' settings were, and cannot be read: {problem}.") from None
 
 
-def save(files: dict[str, ChangedFile]) -> None:
+def save(files: dict[str, EditedFile]) -> None:
     """Write the record; without files there is none. Raises OSError."""
     if not files:
         if os.path.exists(path()):
@@ -75,11 +75,11 @@ def save(files: dict[str, ChangedFile]) -> None:
     settings.write_private(path(), json.dumps(value, indent=1).encode())
 
 
-def _kept(value: dict[str, Any]) -> ChangedFile:
+def _kept(value: dict[str, Any]) -> EditedFile:
     original = value["original"]
     content = None if original is None else base64.b64decode(original, validate=True)
     mode = value.get("mode")
-    return ChangedFile(
+    return EditedFile(
         str(value["agent"]),
         content,
         str(value["written"]),

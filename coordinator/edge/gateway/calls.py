@@ -44,7 +44,7 @@ CHANGED = "The policy changed while the call was on its way. Call it again."
 REFUSED = frozenset({400, 404})  # as servers answer what they cannot take, and methods that they do not have
 
 
-class Stopped(Exception):
+class NotAllowedAfterAll(Exception):
     """An allowed call does not go on after all."""
 
     def __init__(self, ruling: Ruling) -> None:
@@ -238,9 +238,9 @@ class Calls:
             if time.monotonic() - x.looked_at > LOOK_HOLDS:
                 await self._look_once_more(x, record)
             elif x.brake is not None:
-                raise Stopped(by_brake(x.brake))
+                raise NotAllowedAfterAll(by_brake(x.brake))
             await self._pass_on(x, record)
-        except Stopped as stopped:
+        except NotAllowedAfterAll as stopped:
             ruling = stopped.ruling
             record.decided_by = ruling.by
             if x.brake is None:
@@ -250,17 +250,17 @@ class Calls:
                 await self._say(x, record, "denied", ruling.reason)
 
     async def _look_once_more(self, x: Exchange, record: CallRecord) -> None:
-        """Raise Stopped where a brake, or a policy that changed on its way, stands against an allowed call by now."""
+        """Raise NotAllowedAfterAll where a brake, or a policy that changed meanwhile, stops an allowed call."""
         is_told = await self._look(x)
         if is_told and x.brake is None:
             return
         ruling, _ = await self.decide(x, record.tool, record.arguments, record.session_id)
         if x.brake is not None:
-            raise Stopped(by_brake(x.brake))
+            raise NotAllowedAfterAll(by_brake(x.brake))
         if ruling.decision == DENY:
-            raise Stopped(ruling)
+            raise NotAllowedAfterAll(ruling)
         if ruling.decision == ASK:
-            raise Stopped(replace(ruling, decision=DENY, reason=CHANGED))
+            raise NotAllowedAfterAll(replace(ruling, decision=DENY, reason=CHANGED))
 
     async def _pass_on(self, x: Exchange, record: CallRecord) -> None:
         if x.gone.happened:

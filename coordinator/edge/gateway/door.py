@@ -52,7 +52,7 @@ from coordinator.gateway import answers, messages
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
 from coordinator.gateway.servers import Server
-from coordinator.identity.scopes import AT_GATEWAY
+from coordinator.identity.scopes import GATEWAY_SCOPES
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import Hub
@@ -312,7 +312,7 @@ class GatewayDoor:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = headers_of(scope)
         refuse_other_origins(headers)
-        admission = await self._auth.admit(scope, headers, *AT_GATEWAY)
+        admission = await self._auth.admit(scope, headers, *GATEWAY_SCOPES)
         return admission, agent_of(admission, headers)
 
     async def _require_reach(self, x: Exchange) -> None:

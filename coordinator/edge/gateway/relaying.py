@@ -45,7 +45,7 @@ PASS_A_BRAKE = frozenset(
 )
 
 
-class Stopped(Exception):
+class HeldByBrake(Exception):
     """A brake is on for the agent."""
 
     def __init__(self, brake: Braked) -> None:
@@ -84,16 +84,16 @@ class Relaying:
         try:
             await look()
             await self._relay(x, change, look)
-        except Stopped as stopped:
+        except HeldByBrake as stopped:
             words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
             await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
             await x.line.answer(answers.error(x.message.id, BRAKED, words))
 
     async def _require_no_brake(self, x: Exchange) -> None:
-        """Raise Stopped where a brake is on for the agent at this instant."""
+        """Raise HeldByBrake where a brake is on for the agent at this instant."""
         _, brake = await self._instant.look(x.known_as)
         if brake is not None:
-            raise Stopped(brake)
+            raise HeldByBrake(brake)
 
     async def _relay(self, x: Exchange, change: Any, look: Look | None) -> None:
 

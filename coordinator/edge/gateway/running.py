@@ -57,7 +57,7 @@ class NotSent(Exception):
     """The call did not reach its server; the text says why, as the end of "The server …"."""
 
 
-class HeldBack(NotSent):
+class NotSentByBrake(NotSent):
     """A brake is on for the agent."""
 
     def __init__(self, brake: Braked) -> None:
@@ -197,9 +197,9 @@ class Runner:
         return response, event
 
     async def _require_no_brake(self, x: Exchange) -> None:
-        """Raise HeldBack where a brake is on for the agent."""
+        """Raise NotSentByBrake where a brake is on for the agent."""
         if (brake := await x.braked(self._gate)) is not None:
-            raise HeldBack(brake)
+            raise NotSentByBrake(brake)
 
     async def _as_it_stands(self, server: Server) -> Server:
         """Return the server as it is now: it may have been edited while the call waited. Raises NotSent."""
@@ -245,7 +245,7 @@ class Runner:
         else:
             words = answers.not_gone_on(server_id, tool, why, stands=stands)
         response = answers.tool_error(x.message, words, {"decision": "allow", "sent": sent})
-        if isinstance(problem, HeldBack):
+        if isinstance(problem, NotSentByBrake):
             await self._note_brake(x, record, binding, problem.brake)
         if sent:
             why_lost = f"The server {why}: it may have run."

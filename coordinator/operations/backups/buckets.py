@@ -22,7 +22,7 @@ MOST_NAMED = 20
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class BucketFiles:
     """The files that are in a bucket according to the database. `unchecked` says why nobody checked."""
 
     where: str = ""
@@ -49,7 +49,7 @@ def known() -> bool:
     return ("coordinator", STORED_FILES) in startup.applied_migrations()
 
 
-def elsewhere(copied: Manifest | None = None) -> Elsewhere | None:
+def elsewhere(copied: Manifest | None = None) -> BucketFiles | None:
     """Return the files in the bucket that were not copied, each checked by name and length; None for none."""
     inside = copied.files if copied else {}
     rows = [
@@ -59,7 +59,7 @@ def elsewhere(copied: Manifest | None = None) -> Elsewhere | None:
     ]
     if not rows:
         return None
-    found = Elsewhere(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
+    found = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
         store = stores.store_at(FilePlace.S3)
         found.where = store.shown("").rstrip("/")

@@ -12,7 +12,7 @@ from coordinator.sessions.driving import Speech, Update, program_of
 from coordinator.sessions.events import DedupedEvent, Recorded
 
 
-class Told:
+class RunnerPost:
     """What is told of a session. `driven` is its row, locked; it is saved when all is taken.
 
     `at` is when the update at hand was told (canonical text); `number` makes the origins of its events.
