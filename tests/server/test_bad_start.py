@@ -6,12 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.served import ROOT, Served, Template, free_port
+from tests.served import READY_WITHIN, ROOT, Served, Template, free_port
 
 pytestmark = pytest.mark.served
 
@@ -28,7 +28,7 @@ def start_in_vain(env: dict[str, str], *words: str) -> subprocess.CompletedProce
         env=clean | {"DJANGO_SETTINGS_MODULE": "coordinator.settings"} | env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=READY_WITHIN,
         check=False,
     )
 
@@ -113,23 +113,29 @@ def test_api_without_keys_is_refused_beyond_loopback(folder: Path) -> None:
     assert "SIGNALBOX_API_AUTH=off is refused" in said(start_in_vain(env))
 
 
-def test_second_server_on_one_data_folder(serve: Callable[..., Served]) -> None:
-    running = serve()
-    second = start_in_vain(running.env | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"})
+def test_second_server_on_one_data_folder(served: Served) -> None:
+    second = start_in_vain(served.env | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"})
     line = said(second)
     assert "already runs" in line
     assert "--take-over" in line
-    assert str(running.process.pid if running.process else "") in line
+    assert served.process is not None
+    assert str(served.process.pid) in line
 
 
-def test_database_of_a_newer_version(serve: Callable[..., Served], served_template: Template) -> None:
-    running = serve()
-    running.sql(
+@pytest.fixture
+def idle(served_template: Template, folder: Path) -> Iterator[Served]:
+    """A data folder and a database that nobody serves."""
+    made = Served(served_template, folder, workers=1, env={})
+    yield made
+    made.close()
+
+
+def test_database_of_a_newer_version(idle: Served) -> None:
+    idle.sql(
         "INSERT INTO django_migrations (app, name, applied) VALUES ('coordinator', '9999_from_the_future_contract', ?)",
         ("2030-01-01 00:00:00+00:00",),
     )
-    running.stop()
-    line = said(start_in_vain(running.env))
+    line = said(start_in_vain(idle.env))
     assert "newer Signalbox" in line
     assert "9999_from_the_future_contract" in line
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -15,16 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.patience import PATIENCE
-from tests.served import ROOT, Served, Template, free_port, postgres_url
+from tests.patience import PATIENCE, until
+from tests.served import READY_WITHIN, ROOT, Served, Template, free_port, postgres_url
 
 pytestmark = pytest.mark.served
-
-
-@pytest.fixture
-def served(serve: Callable[..., Served]) -> Served:
-    """A server of its own: what these tests do to it would show in others."""
-    return serve()
 
 
 @pytest.fixture
@@ -36,15 +31,22 @@ def fresh(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return folder, env
 
 
-def test_first_start_migrates_and_prints_a_set_up_link(fresh: tuple[Path, dict[str, str]]) -> None:
+def test_a_first_start_answers_who_connected_before_migrates_and_prints_a_set_up_link(
+    fresh: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     folder, env = fresh
     url = f"http://{env['SIGNALBOX_BIND']}"
-    server = subprocess.Popen(
-        [sys.executable, "manage.py", "serve"], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
-    )
+    log = tmp_path / "log"
+    with log.open("wb") as printed:
+        server = subprocess.Popen([sys.executable, "manage.py", "serve"], cwd=ROOT, env=env, stdout=printed)
     try:
-        assert server.stdout is not None
-        link = next(line.strip() for line in server.stdout if "/ui/setup/?token=" in line)
+        early = until(lambda: connected(env["SIGNALBOX_BIND"]), within=READY_WITHIN)
+        assert "Signalbox is at" not in log.read_text()
+        early.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        early.settimeout(READY_WITHIN)
+        assert b"200" in early.recv(4096)
+        assert "Signalbox is at" in log.read_text()
+        link = next(line.strip() for line in log.read_text().splitlines() if "/ui/setup/?token=" in line)
         bare = answer_of(f"{url}/ui/setup/?token={link.rpartition('=')[2]}")
         assert (bare.status_code, bare.headers["Location"]) == (302, link)
         own_host = link.removeprefix("http://").partition("/")[0]
@@ -60,6 +62,14 @@ def test_first_start_migrates_and_prints_a_set_up_link(fresh: tuple[Path, dict[s
         assert file.execute("SELECT count(*) FROM auth_user").fetchone() == (0,)
 
 
+def connected(address: str) -> socket.socket | None:
+    host, _, port = address.partition(":")
+    try:
+        return socket.create_connection((host, int(port)), timeout=PATIENCE)
+    except ConnectionRefusedError:
+        return None
+
+
 def answer_of(url: str) -> httpx.Response:
     """Return the page at `url` as soon as the server accepts connections."""
     deadline = time.monotonic() + 180  # two may migrate one after the other, on a busy machine
@@ -71,35 +81,31 @@ def answer_of(url: str) -> httpx.Response:
             time.sleep(0.05)
 
 
-def test_no_link_once_somebody_can_sign_in(served: Served) -> None:
-    assert "/ui/setup/" not in served.output()
+def test_no_link_once_somebody_can_sign_in_and_its_threads_share_one_heap(one_server: Served) -> None:
+    environment = Path(f"/proc/{one_server.all_worker_pids()[0]}/environ").read_bytes().split(b"\0")
+    assert b"MALLOC_ARENA_MAX=1" in environment
+    assert "Signalbox is at" in one_server.output()
+    assert "/ui/setup/" not in one_server.output()
+
+
+def test_killed_worker_is_replaced(one_server: Served) -> None:
+    killed = one_server.kill_worker()
+    deadline = time.monotonic() + 60
+    while killed in one_server.worker_pids() or len(one_server.worker_pids()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert one_server.client(key=None).get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_stops_within_five_seconds_with_open_connections(served: Served, how: signal.Signals) -> None:
-    with served.client().stream("GET", "/sse/sessions") as stream:
+def test_stops_within_five_seconds_with_open_connections_and_answers_again_after_a_restart(
+    one_server: Served, how: signal.Signals
+) -> None:
+    one_server.emptied()  # the second: the restarted one
+    assert one_server.client(key=None).get("/health").json() == {"status": "healthy"}
+    with one_server.client().stream("GET", "/sse/sessions") as stream:
         next(stream.iter_lines())
-        assert served.stop(how) < 5
-
-
-def test_its_threads_share_one_heap(served: Served) -> None:
-    environment = Path(f"/proc/{served.all_worker_pids()[0]}/environ").read_bytes().split(b"\0")
-    assert b"MALLOC_ARENA_MAX=1" in environment
-
-
-def test_answers_again_after_a_restart(served: Served) -> None:
-    served.stop()
-    served.start()
-    assert served.client(key=None).get("/health").json() == {"status": "healthy"}
-
-
-def test_killed_worker_is_replaced(served: Served) -> None:
-    killed = served.kill_worker()
-    deadline = time.monotonic() + 60
-    while killed in served.worker_pids() or len(served.worker_pids()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert served.client(key=None).get("/health").status_code == 200
+        assert one_server.stop(how) < 5
 
 
 @pytest.mark.skipif(postgres_url() is None, reason="SQLite keeps a lock file instead (one machine)")
