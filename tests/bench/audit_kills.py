@@ -36,11 +36,12 @@ class Asker:
     client: httpx.Client
     name: str
     done: threading.Event
+    pause: float  # seconds between two questions
     acknowledged: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         number = 0
-        while not self.done.is_set():
+        while not self.done.wait(self.pause):
             body = {
                 "plugin_id": "p",
                 "permission_type": "FileRead",
@@ -65,10 +66,10 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def killed_under_load(served: Served, outside: Path, kills: int) -> Outcome:
+def killed_under_load(served: Served, outside: Path, kills: int, *, pause: float = 0) -> Outcome:
     """Kill `kills` times, and look. The server sends its checkpoints to the file `outside`."""
     done = threading.Event()
-    askers = [Asker(served.client("agent"), name, done) for name in ("a", "b", "c")]
+    askers = [Asker(served.client("agent"), name, done, pause) for name in ("a", "b", "c")]
     threads = [threading.Thread(target=asker.run) for asker in askers]
     for thread in threads:
         thread.start()
