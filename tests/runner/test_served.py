@@ -39,54 +39,44 @@ def test_an_agent_is_started_asked_for_told_more_stopped_and_ended(served: Serve
         person.until(lambda: not lives(pid))
 
 
-def test_twenty_sessions_lose_no_event_and_no_question_over_a_restart(
+def test_over_a_restart_no_event_and_no_question_is_lost_and_a_killed_runner_s_session_is_taken_up(
     serve: Callable[..., Served], work: Path
 ) -> None:
-    served = serve()
+    served = serve(SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
     person = Person(served, work)
-    with person.runner():
-        orders = [person.order("do: ask one; steps 40; say and out") for _ in range(20)]
-        cards = [person.card(session) for _, session in orders]
-        for card in cards[:10]:
+
+    def calls(session: str) -> tuple[int, ...]:
+        counts = "SELECT count(*) FROM events WHERE session_id = ? AND event_type = ?"
+        return tuple(served.sql(counts, (session, kind))[0][0] for kind in ("pre_tool", "post_tool"))
+
+    with person.runner() as program:
+        hangs, hanging = person.order("do: pid; ask one; steps 20; hang")
+        orders = [person.order("do: ask one; steps 20; say and out") for _ in range(6)]
+        sessions = [session for _, session in orders] + [hanging]
+        cards = [person.card(session) for session in sessions]
+        for card in cards[:3]:
             person.decide(card, "approved")
         served.stop()
         served.start()
-        assert [person.card(session) for _, session in orders[10:]] == cards[10:], "the same questions"
-        for card in cards[10:]:
+        assert [person.card(session) for session in sessions[3:]] == cards[3:], "the same questions"
+        for card in cards[3:]:
             person.decide(card, "approved")
         for run, _ in orders:
             assert person.status(run, "completed", "failed") == "completed"
         for _, session in orders:
             person.until(lambda session=session: "and out" in person.said(session))
-            calls = "SELECT count(*) FROM events WHERE session_id = ? AND event_type = ?"
-            assert served.sql(calls, (session, "pre_tool"))[0][0] == 41
-            assert served.sql(calls, (session, "post_tool"))[0][0] == 41
-    assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(0,)]
-
-
-def test_a_server_that_restarts_and_a_runner_that_is_killed_lose_nothing(
-    serve: Callable[..., Served], work: Path
-) -> None:
-    served = serve(SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
-    person = Person(served, work)
-    with person.runner() as program:
-        run, session = person.order("do: pid; ask one; steps 40; hang")
-        card = person.card(session)
-        served.stop()
-        served.start()
-        assert person.card(session) == card, "the same question"
-        person.decide(card, "approved")
-        calls = "SELECT count(*) FROM events WHERE session_id = ? AND event_type = 'pre_tool'"
-        person.until(lambda: served.sql(calls, (session,)) == [(41,)])
-        pid = int(person.said(session).split("pid ")[1].split()[0])
+            assert calls(session) == (21, 21)
+        assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(0,)]
+        person.until(lambda: calls(hanging) == (21, 21))
+        pid = int(person.said(hanging).split("pid ")[1].split()[0])
         program.kill()
         person.until(lambda: not lives(pid))
     with person.runner():
-        person.status(run, "failed")
-        run, _ = person.order("hello again", session)
+        person.status(hangs, "failed")
+        run, _ = person.order("hello again", hanging)
         person.status(run, "completed")
-        person.until(lambda: "I was told: hello again" in person.said(session))
-    assert served.sql("SELECT count(*) FROM driven_sessions WHERE session_id = ?", (session,)) == [(1,)]
+        person.until(lambda: "I was told: hello again" in person.said(hanging))
+    assert served.sql("SELECT count(*) FROM driven_sessions WHERE session_id = ?", (hanging,)) == [(1,)]
 
 
 def test_a_runner_without_room_is_given_no_run(served: Served, work: Path) -> None:
