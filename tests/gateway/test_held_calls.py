@@ -17,9 +17,10 @@ from django.utils import timezone
 
 from coordinator.edge.gateway.calls import ANOTHER
 from coordinator.policy import budgets
-from tests.gateway.agents import LONG_AGO, Wire, rule, text_of
+from tests.gateway.agents import LONG_AGO, Wire, furnish, rule, text_of
+from tests.gateway.conftest import TABLES
 from tests.gateway.example_server import Example
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -140,43 +141,6 @@ def test_a_person_s_no_reaches_the_model_with_their_reason(asking: Served, examp
     assert result["isError"]
     assert "not on a Friday" in text_of(result)
     assert not example.calls
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_the_verdict_reaches_the_caller_through_a_restart(asking: Served, example: Example, how: str) -> None:
-    wire = session(asking)
-    waiting = InBackground(lambda: wire.call("write", path="/r"))
-    (request_id,) = pending(asking)
-    if how == "stop":
-        asking.stop()
-        assert "Waiting for approval" in text_of(waiting.result())
-    else:
-        for pid in asking.worker_pids():
-            os.kill(pid, signal.SIGKILL)
-        asking.stop()
-    asking.start()
-    decide(asking, request_id)
-    assert text_of(wire.call("write", path="/r")) == "wrote /r"
-    assert example.calls == {"write /r": 1}
-
-
-def test_a_client_that_knows_tasks_polls(asking: Served, example: Example) -> None:
-    wire = Wire(asking, stateless=True, capabilities=TASKS)
-    created = wire.call("write", path="/t")
-    assert (created["resultType"], created["status"]) == ("task", "working")
-    task = {"taskId": created["taskId"]}
-    assert wire.ask("tasks/get", task)["status"] == "working"
-    asking.stop()
-    asking.start()
-    (request_id,) = pending(asking)
-    decide(asking, request_id)
-    deadline = time.monotonic() + PATIENCE
-    while (found := wire.ask("tasks/get", task))["status"] == "working" and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found["status"] == "completed", found
-    assert text_of(found["result"]) == "wrote /t"
-    assert example.calls == {"write /t": 1}
-    assert wire.ask("tasks/get", task)["result"] == found["result"]
 
 
 def test_a_client_that_opens_addresses_is_given_the_card_s(asking: Served, example: Example) -> None:
@@ -304,25 +268,6 @@ def test_a_result_that_nobody_heard_is_kept_for_the_same_call(asking: Served, ex
     assert example.calls == {"slow /s": 1}
 
 
-def test_a_server_killed_in_the_middle_of_an_approved_call_says_so(asking: Served, example: Example) -> None:
-    wire = session(asking)
-    waiting = InBackground(lambda: wire.call("slow", path="/k"))
-    (request_id,) = pending(asking)
-    decide(asking, request_id)
-    assert example.began.wait(PATIENCE)
-    for pid in asking.worker_pids():
-        os.kill(pid, signal.SIGKILL)
-    asking.stop()
-    with pytest.raises(httpx.TransportError):
-        waiting.result()
-    asking.start()
-    result = wire.call("slow", path="/k")
-    assert result["isError"]
-    assert "may have run" in text_of(result)
-    assert example.calls == {"slow /k": 1}
-    assert asking.sql("SELECT count(*) FROM audit_logs WHERE event_type = 'MCP_CALL_LOST'") == [(1,)]
-
-
 def test_a_brake_stops_an_approved_call_and_the_audit_log_says_so(asking: Served, example: Example) -> None:
     wire = session(asking)
     waiting = InBackground(lambda: wire.call("write", path="/a"))
@@ -385,3 +330,76 @@ def ended(wire: Wire, task: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.05)
     assert found["status"] in {"completed", "failed"}, found
     return found
+
+
+@pytest.fixture
+def restarted(one_server: Served, example: Example) -> Served:
+    """A server of this module's own, whose calls ask: `asking` would have to be started anew for the next test."""
+    one_server.emptied(*TABLES)
+    furnish(one_server, example.url)
+    rule(one_server, "mcp__example__write", "ask")
+    rule(one_server, "mcp__example__slow", "ask")
+    return one_server
+
+
+def request_for(box: Served, path: str) -> str:
+    """Return the request that waits for the call with this path."""
+    asked = (
+        "SELECT r.request_id, c.tool_input FROM permission_requests r JOIN permission_context c"
+        " ON c.request_id = r.request_id WHERE r.status = 'pending'"
+    )
+
+    def found() -> list[str]:
+        return [one for one, given in box.sql(asked) if json.loads(given or "{}").get("path") == path]
+
+    (request_id,) = until(found, "nobody asks")
+    return request_id
+
+
+def test_the_verdict_reaches_the_caller_and_who_polls_a_task_through_a_restart(
+    restarted: Served, example: Example
+) -> None:
+    wire = session(restarted)
+    waiting = InBackground(lambda: wire.call("write", path="/r"))
+    polling = Wire(restarted, stateless=True, capabilities=TASKS)
+    created = polling.call("write", path="/t")
+    assert (created["resultType"], created["status"]) == ("task", "working")
+    task = {"taskId": created["taskId"]}
+    assert polling.ask("tasks/get", task)["status"] == "working"
+    requests = [request_for(restarted, path) for path in ("/r", "/t")]
+    restarted.stop()
+    assert "Waiting for approval" in text_of(waiting.result())
+    restarted.start()
+    for request_id in requests:
+        decide(restarted, request_id)
+    assert text_of(wire.call("write", path="/r")) == "wrote /r"
+    found = ended(polling, task)
+    assert found["status"] == "completed", found
+    assert text_of(found["result"]) == "wrote /t"
+    assert example.calls == {"write /r": 1, "write /t": 1}
+    assert polling.ask("tasks/get", task)["result"] == found["result"]
+
+
+def test_through_a_crash_the_verdict_reaches_the_caller_and_a_call_in_the_middle_may_have_run(
+    restarted: Served, example: Example
+) -> None:
+    asks, runs = session(restarted), session(restarted)
+    waiting = InBackground(lambda: asks.call("write", path="/r"))
+    unanswered = request_for(restarted, "/r")
+    running = InBackground(lambda: runs.call("slow", path="/k"))
+    decide(restarted, request_for(restarted, "/k"))
+    assert example.began.wait(PATIENCE)
+    for pid in restarted.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    restarted.stop()
+    for cut_off in (waiting, running):
+        with pytest.raises(httpx.TransportError):
+            cut_off.result()
+    restarted.start()
+    decide(restarted, unanswered)
+    assert text_of(asks.call("write", path="/r")) == "wrote /r"
+    result = runs.call("slow", path="/k")
+    assert result["isError"]
+    assert "may have run" in text_of(result)
+    assert example.calls == {"write /r": 1, "slow /k": 1}
+    assert restarted.sql("SELECT count(*) FROM audit_logs WHERE event_type = 'MCP_CALL_LOST'") == [(1,)]
