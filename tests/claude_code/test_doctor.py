@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from coordinator.dialects.claude_settings import REPORTING, WAIT, WAITING, WAITI
 from tests.served import ROOT, Served, manage
 
 pytestmark = pytest.mark.served
-
-
-@pytest.fixture
-def served(serve: Callable[..., Served]) -> Served:
-    """A server of its own: what these tests do to it would show in others."""
-    return serve()
 
 
 def test_the_doctor_finds_every_hop_working(served: Served) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -96,8 +95,7 @@ def test_an_agent_started_anew_in_the_same_folder_goes_on(served: Served) -> Non
 
 
 @pytest.mark.parametrize("how", ["restarted", "killed"])
-def test_nothing_of_it_lives_in_a_process(serve: Callable[..., Served], how: str) -> None:
-    served = serve()
+def test_nothing_of_it_lives_in_a_process(served: Served, how: str) -> None:
     rules(served, HOLD | {"wait_seconds": 100})
     claude = Claude(served, wait="100")
     claude.prompt("Push it.")

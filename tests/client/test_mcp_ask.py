@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -170,8 +170,7 @@ def test_who_does_not_want_to_know_any_more_closes_the_card(served: Served, how:
         client.close()
 
 
-def test_a_restart_of_the_server_neither_ends_the_wait_nor_answers_it(serve: Callable[..., Served]) -> None:
-    served = serve()
+def test_a_restart_of_the_server_neither_ends_the_wait_nor_answers_it(served: Served) -> None:
     client = Client(served.url)
     client.ask(1)
     (request_id,) = waiting(served, client)

@@ -22,18 +22,23 @@ from tests.hosting.conftest import SERVER, message
 from tests.hosting.test_keeper import gone, keepers_of, until_gone
 from tests.patience import PATIENCE
 from tests.served import ROOT, Served, children_of
+from tests.shared_server import SharedServer
 
 pytestmark = pytest.mark.served
+
+
+def register(served: Served) -> None:
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, args, created_at) VALUES ('double', ?, ?, 1)",
+        (sys.executable, json.dumps([SERVER])),
+    )
 
 
 @pytest.fixture
 def served(serve: Callable[..., Served]) -> Served:
     served = serve(SIGNALBOX_DISCOVERY_COMMANDS=sys.executable)
     prepare(served)
-    served.sql(
-        "INSERT INTO mcp_servers (name, command, args, created_at) VALUES ('double', ?, ?, 1)",
-        (sys.executable, json.dumps([SERVER])),
-    )
+    register(served)
     served.sql(
         "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled, changed_at)"
         " VALUES ('double', 'stdio', 'shared', false, 300, true, '2026-02-20T00:00:00.000000+00:00')"
@@ -98,8 +103,10 @@ def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge_also_once_it
         bridge.wait()
 
 
-def test_without_a_host_the_gateway_says_so(served: Served) -> None:
-    served.sql("DELETE FROM mcp_upstreams")
+def test_without_a_host_the_gateway_says_so(shared_server: SharedServer) -> None:
+    served = shared_server.fresh()
+    prepare(served)
+    register(served)
     client = httpx.Client(
         base_url=served.url, headers={"Authorization": f"Bearer {AGENT_KEY}"}, timeout=PATIENCE
     )
