@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -126,7 +127,7 @@ def kill_before_sqlite_takes_writes(installation: Installation) -> None:
         other.execute("BEGIN IMMEDIATE")
         with installation.moving("--undo") as process:
             while (installation.folder / "database.url").exists() and process.poll() is None:
-                pass
+                time.sleep(0.005)
             process.kill()
     assert process.returncode == -9
     assert not (installation.folder / "database.url").exists()
