@@ -31,15 +31,14 @@ def test_beyond_the_limit_a_stream_is_refused_with_a_time_to_come_back(serve: Ca
     again.close()
 
 
-def test_headers_over_the_limit_are_refused(serve: Callable[..., Served]) -> None:
-    served = serve()
+def test_headers_over_the_limit_are_refused(served: Served) -> None:
     connection = connect(served)
     connection.request("GET", "/sse/sessions", headers={"X-Long": "x" * 20_000})
     assert connection.getresponse().status == 431
 
 
-def test_without_keys_only_programs_of_this_machine_may_call(serve: Callable[..., Served]) -> None:
-    served = serve(SIGNALBOX_API_AUTH="off")
+def test_without_keys_only_programs_of_this_machine_may_call(without_keys: Served) -> None:
+    served = without_keys
     make_session(served, "ses_1")
     connection = connect(served)
     assert post(connection, "/sessions/ses_1/events", message("ses_1", "x"), Authorization="")[0] == 201
@@ -100,8 +99,7 @@ def without_keys(served_template: Template, tmp_path_factory: pytest.TempPathFac
         yield server
 
 
-def test_a_slow_reader_slows_nobody_and_catches_up(serve: Callable[..., Served]) -> None:
-    served = serve()
+def test_a_slow_reader_slows_nobody_and_catches_up(served: Served) -> None:
     make_session(served, "ses_1")
     pid = served.worker_pids()[0]
     quick = Stream(served, "/sse/sessions?session_id=ses_1", to=pid)

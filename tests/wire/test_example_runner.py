@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.example_runner import ExampleRunner
-from tests.patience import PATIENCE
-from tests.served import KEYS, Served
+from tests.patience import PATIENCE, until
+from tests.served import KEYS, Served, Template, running
 from tests.wire.player import Frames, read_frames
 
 pytestmark = pytest.mark.served
@@ -24,20 +24,23 @@ pytestmark = pytest.mark.served
 README = Path(__file__).parent.parent.parent / "README.md"
 
 
-@pytest.fixture
-def short(serve: Callable[..., Served]) -> Served:
+@pytest.fixture(scope="module")
+def quick(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server whose clock is as quick as tests like it."""
-    return serve(SIGNALBOX_RUNNER_POLL_TIMEOUT="5", SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
+    clock = {"SIGNALBOX_RUNNER_POLL_TIMEOUT": "5", "SIGNALBOX_LIFECYCLE_INTERVAL": "0.5"}
+    with running(served_template, tmp_path_factory.mktemp("one") / "server", **clock) as server:
+        yield server
+
+
+@pytest.fixture
+def short(quick: Served) -> Served:
+    """That server, at work, without the runs and runners of other tests."""
+    return quick.emptied("runs", "runners", "events", "sessions")
 
 
 def eventually(check: Callable[[], Any], within: float = PATIENCE) -> Any:
     """Return the first true answer of `check`."""
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if found := check():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {within} s")
+    return until(check, f"not within {within} s", rest=lambda: time.sleep(0.05), within=within)
 
 
 def order(client: httpx.Client, prompt: str, **fields: Any) -> dict[str, Any]:

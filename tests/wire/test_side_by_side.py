@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from tests.impatient_runner import ImpatientRunner
-from tests.served import KEYS, Served
+from tests.served import KEYS, Served, Template, running
 from tests.server.test_listening import restart_in_place
 from tests.wire.test_example_runner import ended, eventually, order
 
 pytestmark = pytest.mark.served
+
+
+@pytest.fixture(scope="module")
+def served(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    quick = {"SIGNALBOX_RUNNER_POLL_TIMEOUT": "5", "SIGNALBOX_LIFECYCLE_INTERVAL": "0.5"}
+    with running(served_template, tmp_path_factory.mktemp("one") / "server", **quick) as server:
+        yield server
 
 
 def types_of(client: httpx.Client, session_id: str) -> list[str]:
@@ -20,8 +27,7 @@ def types_of(client: httpx.Client, session_id: str) -> list[str]:
     return [event["event_type"] for event in events if event["event_type"] != "message"]
 
 
-def test_old_and_new_runners_work_on_through_restarts(serve: Callable[..., Served]) -> None:
-    served = serve(SIGNALBOX_RUNNER_POLL_TIMEOUT="5", SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
+def test_old_and_new_runners_work_on_through_restarts(served: Served) -> None:
     client = served.client()
     with (
         ImpatientRunner(served.url, KEYS["runner"], hostname="old") as old,
@@ -51,8 +57,7 @@ def test_old_and_new_runners_work_on_through_restarts(serve: Callable[..., Serve
         assert not new.gave_up
 
 
-def test_a_turn_of_the_newest_runner_is_stopped(serve: Callable[..., Served]) -> None:
-    served = serve(SIGNALBOX_RUNNER_POLL_TIMEOUT="5", SIGNALBOX_LIFECYCLE_INTERVAL="0.5")
+def test_a_turn_of_the_newest_runner_is_stopped(served: Served) -> None:
     client = served.client()
     with ImpatientRunner(served.url, KEYS["runner"], newest=True):
         run = order(client, "[[delay:30]] think")
