@@ -111,7 +111,9 @@ def whole_card(browser: Client) -> list[str]:
     return [one.replace("&quot;", '"') for one in re.findall(r'name="chosen" value="([^"]*)"', tools)]
 
 
-def test_a_card_is_snoozed_and_brought_back_however_many_wait_on_it(crowd: Client) -> None:
+def test_a_card_is_snoozed_and_brought_back_assigned_and_released_however_many_wait_on_it(
+    crowd: Client,
+) -> None:
     answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": "snooze-15m"}, headers=HTMX)
     assert events(answer)["toast"]["text"] == "203 requests snoozed. Deadlines still apply."
     assert targets(crowd) == []
@@ -121,9 +123,6 @@ def test_a_card_is_snoozed_and_brought_back_however_many_wait_on_it(crowd: Clien
     answer = crowd.post(TRIAGE, {"chosen": choice(*everything), "do": "wake"}, headers=HTMX)
     assert events(answer)["toast"]["text"] == "203 requests back in your inbox."
     assert targets(crowd) == ["same"]
-
-
-def test_a_card_is_assigned_and_released_however_many_wait_on_it(crowd: Client) -> None:
     for said, words in (("take", "assigned to you"), ("release", "unassigned")):
         answer = crowd.post(TRIAGE, {"chosen": whole_card(crowd), "do": said}, headers=HTMX)
         assert events(answer)["toast"]["text"] == f"203 requests {words}."

@@ -101,9 +101,8 @@ def test_a_reader_who_stops_reading_gives_its_lane_back(monkeypatch: pytest.Monk
 def test_slow_exports_of_one_person_leave_the_others_theirs(serve: Callable[..., Served]) -> None:
     served = serve(workers=1)
     make_session(served, "ses_1")
-    for _ in range(2):
-        batch = [message("ses_1", "x" * 2_000) for _ in range(5_000)]
-        assert post(connect(served), "/api/events", batch)[0] == 200
+    batch = [message("ses_1", "x" * 2_000) for _ in range(5_000)]  # more than all buffers on the way hold
+    assert post(connect(served), "/api/events", batch)[0] == 200
     path, greedy = "/ui/sessions/ses_1/-/export.ndjson", served.sign_in("viewer")
     cookie = "; ".join(f"{name}={value}" for name, value in greedy.cookies.items())
     lines = []
@@ -116,6 +115,6 @@ def test_slow_exports_of_one_person_leave_the_others_theirs(serve: Callable[...,
     statuses = Counter(line.getresponse().status for line in lines[-60 + LANES_EACH + WAITING_EACH + 5 :])
     assert set(statuses) <= {429, 200}
     assert statuses[429]
-    assert len(served.sign_in("approver").get(path).text.splitlines()) >= 10_000
+    assert len(served.sign_in("approver").get(path).text.splitlines()) >= 5_000
     for line in lines:
         line.close()
