@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -149,10 +148,9 @@ def test_a_hook_posted_twice_is_written_once(served: Served) -> None:
         assert len(events(served, claude)) == before, name
 
 
-def test_twins_posted_at_once_make_one_session_and_one_event(serve: Callable[..., Served]) -> None:
+def test_twins_posted_at_once_make_one_session_and_one_event(served: Served) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    served = serve(workers=2)
     claude = Claude(served)
     body = claude.fields("PreToolUse", **HOOKS["PreToolUse"])
     with ThreadPoolExecutor(8) as pool:
