@@ -18,6 +18,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ import httpx
 import psycopg
 
 from coordinator.identity.scopes import SCOPES
+from tests import forked
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,15 +63,16 @@ def free_port() -> int:
 
 def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a management command to its end; fails the test with its output if it fails."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        check=False,
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = forked.start(words, cwd=ROOT, env=env, stdout=out, stderr=err)
+        try:
+            code = process.wait(300)
+        except BaseException:
+            process.kill()
+            raise
+        out.seek(0)
+        err.seek(0)
+        done = subprocess.CompletedProcess(words, code, out.read(), err.read())
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -170,19 +173,14 @@ class Served:
             | env
         )
         self.log = folder / "server.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forked.Forked | None = None
         self.clients: list[httpx.Client] = []
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "serve", f"--workers={self.workers}", *self.options],
-                cwd=self.root,
-                env=self.env,
-                stdout=log,
-                stderr=log,
-            )
+            words = ["serve", f"--workers={self.workers}", *self.options]
+            self.process = forked.start(words, cwd=self.root, env=self.env, stdout=log, stderr=log)
         deadline = time.monotonic() + self.ready_within
         with httpx.Client(timeout=5, verify=False) as client:  # reading the CAs takes its time
             while time.monotonic() < deadline:
