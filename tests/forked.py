@@ -14,6 +14,7 @@ What differs from a real start, and who would notice:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -27,18 +28,31 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 # Beginnings of the tests' ids whose subject is a start or an end.
 REALLY = ("tests/server/", "tests/hosting/test_keeper.py", "tests/live/test_shutdown.py", "tests/agents/")
 # What may differ from one start to the next. All else is looked at by Python, or by libraries as they are loaded.
-DIFFERS = ("SIGNALBOX_", "TESTS_HOOK_ANSWER_AFTER", "DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PYTEST_CURRENT_TEST")
+DIFFERS = (
+    "SIGNALBOX_",
+    "TESTS_HOOK_ANSWER_AFTER",
+    "DATABASE_URL",
+    "DJANGO_SETTINGS_MODULE",
+    "PYTEST_CURRENT_TEST",
+)
 # Kept by edge/limits.py and operations/moving/move.py; chosen by what is installed, or with libraries of their own.
-CAPTURED = ("SIGNALBOX_ATTACHMENT", "SIGNALBOX_SQLITE_", "SIGNALBOX_S3_", "SIGNALBOX_OIDC_", "SIGNALBOX_POOL_URL")
+CAPTURED = (
+    "SIGNALBOX_ATTACHMENT",
+    "SIGNALBOX_SQLITE_",
+    "SIGNALBOX_S3_",
+    "SIGNALBOX_OIDC_",
+    "SIGNALBOX_POOL_URL",
+)
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG (prctl(2))
 NUMBER = struct.Struct("i")
 
@@ -53,7 +67,9 @@ class Forked:
 
     def _told(self) -> int:
         told = self._link.recv(NUMBER.size)
-        return int(NUMBER.unpack(told)[0]) if told else -signal.SIGKILL  # the fork server is gone, and all with it
+        return (
+            int(NUMBER.unpack(told)[0]) if told else -signal.SIGKILL
+        )  # the fork server is gone, and all with it
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -94,9 +110,7 @@ class ForkServer:
 
     def suits(self, env: Mapping[str, str]) -> bool:
         """Say whether a program with this environment may be forked."""
-        differ = [
-            name for name in env.keys() | self.env.keys() if env.get(name) != self.env.get(name)
-        ]
+        differ = [name for name in env.keys() | self.env.keys() if env.get(name) != self.env.get(name)]
         return all(name.startswith(DIFFERS) and not name.startswith(CAPTURED) for name in differ)
 
     def start(self, words: Sequence[str], env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> Forked:
@@ -105,10 +119,6 @@ class ForkServer:
             told = json.dumps([words, dict(env)]).encode()
             socket.send_fds(self._link, [told], [theirs.fileno(), out.fileno(), err.fileno()])
         return Forked(ours)
-
-    def close(self) -> None:
-        self._link.close()
-        self.process.wait()
 
 
 _servers: list[ForkServer] = []
@@ -129,19 +139,15 @@ def start(
     )
 
 
-def close() -> None:
-    """End this process's fork server, if it has one."""
-    while _servers:
-        _servers.pop().close()
-
-
 # --- in the fork server, and in what it forks ---
 
 
 def main(link: socket.socket) -> None:
     """Load everything, then fork whatever is asked for; returns in what was forked alone, which goes on."""
     umask = os.umask(0o077)
+    gc.disable()  # it would look through all that stays, again and again
     load()
+    gc.enable()
     gc.freeze()  # the collector would write into all of it, for a copy each
     answers: dict[int, int] = {}  # where to tell how it ended, by process id
 
@@ -238,12 +244,10 @@ class ForkedHere:
     """The server that a forked supervisor starts: what it uses of subprocess.Popen."""
 
     def __init__(self, command: list[str], *, pass_fds: Collection[int], env: Mapping[str, str]) -> None:
-        import manage
-
         self.returncode: int | None = None
         if (pid := fork()) == 0:
             become(command[2:], env, keep=pass_fds)
-            sys.exit(manage.main())  # through the supervisor's lines, which let it pass
+            run_to_the_end()
         self.pid = pid
 
     def poll(self) -> int | None:
@@ -257,8 +261,24 @@ class ForkedHere:
             os.kill(self.pid, number)
 
 
-if __name__ == "__main__":
+def run_to_the_end() -> NoReturn:
+    """Run what `become` prepared, then leave without taking apart what was loaded: a tenth of a second a process."""
     import manage
 
+    code = 0
+    try:
+        manage.main()
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise
+        code = ended.code or 0
+    threading._shutdown()  # type: ignore[attr-defined] # as multiprocessing ends what it forked
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
     main(socket.socket(fileno=int(sys.argv[1])))
-    manage.main()
+    run_to_the_end()

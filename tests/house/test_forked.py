@@ -1,0 +1,143 @@
+"""What tests/forked.py starts is what `manage.py` would be: settings, files, signals, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.patience import PATIENCE, until
+from tests.served import ROOT, Template
+
+SHOWS = """
+import gc, json, logging, os, signal, sys, threading
+from pathlib import Path
+from django.conf import settings
+from django.core.files.storage import storages
+from django.db import connections
+from django.template import engines
+status = Path("/proc/self/status").read_text().splitlines()
+files = [one for one in map("/proc/self/fd/{}".format, os.listdir("/proc/self/fd")) if os.path.lexists(one)]
+print(json.dumps({
+    "database": repr(connections["default"].settings_dict),  # first: it completes the settings
+    "settings": {name: repr(getattr(settings, name)) for name in dir(settings) if name.isupper()},
+    "connected": [one.alias for one in connections.all() if one.connection],
+    "static": [storages["staticfiles"].location, str(engines.all()[0].dirs)],
+    "logs": [logging.root.level, repr(logging.root.handlers[0].formatter), sys.stderr.fileno()],
+    "signals": [line for line in status if line.startswith(("Sig", "Shd"))],
+    "handlers": repr([signal.getsignal(number) for number in sorted(signal.valid_signals())][:30]),
+    "threads": [line for line in status if line.startswith("Threads")] + [threading.current_thread().name],
+    "process": [os.getcwd(), sys.argv, sys.orig_argv, os.umask(0), os.getpgid(0), gc.isenabled(), gc.get_threshold()],
+    "files": len(files),
+    "environment": dict(os.environ),
+}, sort_keys=True))
+"""
+SHELL = ("shell", "--no-imports", "-c")
+SLEEPS = (*SHELL, "import time; print('up', flush=True); time.sleep(600)")
+# What is kept as a module is loaded: nothing else that depends on the environment (forked.CAPTURED).
+KEPT = re.compile(r"^\w+(?:: .+?)? = .*?\bsettings\.([A-Z_]+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[forked.ForkServer]:
+    server = forked.ForkServer()
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+def is_alive(process: int) -> bool:
+    """Say whether it runs: one that ended may wait for somebody to ask how."""
+    with contextlib.suppress(OSError):
+        return " Z " not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:4]
+    return False
+
+
+def both(server: forked.ForkServer, *words: str, env: Mapping[str, str]) -> list[tuple[int, str, str]]:
+    """Return status, output and errors of a forked start and of a real one."""
+    ends = []
+    for start in ("forked", "really"):
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            if start == "forked":
+                code = server.start(words, env, out, err).wait(PATIENCE)
+            else:
+                command = [sys.executable, "manage.py", *words]
+                code = subprocess.run(
+                    command, cwd=ROOT, env=env, stdout=out, stderr=err, check=False
+                ).returncode
+            out.seek(0)
+            err.seek(0)
+            ends.append((code, out.read(), err.read()))
+    return ends
+
+
+def test_a_forked_program_is_as_one_that_was_started(server: forked.ForkServer, tmp_path: Path) -> None:
+    env = Template.environment(tmp_path / "data", "nowhere") | {
+        "SIGNALBOX_BIND": "127.0.0.1:9123",
+        "SIGNALBOX_TIME_ZONE": "Asia/Tokyo",
+        "SIGNALBOX_RUNNER_POLL_TIMEOUT": "7.5",
+        "SIGNALBOX_LOG_LEVEL": "ERROR",
+        "SIGNALBOX_LOG_FORMAT": "json",
+    }
+    assert server.suits(env)
+    (code, told, _), (really_code, really_told, why) = both(server, *SHELL, SHOWS, env=env)
+    assert code == really_code == 0, why
+    as_forked, as_started = json.loads(told), json.loads(really_told)
+    as_started["environment"].pop("LC_CTYPE", None)
+    assert as_forked["settings"]["LOCAL_ZONE"] == "zoneinfo.ZoneInfo(key='Asia/Tokyo')"
+    for what, value in as_started.items():
+        assert re.sub("0x[0-9a-f]+", "", repr(as_forked[what])) == re.sub("0x[0-9a-f]+", "", repr(value)), (
+            what
+        )
+
+
+@pytest.mark.parametrize("words", [["apikey", "list"], ["serve"], ["nonsense"], ["apikey"]])
+def test_it_fails_alike(server: forked.ForkServer, tmp_path: Path, words: list[str]) -> None:
+    env = Template.environment(tmp_path, "nowhere") | {"SIGNALBOX_LOG_FORMAT": "prose"}
+    as_forked, as_started = both(server, *words, env=env)
+    assert as_forked == as_started
+    assert as_forked[0] == 1
+
+
+def test_it_is_signalled_waited_for_and_ends_with_the_fork_server(tmp_path: Path) -> None:
+    server = forked.ForkServer()
+    env = Template.environment(tmp_path / "data", "nowhere")
+    with tempfile.TemporaryFile() as out:
+        first, second, third = (server.start(SLEEPS, env, out, out) for _ in range(3))
+        assert first.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(0.01)
+        first.send_signal(signal.SIGTERM)
+        assert (first.wait(PATIENCE), first.poll()) == (-signal.SIGTERM, -signal.SIGTERM)
+        second.kill()
+        assert second.wait(PATIENCE) == -signal.SIGKILL
+        server._link.close()  # as it is when the tests' process is killed
+        assert server.process.wait(PATIENCE) == 0
+        assert third.wait(PATIENCE) == -signal.SIGKILL
+        until(lambda: not is_alive(third.pid))
+
+
+def test_no_setting_is_kept_as_a_module_is_loaded_but_those_that_are_known() -> None:
+    kept = {
+        (path.name, name)
+        for folder in ("coordinator", "dashboard")
+        for path in (ROOT / folder).rglob("*.py")
+        if "from django.conf import settings" in (text := path.read_text())
+        for name in KEPT.findall(text)
+        if name != "BASE_DIR"
+    }
+    assert kept == {("limits.py", "DATA_UPLOAD_MAX_MEMORY_SIZE")}
+    server = object.__new__(forked.ForkServer)
+    server.env = {"PATH": "/bin"}
+    assert server.suits({"PATH": "/bin", "SIGNALBOX_DATA_DIR": "/x"})
+    assert not server.suits({"PATH": "/bin", "SIGNALBOX_ATTACHMENT_MAX_MIB": "1"})
+    assert not server.suits({"PATH": "/x"})
