@@ -45,10 +45,11 @@ DIFFERS = (
     "DJANGO_SETTINGS_MODULE",
     "PYTEST_CURRENT_TEST",
 )
-# Kept by edge/limits.py and operations/moving/move.py; chosen by what is installed, or with libraries of their own.
+# Kept by edge/limits.py, operations/jobs.py and operations/moving/move.py, or with libraries of their own.
 CAPTURED = (
     "SIGNALBOX_ATTACHMENT",
     "SIGNALBOX_SQLITE_",
+    "SIGNALBOX_LIFECYCLE_INTERVAL",
     "SIGNALBOX_S3_",
     "SIGNALBOX_OIDC_",
     "SIGNALBOX_POOL_URL",
@@ -111,6 +112,8 @@ class ForkServer:
     def suits(self, env: Mapping[str, str]) -> bool:
         """Say whether a program with this environment may be forked."""
         differ = [name for name in env.keys() | self.env.keys() if env.get(name) != self.env.get(name)]
+        if env.get("SIGNALBOX_PUBLIC_URL", "").startswith("https"):  # Ninja keeps the cookie's name
+            return False
         return all(name.startswith(DIFFERS) and not name.startswith(CAPTURED) for name in differ)
 
     def start(self, words: Sequence[str], env: Mapping[str, str], out: IO[Any], err: IO[Any]) -> Forked:
