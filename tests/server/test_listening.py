@@ -17,26 +17,19 @@ from typing import Any
 import pytest
 
 from tests.impatient_runner import ImpatientRunner
-from tests.served import KEYS, READY_WITHIN, ROOT, Served, Template, free_port, running
-from tests.wire.test_example_runner import ended, eventually, order
+from tests.served import KEYS, READY_WITHIN, ROOT, Served, Template, free_port
+from tests.wire.test_example_runner import ended, eventually, order, quick
 
 pytestmark = pytest.mark.served
-
-
-@pytest.fixture(scope="module")
-def one_server(served_template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server for all tests of this module, whichever process it runs in by then."""
-    quick = {"SIGNALBOX_RUNNER_POLL_TIMEOUT": "5", "SIGNALBOX_LIFECYCLE_INTERVAL": "0.5"}
-    with running(served_template, tmp_path_factory.mktemp("one") / "server", **quick) as server:
-        yield server
+__all__ = ["quick"]  # a fixture
 
 
 @pytest.fixture
-def served(one_server: Served) -> Served:
-    """That server, at work, with an empty log."""
-    one_server.emptied()
-    one_server.log.write_bytes(b"")  # it is written to by appending
-    return one_server
+def served(quick: Served) -> Served:
+    """One server for all tests of this module, whichever process it runs in by then; at work, with an empty log."""
+    quick.emptied()
+    quick.log.write_bytes(b"")  # it is written to by appending
+    return quick
 
 
 def health(port: int) -> int:
