@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 LINGERS = 1.0  # seconds
 PAUSE = 1.0  # seconds without taking connections where none can be taken
+# Seconds for which a worker leaves the next connection to the others: of a burst, whoever is awake took most, or all.
+OTHERS_TURN = 0.001
 HEADERS_WITHIN = 20.0  # seconds from connecting in which the first request's headers must arrive
 SPEAKS_WITHIN = 0.5  # seconds that a stopping worker gives whoever has connected and is about to say what for
 LOOKS_EVERY = 0.05  # seconds between a stopping worker's looks at which connections are idle
@@ -109,7 +111,8 @@ class Acceptor:
     """Takes connections one by one from the queue of a socket that all workers share.
 
     Both asyncio and uvloop take as many at a time as there are, so that a few keep-alive clients may all sit on one
-    worker. It stands for the server that gunicorn made.
+    worker. So each takes one, and where there are others lets them take the next. It stands for the server that
+    gunicorn made.
     """
 
     def __init__(
@@ -118,8 +121,11 @@ class Acceptor:
         listening: socket.socket,
         protocol: Callable[[], Protocol],
         ssl: Any,
+        *,
+        has_others: bool,
     ) -> None:
         self._loop = loop
+        self._has_others = has_others
         self._listening = listening
         self._protocol = protocol
         self._ssl = ssl
@@ -139,15 +145,20 @@ class Acceptor:
             return  # another worker has it, or its client has gone
         except OSError as problem:  # no file is left, say
             log.error("No connection can be taken for %s s: %s", PAUSE, problem)
-            self._loop.remove_reader(self._listening.fileno())
-            self._loop.call_later(PAUSE, self._watch)
+            self._rest(PAUSE)
             return
+        if self._has_others:
+            self._rest(OTHERS_TURN)
         connection.setblocking(False)
         opening = self._loop.create_task(
             self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._ssl)
         )
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(seconds, self._watch)
 
     def close(self) -> None:
         """Take no more."""
@@ -161,18 +172,23 @@ class Acceptor:
             await asyncio.wait(self._opening)
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop where that is installed (extra `[speed]`), else asyncio's; both with Acceptors."""
+def new_loop(*, workers: int) -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop where that is installed (extra `[speed]`), else asyncio's; both with Acceptors.
+
+    `workers`: how many take connections from one socket.
+    """
     try:
         base = importlib.import_module("uvloop").Loop
     except ImportError:
         base = asyncio.SelectorEventLoop
-    loop: asyncio.AbstractEventLoop = type("Loop", (_OneByOne, base), {})()
+    loop: asyncio.AbstractEventLoop = type("Loop", (_OneByOne, base), {"has_others": workers > 1})()
     return loop
 
 
 class _OneByOne:
     """A part of an event loop: how it serves."""
+
+    has_others = False  # workers that take connections from the same socket
 
     async def create_server(
         self, protocol: Callable[[], Protocol], *, sock: socket.socket, **more: Any
@@ -180,7 +196,7 @@ class _OneByOne:
         """Serve on a socket that listens already."""
         sock.listen(BACKLOG)
         assert isinstance(self, asyncio.AbstractEventLoop)
-        return Acceptor(self, sock, protocol, more.get("ssl"))
+        return Acceptor(self, sock, protocol, more.get("ssl"), has_others=self.has_others)
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
@@ -194,7 +210,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.told_early: list[int] = []
 
     def _setup_event_loop(self) -> None:
-        self.loop = new_loop()
+        self.loop = new_loop(workers=self.cfg.workers)
         asyncio.set_event_loop(self.loop)
 
     def notify(self) -> None:
