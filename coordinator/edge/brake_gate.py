@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable, Sequence
 
 from coordinator.edge.waits import Waits
-from coordinator.lib.threads import EdgeThreads
+from coordinator.lib.threads import EdgeThreads, SharedRead
 from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 
@@ -17,6 +17,7 @@ class BrakeGate:
     def __init__(self, waits: Waits, threads: EdgeThreads) -> None:
         self._waits = waits
         self._threads = threads
+        self._in_force = SharedRead(threads, brakes.in_force)
 
     async def on_agent(self, agent_id: str, programs: Sequence[str]) -> Braked | None:
         """Return the brake that may hold a call of which neither program nor host is known for certain; or None."""
@@ -40,10 +41,10 @@ class BrakeGate:
         `agents` are the names by which its agent is known, `host` where it would run (None: not known), `asker` is
         who takes a waiting place (Shares).
         """
-        look = functools.partial(brakes.holding, agents, host)
-        held = await self._threads.run(look)
+        held = brakes.first_holding(await self._in_force.get(), agents, host)
         if held is None or wait <= 0:
             return held
+        look = functools.partial(brakes.holding, agents, host)
         with self._waits.places.place(asker):
             released = await self._waits.wait_until(
                 lambda: True if look() is None else None,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from django.db import connections
 
-from coordinator.lib.turns import CALLER, FairThreads
+from coordinator.lib.turns import CALLER, FairThreads, for_all
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,6 +33,32 @@ class EdgeThreads:
     def close(self) -> None:
         """Let the threads end; what is queued is dropped."""
         self._pool.close()
+
+
+class SharedRead(Generic[T]):
+    """One read for all who ask before it begins: each gets what the database held after it asked.
+
+    So however many ask while the threads are busy, they cost one read.
+    """
+
+    def __init__(self, threads: EdgeThreads, read: Callable[[], T]) -> None:
+        self._threads = threads
+        self._read = read
+        self._queued: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return what `read` returns, called from now on, or raise what it raises."""
+        if self._queued is None or self._queued.done():
+            self._queued = asyncio.ensure_future(self._run())
+        return await asyncio.shield(self._queued)
+
+    async def _run(self) -> T:
+        for_all()
+        return await self._threads.run(self._begin)
+
+    def _begin(self) -> T:
+        self._queued = None  # who asks from here on may not have what is read now
+        return self._read()
 
 
 def _call(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

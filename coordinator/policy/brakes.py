@@ -54,8 +54,13 @@ def holding(agents: Iterable[str | None], host: str | None) -> Braked | None:
 
     A host that is not known (None) may be any.
     """
+    return first_holding(in_force(), agents, host)
+
+
+def first_holding(on: Iterable[Braked], agents: Iterable[str | None], host: str | None) -> Braked | None:
+    """Return the first of the brakes `on` that holds such a call or run; or None."""
     names = list(agents)
-    return next((one for one in in_force() if one.holds(names, host)), None)
+    return next((one for one in on if one.holds(names, host)), None)
 
 
 def holding_asked(
