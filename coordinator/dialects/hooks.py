@@ -90,8 +90,11 @@ class Hook:
     @property
     def subagent(self) -> str | None:
         """Which sub-agent speaks; an agent type alone is that of the main conversation."""
-        agent_id, kind = self.text("agent_id"), self.text("agent_type")
-        return None if agent_id is None else f"{kind} {agent_id}" if kind else agent_id
+        agent_id = self.text("agent_id")
+        if agent_id is None:
+            return None
+        kind = self.text("agent_type")
+        return f"{kind} {agent_id}" if kind else agent_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,14 +349,14 @@ class HookEvents:
 
     def call(self, event_type: str, uses: list[str], **values: Any) -> DedupedEvent:
         """Return a call's beginning (`pre_tool`) or its result (`post_tool`)."""
-        hook = self.hook
-        if hook.call_id:
-            values["origin"] = origin(hook.session, hook.name, hook.call_id)
+        hook, tool, call_id = self.hook, self.hook.tool, self.hook.call_id
+        if call_id:
+            values["origin"] = origin(hook.session, hook.name, call_id)
             ends = event_type == "post_tool"
-            values["claims"] = (result_origin(hook.session, hook.call_id),) if ends else ()
-        if not hook.call_id or hook.call_id.startswith(MADE_CALL):
+            values["claims"] = (result_origin(hook.session, call_id),) if ends else ()
+        if not call_id or call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), heard(hook.session, "calls"))
-            what, text = ENDED if event_type == "post_tool" else BEGUN, call_text(hook.tool, hook.tool_input)
+            what, text = ENDED if event_type == "post_tool" else BEGUN, call_text(tool, hook.tool_input)
             values["unless"] = told_then(what, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
@@ -362,9 +365,9 @@ class HookEvents:
         return self.event(
             event_type,
             uses=[*uses, "tool_name", "tool_use_id"],
-            tool_name=hook.tool,
+            tool_name=tool,
             tool_input=as_object(hook.tool_input),
-            tool_use_id=hook.call_id,
+            tool_use_id=call_id,
             **values,
         )
 

@@ -40,7 +40,7 @@ from coordinator.edge.polls import Polls
 from coordinator.edge.readiness import Readiness
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import Rulings
-from coordinator.edge.safety import with_safe_headers
+from coordinator.edge.safety import safe_headers, with_safe_headers
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Forbidden, NotFound, Restarting, SignalboxError, TooSlow
@@ -108,6 +108,7 @@ class Application:
         self.hub = Hub(self.feed)
         self.auth = Authenticator(self.threads)
         self.bodies = Bodies()
+        self._safe_headers = safe_headers()
         intake = Intake(self.bodies, self.auth.sender)
         self.django = DjangoBridge(
             get_wsgi_application(), threads=settings.THREADS, take=intake.take, who=intake.who
@@ -205,7 +206,9 @@ class Application:
             CALLER.set(f"address:{network_of(peer_of(scope).address)}")
             request, body = Observed(scope, send), Leftover(scope, receive)
             try:
-                await self._http(scope, body.receive, with_safe_headers(body.closing(request.send)))
+                await self._http(
+                    scope, body.receive, with_safe_headers(body.closing(request.send), self._safe_headers)
+                )
             finally:
                 request.done()
             await body.read()

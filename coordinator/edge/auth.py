@@ -65,7 +65,7 @@ class AnswerCache(Generic[T]):
             kept = (now + KEPT_FOR, asyncio.ensure_future(look()))
             kept[1].add_done_callback(_is_unexpected)  # reads the exception: the asker may be gone by then
             self._answers[place] = kept
-        return await asyncio.shield(kept[1])
+        return kept[1].result() if kept[1].done() else await asyncio.shield(kept[1])
 
 
 def _is_unexpected(answer: asyncio.Future[T]) -> bool:

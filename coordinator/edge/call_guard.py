@@ -129,7 +129,7 @@ class CallGuard:
             held = self._rulings.held_tools(known)
             if held is None:
                 return []
-            packed = json.dumps(held, separators=(",", ":")).encode("ascii")
+            packed = _packed(tuple(held))
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
             return []
@@ -205,6 +205,11 @@ class CallGuard:
         if call.hook is None or call.late or isinstance(problem, Unauthorized):
             return True
         return not self._dialect.is_call(call.hook)
+
+
+@functools.lru_cache(maxsize=256)
+def _packed(held: tuple[tuple[str, str], ...]) -> bytes:
+    return json.dumps(held, separators=(",", ":")).encode("ascii")
 
 
 def _sent_as(scope: Scope) -> str | None:

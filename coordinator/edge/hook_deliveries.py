@@ -38,11 +38,14 @@ class Delivery:
     denied: str | None = None
 
 
+BY_THE_AGENT = Delivery()
+
+
 def delivery_of(headers: Headers) -> Delivery:
     """Return how a hook is delivered; headers that make no sense count as missing."""
-    found = headers.get(ID, b"")
-    if not _ID.fullmatch(found):
-        return Delivery()
+    found = headers.get(ID)
+    if found is None or not _ID.fullmatch(found):
+        return BY_THE_AGENT
     age = _seconds(headers.get(AGE, b""))
     if age is None:
         return Delivery(found.decode())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -12,6 +14,7 @@ from coordinator.lib.asgi import Scope, Send
 from coordinator.lib.chosen_database import told
 
 Headers = dict[bytes, bytes]
+_HEADERS = "signalbox.headers"
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -20,8 +23,17 @@ class Gone(Exception):
 
 
 def headers_of(scope: Scope) -> Headers:
-    """Return the headers by lower-case name; of a repeated one the last."""
-    return dict(scope["headers"])
+    """Return the headers by lower-case name; of a repeated one the last. Made once a request."""
+    headers: Headers | None = scope.get(_HEADERS)
+    if headers is None:
+        headers = scope[_HEADERS] = dict(scope["headers"])
+    return headers
+
+
+@functools.lru_cache(maxsize=256)
+def query_of(query_string: bytes) -> dict[str, list[str]]:
+    """Return the query's parameters by name, those with no value too. Machines send few queries, again and again."""
+    return parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
 
 
 def plain(headers: Headers) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from coordinator.edge.http import headers_of
 from coordinator.lib.asgi import Message, Receive, Scope, Send
 
 SHORT = 1024 * 1024  # bytes; a body that says it is no longer is read to its end
@@ -25,7 +26,7 @@ class Leftover:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
-        headers = dict(scope["headers"])
+        headers = headers_of(scope)
         length = headers.get(b"content-length", b"0")
         chunked = b"transfer-encoding" in headers
         self._whole = not chunked and length in {b"0", b""}

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
+_PEER = "signalbox.peer"
 FORWARDING_HEADERS = frozenset(
     {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"}
 )
@@ -52,7 +53,14 @@ def _values(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
 
 
 def peer_of(scope: dict[str, Any]) -> Peer:
-    """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies."""
+    """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies. Found once."""
+    peer: Peer | None = scope.get(_PEER)
+    if peer is None:
+        peer = scope[_PEER] = _find_peer(scope)
+    return peer
+
+
+def _find_peer(scope: dict[str, Any]) -> Peer:
     client = scope.get("client") or ("", 0)
     address, scheme = str(client[0]), str(scope.get("scheme", "http"))
     if not is_trusted_proxy(address):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qs
 
 from django.conf import settings
 from django.utils import timezone
 
 from coordinator.actions import runners
 from coordinator.edge.auth import Admission, Authenticator
-from coordinator.edge.http import headers_of, send_empty, send_json
+from coordinator.edge.http import headers_of, query_of, send_empty, send_json
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Invalid
 from coordinator.identity import scopes
@@ -104,8 +103,7 @@ class Polls:
 
 def required(scope: Scope, name: str) -> str:
     """Return a query parameter. Raises Invalid, as recorded, where it is missing."""
-    query: bytes = scope["query_string"]
-    values = parse_qs(query.decode("latin-1"), keep_blank_values=True).get(name)
+    values = query_of(scope["query_string"]).get(name)
     if not values:
         fault = {"type": "missing", "loc": ["query", name], "msg": "Field required", "input": None}
         raise Invalid([fault])
@@ -114,8 +112,9 @@ def required(scope: Scope, name: str) -> str:
 
 def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
     """Return a query parameter as a length of time, at most `most`. Raises Invalid for what is none."""
-    query: bytes = scope["query_string"]
-    text = parse_qs(query.decode("latin-1")).get(name, [str(default)])[-1]
+    text = query_of(scope["query_string"]).get(name, [""])[-1]
+    if not text:
+        return default
     try:
         length = float(text)
     except ValueError:
@@ -127,8 +126,7 @@ def seconds(scope: Scope, name: str, *, default: float, most: float) -> float:
 
 def is_on(scope: Scope, name: str) -> bool:
     """Say whether a query parameter is `on`."""
-    query: bytes = scope["query_string"]
-    return parse_qs(query.decode("latin-1")).get(name, [""])[-1] == "on"
+    return query_of(scope["query_string"]).get(name, [""])[-1] == "on"
 
 
 def _as_it_stands(request_id: str) -> dict[str, Any]:

@@ -74,13 +74,15 @@ class Recorder:
     def _remembered(self, hook: Hook, where: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
         heard = self._known.get((where.by, hook.session))
-        if heard is None or heard.until < asyncio.get_running_loop().time():
+        left = 0.0 if heard is None else heard.until - asyncio.get_running_loop().time()
+        if heard is None or left < 0:
             return None
         known = heard.session
         # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
         if known.driven or where.driven or (where.hostname and not known.complete):
             return None
-        self._remember(hook, where, known)
+        if left < KNOWN_FOR / 2:
+            self._remember(hook, where, known)
         return known
 
     def _remember(self, hook: Hook, where: SessionLocation, known: KnownSession) -> None:
@@ -189,7 +191,7 @@ class Recorder:
 
     async def _soon(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | None:
         """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
-        task = asyncio.ensure_future(self._kept(hook, work))
+        task = asyncio.create_task(self._kept(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)

@@ -5,25 +5,17 @@ Django's own middleware sets most of them on its answers; what is there already 
 
 from __future__ import annotations
 
-import functools
-
 from django.conf import settings
 
 from coordinator.lib.asgi import Message, Send
 
+SafeHeaders = tuple[tuple[bytes, bytes], ...]
 # An answer that is no page: nothing may be run or loaded, whatever a browser takes it for.
 NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
 
 
-def with_safe_headers(send: Send) -> Send:
-    """Return `send` with what an answer lacks of the headers added."""
-    headers = _headers(
-        settings.X_FRAME_OPTIONS,
-        settings.SECURE_REFERRER_POLICY,
-        settings.SECURE_CROSS_ORIGIN_OPENER_POLICY,
-        settings.PERMISSIONS_POLICY,
-        settings.SECURE_HSTS_SECONDS,
-    )
+def with_safe_headers(send: Send, headers: SafeHeaders) -> Send:
+    """Return `send` with what an answer lacks of the `headers` added."""
 
     async def safely(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -35,20 +27,18 @@ def with_safe_headers(send: Send) -> Send:
     return safely
 
 
-@functools.cache
-def _headers(
-    frames: str, referrer: str, opener: str, permissions: str, hsts_seconds: int
-) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers by what is set, made once for all answers."""
+def safe_headers() -> SafeHeaders:
+    """Return the headers by what is set."""
     headers = [
         (b"content-security-policy", NO_PAGE),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
-        (b"x-frame-options", frames.encode()),
-        (b"referrer-policy", referrer.encode()),
-        (b"cross-origin-opener-policy", opener.encode()),
-        (b"permissions-policy", permissions.encode()),
+        (b"x-frame-options", settings.X_FRAME_OPTIONS.encode()),
+        (b"referrer-policy", settings.SECURE_REFERRER_POLICY.encode()),
+        (b"cross-origin-opener-policy", settings.SECURE_CROSS_ORIGIN_OPENER_POLICY.encode()),
+        (b"permissions-policy", settings.PERMISSIONS_POLICY.encode()),
     ]
-    if hsts_seconds:
-        headers.append((b"strict-transport-security", f"max-age={hsts_seconds}".encode()))
+    if settings.SECURE_HSTS_SECONDS:
+        hsts = f"max-age={settings.SECURE_HSTS_SECONDS}"
+        headers.append((b"strict-transport-security", hsts.encode()))
     return tuple(headers)
