@@ -10,9 +10,8 @@ from datetime import datetime
 from typing import Protocol
 
 import msgspec
-from django.db import connection
 
-from coordinator.engine import bulk
+from coordinator.engine import bulk, round_trips
 from coordinator.lib import instants
 from coordinator.models import EventOrigin
 
@@ -88,7 +87,7 @@ def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
     packed = msgspec.json.encode(rows).decode()
     given = bulk.rows_of_json("text", "text", "bigint")
-    with connection.cursor() as cursor:
+    with round_trips.planning_cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {given}"
             " ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, until = excluded.until"
@@ -102,7 +101,7 @@ def known(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
     origin_of = {key: key for _, key in wanted} | {_within(at, key): key for at, key in wanted if at}
     packed = msgspec.json.encode(list(origin_of)).decode()
-    with connection.cursor() as cursor:
+    with round_trips.planning_cursor() as cursor:
         cursor.execute(
             f"SELECT key FROM event_origins WHERE key IN ({bulk.texts_of_json()})"  # noqa: S608 # constants
             " AND (until IS NULL OR until > %s)",

@@ -14,7 +14,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from coordinator.engine import bulk
+from coordinator.engine import bulk, round_trips
 from coordinator.lib import instants
 from coordinator.models import UsageDay
 from coordinator.runs.offers import PROGRAMS
@@ -41,6 +41,7 @@ _TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
 _COUNTED = ("calls", *_TOKENS)
 _TYPE = EVENT_COLUMNS.index("event_type")
 _SESSION, _RECEIVED, _MODEL = map(CONTEXT_COLUMNS.index, ("session_id", "received_at", "model"))
+_OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
 _AT = tuple(map(CONTEXT_COLUMNS.index, _TOKENS))
 
 
@@ -51,8 +52,7 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
     """
     sums: dict[tuple[str, str, str], list[int]] = {}
     for event, context in rows:
-        tokens = [context[at] for at in _AT]
-        has_tokens = any(one is not None for one in tokens)
+        has_tokens = context[_OUTPUT] is not None  # 0 at least, where others are told
         if event[_TYPE] != CALL and not has_tokens:
             continue
         model = (context[_MODEL] or UNKNOWN_MODEL) if has_tokens else ""
@@ -60,11 +60,11 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         counts = sums.setdefault((context[_SESSION], day, model), [0] * (1 + len(_AT)))
         counts[0] += event[_TYPE] == CALL
         if has_tokens:
-            for place, one in enumerate(tokens, 1):
-                counts[place] += min(max(one or 0, 0), MOST)
+            for place, at in enumerate(_AT, 1):
+                counts[place] += min(max(context[at] or 0, 0), MOST)
     if sums:
         packed = msgspec.json.encode([[*key, *counts] for key, counts in sorted(sums.items())]).decode()
-        with connection.cursor() as cursor:
+        with round_trips.planning_cursor() as cursor:
             cursor.execute(_upsert(), [packed])
 
 

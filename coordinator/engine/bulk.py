@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from django.db import connection
 
-from coordinator.engine import is_sqlite
+from coordinator.engine import is_sqlite, round_trips
 
 FEW = 10  # rows that PostgreSQL takes faster by one statement than by COPY
 
@@ -26,7 +26,8 @@ def insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) ->
         insert(table, "id", columns, ids, rows)
         return ids
     with connection.cursor() as cursor:
-        cursor.execute(_insert_from_json(table, tuple(columns)), [msgspec.json.encode(rows).decode()])
+        used, packed = _packed(columns, rows)
+        cursor.execute(_insert_from_json(table, used), [packed])
         # AUTOINCREMENT gave successive ones: nobody else can write in this transaction.
         last = int(cursor.lastrowid)
     return range(last - len(rows) + 1, last + 1)
@@ -55,7 +56,7 @@ def insert_new_with(
         for row, other in rows
     ]
     statement = _insert_both(table, tuple(columns), beside, key, tuple(beside_columns))
-    with connection.cursor() as cursor:
+    with round_trips.planning_cursor() as cursor:
         cursor.execute(statement, [msgspec.json.encode(given).decode()])
         return [int(row[0]) for row in cursor.fetchall()]
 
@@ -105,8 +106,8 @@ def insert(
     wraps no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
     with connection.cursor() as cursor:
         if is_sqlite():
-            packed = msgspec.json.encode(list(rows)).decode()
-            cursor.execute(_insert_from_json(table, tuple(columns), id_column), [ids[0], packed])
+            used, packed = _packed(columns, list(rows))
+            cursor.execute(_insert_from_json(table, used, id_column), [ids[0], packed])
             return
         into = f"COPY {table} ({id_column}, {', '.join(columns)}) FROM STDIN"
         with connection.wrap_database_errors, cursor.copy(into) as copy:
@@ -114,7 +115,22 @@ def insert(
                 copy.write_row([row_id, *row])
 
 
-@functools.cache
+def _packed(columns: Sequence[str], rows: Sequence[list[Any]]) -> tuple[tuple[str, ...], str]:
+    """Return the columns in which any row holds a value, and the rows' values in these as JSON.
+
+    Most events leave most columns empty, and taking a value out of JSON is what costs. So no column that may be NULL
+    has another default.
+    """
+    filled = [
+        (name, values)
+        for name, values in zip(columns, zip(*rows, strict=True), strict=True)
+        if name == columns[0] or values.count(None) < len(values)
+    ]
+    used = tuple(name for name, _ in filled)
+    return used, msgspec.json.encode(list(zip(*(values for _, values in filled), strict=True))).decode()
+
+
+@functools.lru_cache(maxsize=256)  # rows choose the columns
 def _insert_from_json(table: str, columns: tuple[str, ...], id_column: str = "") -> str:
     """Return the statement; with `id_column`, its first parameter is the first row's id."""
     values = [f"json_extract(value, '$[{n}]')" for n in range(len(columns))]

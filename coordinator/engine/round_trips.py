@@ -1,4 +1,4 @@
-"""Questions that are asked so often that each round trip to the database counts."""
+"""Statements that are executed so often that each round trip to the database counts, and each plan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection
+from django.db.backends.utils import CursorWrapper
 
 from coordinator.engine import is_sqlite
 
@@ -17,6 +18,18 @@ def spare_health_check() -> None:
     """
     if not is_sqlite():
         connection.health_check_done = True  # type: ignore[attr-defined] # Django's own, which its stubs leave out
+
+
+def planning_cursor() -> CursorWrapper:
+    """Return a cursor for a statement that is executed again and again, whose text is always the same.
+
+    PostgreSQL plans it once a connection: for small statements that takes longer than all else. SQLite's driver does
+    so by itself.
+    """
+    if is_sqlite():
+        return connection.cursor()
+    cursor: CursorWrapper = connection.planning_cursor()  # type: ignore[attr-defined] # engine.postgresql
+    return cursor
 
 
 def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -32,7 +45,7 @@ def row_of(question: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
 
 
 def _asked(question: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
-    with connection.cursor() as cursor:
+    with planning_cursor() as cursor:
         cursor.execute(question, parameters)
         row: tuple[Any, ...] = cursor.fetchone()
         return row

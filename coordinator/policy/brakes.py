@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db import connection
-
+from coordinator.engine import round_trips
 from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach, reaches
 from coordinator.models.sessions import SessionStatus
@@ -44,7 +43,7 @@ class Braked:
 
 def in_force() -> tuple[Braked, ...]:
     """Return every brake in force, oldest first. In plain SQL, since each call of an agent asks it."""
-    with connection.cursor() as cursor:
+    with round_trips.planning_cursor() as cursor:
         cursor.execute(IN_FORCE)
         return tuple(Braked(*row) for row in cursor.fetchall())
 

@@ -1,4 +1,6 @@
-"""Takes a database that only reads for one that is away, and looks for the one that writes.
+"""PostgreSQL as Django drives it, and two things more: fail-over, and statements that are planned once.
+
+A database that only reads is taken for one that is away.
 
 During a fail-over a connection may stand to a server that has become a standby, or was switched to read-only until
 another takes over. To psycopg a refused write is then an `InternalError`, as if the program were wrong; here it is an
@@ -14,6 +16,7 @@ from typing import Any
 
 from django.db import OperationalError
 from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorWrapper
 from django.db.utils import DatabaseErrorWrapper
 from django.utils.functional import cached_property
 from psycopg import errors
@@ -38,9 +41,11 @@ class ErrorWrapper(DatabaseErrorWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, which also knows whether its server has refused to write."""
+    """Django's, which also knows whether its server has refused to write, and keeps plans of statements."""
 
     only_reads = False
+    _asked: Any = None  # the connection of which it is known whether it
+    _is_session = False  # … is one session of the server's
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
@@ -49,6 +54,31 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self.only_reads = False
         return super().get_new_connection(conn_params)
+
+    def planning_cursor(self) -> CursorWrapper:
+        """Return a cursor whose statements the server plans once for this connection, each by its text.
+
+        A pooler in transaction mode hands out another session each time, and plans are a session's: an ordinary cursor.
+        """
+        self.ensure_connection()
+        if not self._keeps_plans():
+            return self.cursor()
+        with self.wrap_database_errors:
+            cursor = base.ServerBindingCursor(self.connection)  # type: ignore[call-arg] # the stubs do not know it
+            wrapped: CursorWrapper = self._prepare_cursor(cursor)  # type: ignore[attr-defined] # … nor this
+            return wrapped
+
+    def _keeps_plans(self) -> bool:
+        raw = self.connection
+        if self._asked is not raw:
+            with self.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                (session,) = cursor.fetchone()
+            # A pooler makes up the process id that its client is told at first.
+            self._is_session, self._asked = session == raw.info.backend_pid, raw
+            if self._is_session:
+                raw.prepare_threshold = 0
+        return self._is_session
 
     def close_if_unusable_or_obsolete(self) -> None:
         """Close it where it is not to be used on; also where whoever uses it next spares Django's check."""

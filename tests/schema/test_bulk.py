@@ -1,0 +1,32 @@
+"""Rows that are written by one statement: what is written, and that doors meet Django's errors alone."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from coordinator.engine import bulk
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_statement_for_many_rows_that_fails_raises_djangos_error() -> None:
+    with pytest.raises(DatabaseError), transaction.atomic():
+        bulk.insert("event_context", "event_id", ["no_such_column"], [1], [["x"]])
+
+
+@pytest.mark.parametrize("table", ["events", "event_context"])
+def test_a_column_that_may_be_empty_has_no_default_so_that_it_may_be_left_out(table: str) -> None:
+    with connection.cursor() as cursor:
+        columns = connection.introspection.get_table_description(cursor, table)
+    assert [one.name for one in columns if one.null_ok and one.default not in (None, "NULL")] == []
+
+
+def test_a_row_that_is_empty_but_for_its_id_is_inserted_too() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE few (id integer, words text, number integer)")
+        bulk.insert("few", "id", ["words", "number"], [7, 8], [[None, None], [None, 5]])
+        bulk.insert("few", "id", ["words", "number"], [9], [[None, None]])
+        cursor.execute("SELECT * FROM few ORDER BY id")
+        assert cursor.fetchall() == [(7, None, None), (8, None, 5), (9, None, None)]
+        cursor.execute("DROP TABLE few")
