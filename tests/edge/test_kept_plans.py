@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import DataError, IntegrityError, connection, transaction
 from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
 
 from coordinator.engine import is_sqlite, round_trips
 
@@ -30,6 +31,16 @@ def plans() -> int:
 @only_postgresql
 def test_a_statement_that_comes_again_is_planned_once() -> None:
     assert [ask("1"), ask("2"), plans()] == [2, 3, 1]
+
+
+@only_postgresql
+def test_a_log_of_statements_names_those_whose_plan_is_kept() -> None:
+    with CaptureQueriesContext(connection) as log:
+        ask("1")
+        ask("2")
+    assert [one["sql"] for one in log.captured_queries if one["sql"].startswith("SELECT %s")] == [
+        QUESTION
+    ] * 2
 
 
 @only_postgresql

@@ -16,6 +16,7 @@ from typing import Any
 
 from django.db import OperationalError
 from django.db.backends.postgresql import base
+from django.db.backends.postgresql.operations import DatabaseOperations
 from django.db.backends.utils import CursorWrapper
 from django.db.utils import DatabaseErrorWrapper
 from django.utils.functional import cached_property
@@ -40,9 +41,18 @@ class ErrorWrapper(DatabaseErrorWrapper):
         super().__exit__(exc_type, exc_value, traceback)
 
 
+class Operations(DatabaseOperations):
+    """Django's, which also tell of a statement whose plan is kept: psycopg remembers only what it sent whole."""
+
+    def last_executed_query(self, cursor: CursorWrapper, sql: str, params: Any) -> str:
+        told: str | None = super().last_executed_query(cursor, sql, params)
+        return told or sql
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, which also knows whether its server has refused to write, and keeps plans of statements."""
 
+    ops_class = Operations
     only_reads = False
     _asked: Any = None  # the connection of which it is known whether it
     _is_session = False  # … is one session of the server's
