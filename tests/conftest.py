@@ -54,6 +54,10 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.enable()
 
 
+# The files that take longest, in a browser: they go first, so that all processes end together.
+LONGEST = ("walk/test_every_page.py", "push/test_in_a_browser.py", "sessions/test_in_a_browser.py")
+
+
 # What a file says whose tests drive a browser or programs of others.
 DRIVES = re.compile(r"playwright|chromium|person_at|real_agent")
 
@@ -111,7 +115,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what one engine is enough for, what needs a browser, and what talks to a served program.
 
-    In parallel, what takes longest goes first, so that all processes end together.
+    In parallel, what takes longest goes first.
     """
     for item in items:
         if engines.one_is_enough(item):
@@ -124,7 +128,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _is_driving(item) and not _text_drives(item.path):
             raise pytest.UsageError(f"{item.nodeid} drives other programs, and DRIVES does not find it.")
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: item.get_closest_marker("served") is None)  # stable
+        items.sort(key=_turn)  # stable
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    """Return what sorts LONGEST before what talks to a served program, and that before all others."""
+    return not f"{item.path}".endswith(LONGEST), item.get_closest_marker("served") is None
 
 
 @pytest.fixture(autouse=True, scope="session")

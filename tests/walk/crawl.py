@@ -11,8 +11,11 @@ import httpx
 from django.urls import Resolver404, resolve
 
 HREF = re.compile(r'<a\b[^>]*?\shref="([^"]+)"')
-# In the admin, one table of each kind stands for all: tests/admin opens every one of them.
-ADMIN = re.compile(r"/admin/(?:$|auth/user/|coordinator/(?:agent|pluginsetting|event|auditlog)/)")
+# In the admin, one table of each kind stands for all (tests/admin opens every one of them), and one table's forms for
+# adding and deleting, and its history.
+ADMIN = re.compile(
+    r"/admin/(?:$|auth/user/|coordinator/(?:agent|pluginsetting|event|auditlog)/(?:[^/]+/change/)?$)"
+)
 # What leads away or hands out a file.
 NO_PAGE = re.compile(
     r"/(?:export|raw|download|file|attachments?|thumbnail)\b|^/ui/sign-out/|\.(?:json|ndjson|md)\b"
@@ -32,6 +35,8 @@ def pages_from(client: httpx.Client, *starts: str) -> list[str]:
         found.append(place)
         for link in HREF.findall(answer.text):
             path = urlsplit(urljoin(place, unescape(link)))
+            if path.query.startswith("_changelist_filters="):
+                continue  # a form that leads back to its list as it was
             address = f"{path.path}?{path.query}" if path.query else path.path
             if path.netloc or not _is_page(path.path):
                 continue
