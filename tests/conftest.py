@@ -104,7 +104,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In parallel, a file's tests stay in one process: they share a server."""
+    """In parallel, a file's tests stay in one process: they share a server. Not so with `--dist worksteal`."""
+    if config.getoption("dist") == "worksteal":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False  # the order below
