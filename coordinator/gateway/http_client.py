@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import select
 import socket
 import ssl
 import time
@@ -203,7 +204,16 @@ class _Connection:
 
     def is_fresh(self) -> bool:
         silent = not self.reader.at_eof() and not self.writer.is_closing() and not self.reader._buffer  # type: ignore[attr-defined]
-        return silent and time.monotonic() - self.idle_since < KEPT_FOR
+        return silent and time.monotonic() - self.idle_since < KEPT_FOR and not self._has_news()
+
+    def _has_news(self) -> bool:
+        """Say whether its end, or what nobody asked for, has come and the loop has not got round to reading it.
+
+        A call that is sent over a closed connection may have run, and is not sent again.
+        """
+        poll = select.poll()
+        poll.register(self.writer.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         self.writer.close()
