@@ -472,9 +472,7 @@ def database_from_url(url: str) -> dict[str, Any]:
             "keepalives_count": 5,
             "tcp_user_timeout": 15_000,
             # A stuck statement would hold one of a worker's few threads. Ours are short: compiling one takes longer.
-            "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c jit=off"
-            # Statements whose plans are kept (engine.round_trips) are of one kind whatever they ask for.
-            " -c plan_cache_mode=force_generic_plan",
+            "options": "-c lock_timeout=3000 -c idle_in_transaction_session_timeout=60000 -c jit=off",
             **parsed.get("OPTIONS", {}),
         },
     }

@@ -23,8 +23,9 @@ def spare_health_check() -> None:
 def planning_cursor() -> CursorWrapper:
     """Return a cursor for a statement that is executed again and again, whose text is always the same.
 
-    PostgreSQL plans it once a connection: for small statements that takes longer than all else. SQLite's driver does
-    so by itself.
+    PostgreSQL plans it once a connection, as soon as that looks no dearer: for small statements planning takes longer
+    than all else. (Told to do so always, it would keep what our triggers' statements were when a table was empty.)
+    SQLite's driver does so by itself.
     """
     if is_sqlite():
         return connection.cursor()
