@@ -65,7 +65,7 @@ class Stopped(BaseException):
     """The agent, or somebody, ends this command."""
 
 
-class Refused(Exception):
+class HookRefused(Exception):
     """The server says no, and would again."""
 
 
@@ -224,7 +224,7 @@ class HookCommand:
             said = self._taken(self._post(self._began + QUICKLY, QUICKLY))
         except (Away, Broken):
             self._keep()
-        except Refused as problem:
+        except HookRefused as problem:
             if self._may_be_mended:
                 self._keep()
             self.finish(said=f"Signalbox did not take this: {problem}", code=1)
@@ -250,7 +250,7 @@ class HookCommand:
             except Broken as problem:
                 self._why = f"What answers at Signalbox's address is not Signalbox: {problem}."
                 broken += 1
-            except Refused as problem:
+            except HookRefused as problem:
                 self._refusal = str(problem)
                 self.give_up(f"Signalbox did not receive this call: {problem}")
             now = time.monotonic()
@@ -286,7 +286,7 @@ class HookCommand:
     # --- the server -------------------------------------------------------------------------------------------
 
     def _post(self, until: float, patience: float, kept: UnsentHook | None = None) -> Answer:
-        """Post a hook: this one, or one that was kept. Raises Away, Broken and Refused."""
+        """Post a hook: this one, or one that was kept. Raises Away, Broken and HookRefused."""
         hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": _quoted(os.uname().nodename)}
@@ -307,7 +307,7 @@ class HookCommand:
             raise Away(f"{self._address.netloc} is not ready ({answer.status}{_detail(answer.body)})")
         if answer.status != 200:
             self._may_be_mended = answer.status in MENDED
-            raise Refused(f"{answer.status}{_detail(answer.body)}")
+            raise HookRefused(f"{answer.status}{_detail(answer.body)}")
         return answer
 
     def _require_ours(self, answer: Answer) -> None:
@@ -316,7 +316,7 @@ class HookCommand:
             raise Broken("its answer is not about this hook")
 
     def _taken(self, answer: Answer) -> bytes:
-        """Return what the agent is answered. Raises Away and Refused where its body says so, and Broken."""
+        """Return what the agent is answered. Raises Away and HookRefused where its body says so, and Broken."""
         self._learn(answer)
         if not answer.body.strip():
             return b""
@@ -333,7 +333,7 @@ class HookCommand:
         if status in RETRY_STATUSES:
             raise Away(f"{self._address.netloc} is not ready ({status}: {detail})")
         self._may_be_mended = status in MENDED
-        raise Refused(f"{status}: {detail}")
+        raise HookRefused(f"{status}: {detail}")
 
     def _learn(self, answer: Answer) -> None:
         """Keep what the server says of which calls are held."""
@@ -385,7 +385,7 @@ class HookCommand:
             self._taken(self._post(min(self._until, time.monotonic() + 10.0), 10.0, kept))
         except (Away, Broken):
             return False
-        except Refused:
+        except HookRefused:
             return not self._may_be_mended
         return True
 

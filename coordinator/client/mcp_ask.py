@@ -48,7 +48,7 @@ INPUT = {
 }
 
 
-class Refused(Exception):
+class NoDecision(Exception):
     """There will be no answer; says why."""
 
 
@@ -128,7 +128,7 @@ class Server:
     def _ask(self, number: Any, question: Question) -> None:
         try:
             answer = question.answer()
-        except Refused as problem:
+        except NoDecision as problem:
             answer = denial(str(problem))
         except BaseException as problem:
             answer = denial(f"signalbox mcp-ask met an error ({type(problem).__name__}: {problem})")
@@ -190,15 +190,15 @@ class Question:
             self._server.tell("notifications/progress", told)
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer in the words of Claude Code's permission prompt. Raises Refused where there is none."""
+        """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
         tool, given = self._asked.get("tool_name"), self._asked.get("input")
         if not isinstance(tool, str) or not tool.strip() or not isinstance(given, dict):
-            raise Refused("the question names no tool and input")
+            raise NoDecision("the question names no tool and input")
         try:
             found = settings.load()
             address = Address(found.url)
         except NotConnected as problem:
-            raise Refused(str(problem)) from None
+            raise NoDecision(str(problem)) from None
         body = json.dumps(self._hook(tool, given)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
         if found.key:
@@ -209,10 +209,10 @@ class Question:
             allowed = {"behavior": "allow", "updatedInput": changed}
             if isinstance(changed, dict):
                 return allowed
-            raise Refused("the approved input cannot be understood")
+            raise NoDecision("the approved input cannot be understood")
         if decision.get("behavior") == "deny":
             return {"behavior": "deny", "message": str(decision.get("message") or "Denied in Signalbox.")}
-        raise Refused("its answer cannot be understood")
+        raise NoDecision("its answer cannot be understood")
 
     def _hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
@@ -227,7 +227,7 @@ class Question:
         }
 
     def _decision(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any]:
-        """Ask until there is a decision. Raises Refused where none can be hoped for."""
+        """Ask until there is a decision. Raises NoDecision where none can be hoped for."""
         began, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             try:
@@ -239,22 +239,22 @@ class Question:
             except (Away, Broken) as problem:
                 self._state = f"Signalbox is away: {problem}"
                 if not self._reached and time.monotonic() - began > UNREACHED_FOR:
-                    raise Refused(
+                    raise NoDecision(
                         f"{problem}. Start Signalbox, or mend the connection, and try again"
                     ) from None
             self.cancelled.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        raise Refused("the question was cancelled")
+        raise NoDecision("the question was cancelled")
 
     def _once(self, address: Address, headers: dict[str, str], body: bytes) -> dict[str, Any] | None:
-        """Ask once; None where the question is still open. Raises Away, Broken, Refused."""
+        """Ask once; None where the question is still open. Raises Away, Broken, NoDecision."""
         self._connection = Connection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(path, headers, body, patience=SILENT_FOR, begun=self._begun)
         if answer.status in RETRY_STATUSES:
             raise Away(f"it is not ready ({answer.status})")
         if answer.status != 200:
-            raise Refused(f"Signalbox refuses ({answer.status}{_detail(answer.body)})")
+            raise NoDecision(f"Signalbox refuses ({answer.status}{_detail(answer.body)})")
         self._reached = True
         said = _object(answer.body)
         problem = said.get("signalbox")
@@ -264,11 +264,11 @@ class Question:
             status = problem.get("status")
             if status in RETRY_STATUSES:
                 raise Away(f"it is not ready ({status})")
-            raise Refused(f"Signalbox refuses ({status}: {problem.get('detail')})")
+            raise NoDecision(f"Signalbox refuses ({status}: {problem.get('detail')})")
         output = said.get("hookSpecificOutput")
         decision = output.get("decision") if isinstance(output, dict) else None
         if not isinstance(decision, dict):
-            raise Refused("Signalbox has no answer to it")
+            raise NoDecision("Signalbox has no answer to it")
         return decision
 
     def _begun(self, answer: Any) -> float:

@@ -32,7 +32,7 @@ NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work
 NO_CONNECTION = -32000
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """There is no yes; says why."""
 
 
@@ -123,7 +123,7 @@ class Guard:
     def _ask(self, number: Any, call: Call) -> None:
         try:
             call.ask()
-        except Refused as problem:
+        except CallRefused as problem:
             why = str(problem)
         except BaseException as problem:
             why = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
@@ -233,7 +233,7 @@ class Call:
         self.cancelled.set()
 
     def ask(self) -> None:
-        """Return where the call may run. Raises Refused."""
+        """Return where the call may run. Raises CallRefused."""
         last, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
             asked = {**self._question, "call_id": self._id, "begins": not self._is_known}
@@ -241,7 +241,7 @@ class Call:
                 said = _post("/api/mcp/calls", asked)
             except (Away, Broken) as problem:
                 if time.monotonic() - last > UNREACHED_FOR and not self._is_known:
-                    raise Refused(NOBODY.format(problem)) from None
+                    raise CallRefused(NOBODY.format(problem)) from None
                 self.cancelled.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
@@ -252,9 +252,9 @@ class Call:
             if decision == "allow":
                 return
             if decision != "wait":
-                raise Refused(str(said.get("reason") or "Denied in Signalbox."))
+                raise CallRefused(str(said.get("reason") or "Denied in Signalbox."))
             self._report(said)
-        raise Refused("The call was cancelled.")
+        raise CallRefused("The call was cancelled.")
 
     def withdraw(self, reason: str) -> None:
         """Tell Signalbox that nobody waits for the call any more, and for what `reason` by the client's own words."""
@@ -266,7 +266,7 @@ class Call:
             except (Away, Broken):
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except Refused:  # an older one, perhaps, that has no such door
+            except CallRefused:  # an older one, perhaps, that has no such door
                 return
             else:
                 return
@@ -295,7 +295,7 @@ class Call:
 
 
 def _seen(server: str, tools: list[dict[str, Any]]) -> set[str]:
-    """Return the names of the tools that the agent may see. Raises Refused, Away, Broken."""
+    """Return the names of the tools that the agent may see. Raises CallRefused, Away, Broken."""
     said = _post(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
     names = said.get("tools")
     if not isinstance(names, list):
@@ -304,14 +304,14 @@ def _seen(server: str, tools: list[dict[str, Any]]) -> set[str]:
 
 
 def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return what Signalbox answers. Raises Refused, Away, Broken."""
+    """Return what Signalbox answers. Raises CallRefused, Away, Broken."""
     try:
         found = settings.load()
         address = Address(found.url)
     except NotConnected as problem:
-        raise Refused(str(problem)) from None
+        raise CallRefused(str(problem)) from None
     except ValueError:
-        raise Refused("Signalbox's address cannot be understood.") from None
+        raise CallRefused("Signalbox's address cannot be understood.") from None
     headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
     connection = Connection(address, time.monotonic() + 2 * PATIENCE)
     answer = connection.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
@@ -324,5 +324,5 @@ def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise Broken("its answer cannot be understood")
     if answer.status >= 300:
-        raise Refused(f"Signalbox refuses ({answer.status}: {said.get('detail', 'no reason')}).")
+        raise CallRefused(f"Signalbox refuses ({answer.status}: {said.get('detail', 'no reason')}).")
     return said

@@ -20,14 +20,14 @@ FIRST_GIVEN = 3  # where systemd's sockets begin (sd_listen_fds(3))
 LET_GO_WITHIN = 2.0
 
 
-class Refused(Exception):
+class BindRefused(Exception):
     """An address cannot be bound. The text says which and why."""
 
 
 def from_environment(held: list[socket.socket] | None = None) -> list[socket.socket]:
     """Return sockets that listen at SIGNALBOX_BIND: of those that are `held` already, else new ones.
 
-    What is held and not wanted is closed. Raises Refused, and ValueError where SIGNALBOX_BIND is no address.
+    What is held and not wanted is closed. Raises BindRefused, and ValueError where SIGNALBOX_BIND is no address.
     """
     host, port = split(os.environ.get("SIGNALBOX_BIND", "").strip() or USUAL)
     held_at: dict[tuple[str, int], socket.socket] = {one.getsockname()[:2]: one for one in held or []}
@@ -101,7 +101,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address, for us alone. Raises Refused."""
+    """Return a socket that listens at an address, for us alone. Raises BindRefused."""
     deadline = time.monotonic() + LET_GO_WITHIN
     while True:
         try:
@@ -109,7 +109,7 @@ def listening(host: str, port: int) -> socket.socket:
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 why = problem.strerror or str(problem)
-                raise Refused(
+                raise BindRefused(
                     f"{joined(host, port)} cannot be used: {why}. Choose another with SIGNALBOX_BIND."
                 ) from None
         time.sleep(0.05)

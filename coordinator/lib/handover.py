@@ -28,7 +28,7 @@ MOST_FILES = 16  # a lock, and an address or two
 LONGEST_PATH = 100  # bytes; what a socket's name may have on every system
 
 
-class Refused(Exception):
+class HandoverRefused(Exception):
     """The server that runs keeps its addresses. The text says why."""
 
 
@@ -92,7 +92,7 @@ def ask(word: bytes, folder: str) -> socket.socket | None:
 
 
 def take(word: bytes, folder: str) -> Takeover | None:
-    """Ask for the addresses of the `serve` that runs; None where none runs or it keeps them. Raises Refused."""
+    """Ask for the addresses of the `serve` that runs; None where none runs or it keeps them. Raises HandoverRefused."""
     connection = ask(word, folder)
     if connection is None:
         return None
@@ -104,7 +104,9 @@ def take(word: bytes, folder: str) -> Takeover | None:
         return Takeover(connection, files)
     connection.close()
     if said == SYSTEMD:
-        raise Refused("systemd runs this server. Use: systemctl reload (or restart), or manage.py restart.")
+        raise HandoverRefused(
+            "systemd runs this server. Use: systemctl reload (or restart), or manage.py restart."
+        )
     return None
 
 

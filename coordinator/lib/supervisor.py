@@ -386,10 +386,10 @@ def serve() -> int:
             word = handover.TAKE if "--take-over" in sys.argv else handover.SUCCEED
             before = handover.take(word, folder)
             sockets = addresses.from_environment(before.sockets if before else [])
-    except handover.Refused as refused:
+    except handover.HandoverRefused as refused:
         sys.stderr.write(f"{refused}\n")
         return 1
-    except addresses.Refused as refused:
+    except addresses.BindRefused as refused:
         problem = str(refused)  # said by the server, after what is wrong with the data folder
     except ValueError:
         problem = "SIGNALBOX_BIND is no address."  # the settings say it better

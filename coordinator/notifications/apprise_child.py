@@ -48,7 +48,7 @@ REFUSED = (
 HARMLESS = ("os.listdir", "os.scandir", "os.putenv", "os.unsetenv", "os.add_dll_directory", "os.walk")
 
 
-class Refused(OSError):
+class FenceRefused(OSError):
     """Something that a message needs none of was tried; libraries take it for a failed connection or file."""
 
 
@@ -67,23 +67,23 @@ class Fence:
         elif event == "open":
             self._open(args[0], args[2])
         elif event.startswith(REFUSED) and event not in HARMLESS:
-            raise Refused(f"{event} is refused")
+            raise FenceRefused(f"{event} is refused")
 
     def _connect(self, place: Any) -> None:
         try:
             address = ipaddress.ip_address(str(place[0]).partition("%")[0])
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
-            raise Refused("only checked addresses") from None
+            raise FenceRefused("only checked addresses") from None
         if why := why_refused(address, self.networks):
             self.why = why
-            raise Refused(why)
+            raise FenceRefused(why)
 
     def _open(self, path: Any, flags: Any) -> None:
         if isinstance(path, int):
             return  # open already
         real = os.path.realpath(os.fsdecode(path))
         if (isinstance(flags, int) and flags & READING_ONLY) or not real.startswith(self.libraries):
-            raise Refused(f"{real} is not for messages")
+            raise FenceRefused(f"{real} is not for messages")
 
 
 class Wire:

@@ -12,7 +12,7 @@ from acp.meta import CLIENT_METHODS
 
 from coordinator.runner import files
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.terminals import Terminals
 
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
@@ -65,7 +65,7 @@ class Client:
             raise RequestError.method_not_found(method)
         try:
             return await answer(said)
-        except Refused as problem:
+        except RunnerRefused as problem:
             raise RequestError(REFUSED, str(problem)) from None
 
     def _hear(self, method: str, said: dict[str, Any]) -> None:

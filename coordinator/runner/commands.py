@@ -10,7 +10,7 @@ from acp.exceptions import RequestError
 
 from coordinator.runner import worktrees
 from coordinator.runner.conversation import Conversation, in_words
-from coordinator.runner.errors import AgentFailed, Refused
+from coordinator.runner.errors import AgentFailed, RunnerRefused
 from coordinator.runner.known_session import KnownSession
 
 Tell = Callable[[dict[str, Any]], None]
@@ -44,7 +44,7 @@ class Commands:
         problem = None
         try:
             await self._obey(command)
-        except (Refused, AgentFailed, OSError) as why:
+        except (RunnerRefused, AgentFailed, OSError) as why:
             problem = str(why)
         except RequestError as why:
             problem = in_words(why)
@@ -59,7 +59,7 @@ class Commands:
         mode, model, config = (command.get(name) for name in ("set_mode", "set_model", "set_config"))
         if command.get("remove_worktree"):
             if self._is_at_work() or self._talk() is not None:
-                raise Refused("The session's agent works there. End the session first.")
+                raise RunnerRefused("The session's agent works there. End the session first.")
             discard = command["remove_worktree"] == "discard"
             directory = self._known.text("directory")
             await worktrees.remove(self._known.id, directory, self._folder, discard=discard)

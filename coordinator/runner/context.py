@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.guarding import Guard
 from coordinator.runner.memory import Memory
 from coordinator.runner.options import Options
@@ -31,10 +31,10 @@ class RunnerContext:
     patience: float | None = None
 
     def agent(self, name: str) -> Agent:
-        """Return an agent by name, the first one for no name. Raises Refused."""
+        """Return an agent by name, the first one for no name. Raises RunnerRefused."""
         for agent in self.agents:
             if name in ("", agent.name):
                 return agent
         how = next((f" To get it: {one['how']}" for one in self.missing if one["name"] == name), "")
         has = ", ".join(agent.name for agent in self.agents) or "none"
-        raise Refused(f"This runner has no agent {name!r} (it has: {has}).{how}")
+        raise RunnerRefused(f"This runner has no agent {name!r} (it has: {has}).{how}")

@@ -9,7 +9,7 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 
 from coordinator.runner import modes
 from coordinator.runner.client import CAPABILITIES
-from coordinator.runner.errors import AgentFailed, Refused
+from coordinator.runner.errors import AgentFailed, RunnerRefused
 from coordinator.runner.gateway import Gateway
 from coordinator.runner.orders import Order, mcp_servers
 from coordinator.runner.process import AgentProcess
@@ -47,7 +47,7 @@ class Conversation:
         return found if isinstance(found, dict) else {}
 
     async def open(self, order: Order, known_id: str, *, fork: bool, gateway: Gateway | None = None) -> None:
-        """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, Refused."""
+        """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, RunnerRefused."""
         try:
             await self._initialize()
             servers = mcp_servers(order, self.capabilities)
@@ -58,7 +58,7 @@ class Conversation:
             raise AgentFailed(f"{self.agent.title} refuses to begin: {in_words(problem)}") from None
 
     async def settle(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
-        """Choose mode, model and options before the first prompt. Raises AgentFailed, Refused."""
+        """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused."""
         try:
             if chosen := modes.to_begin_in(self.agent, self.opened, mode or None):
                 await self.set_mode(chosen)
@@ -67,7 +67,9 @@ class Conversation:
             for option, value in config.items():
                 await self.set_config(option, value)
         except RequestError as problem:
-            raise Refused(f"{self.agent.title} cannot be set up as ordered: {in_words(problem)}") from None
+            raise RunnerRefused(
+                f"{self.agent.title} cannot be set up as ordered: {in_words(problem)}"
+            ) from None
 
     async def prompt(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Take a turn and return how it ended. Raises AgentFailed, RequestError."""
@@ -152,13 +154,15 @@ class Conversation:
         others = others if isinstance(others, dict) else {}
         if fork:
             if others.get("fork") is None:
-                raise Refused(f"{self.agent.title} cannot fork a conversation.")
+                raise RunnerRefused(f"{self.agent.title} cannot fork a conversation.")
             await self._begin("session_fork", {**where, "sessionId": known_id}, OPENING)
         elif not known_id:
             await self._begin("session_new", where, OPENING)
         else:
             if others.get("resume") is None and not self.capabilities.get("loadSession"):
-                raise Refused(f"{self.agent.title} cannot resume an earlier conversation. Start a new one.")
+                raise RunnerRefused(
+                    f"{self.agent.title} cannot resume an earlier conversation. Start a new one."
+                )
             self.id = known_id
             method = "session_load" if others.get("resume") is None else "session_resume"
             self.replays = True

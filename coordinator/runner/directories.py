@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 
 
 class AllowedDirectories:
@@ -27,26 +27,26 @@ class AllowedDirectories:
         return AllowedDirectories((*self._directories, directory), self._private)
 
     def directory(self, named: str | None) -> str:
-        """Return the real path of a directory to work in; none named: the first. Raises Refused."""
+        """Return the real path of a directory to work in; none named: the first. Raises RunnerRefused."""
         if not named:
             return self.first
         path = os.path.realpath(os.path.expanduser(named))
         if not self._holds(path):
-            raise Refused(
+            raise RunnerRefused(
                 f"{named} is not in a directory that this runner is allowed ({', '.join(self._directories)})."
                 " Choose one of those, or start the runner with --directory."
             )
         if not os.path.isdir(path):
-            raise Refused(f"{named} is not a directory on this machine.")
+            raise RunnerRefused(f"{named} is not a directory on this machine.")
         return path
 
     def file(self, named: object) -> str:
-        """Return the real path of a file that an agent reads or writes through us. Raises Refused."""
+        """Return the real path of a file that an agent reads or writes through us. Raises RunnerRefused."""
         if not isinstance(named, str) or not os.path.isabs(named) or "\0" in named:
-            raise Refused("The path must be absolute.")
+            raise RunnerRefused("The path must be absolute.")
         path = os.path.realpath(named)
         if not self._holds(path):
-            raise Refused(f"{named} is not in a directory that this runner is allowed.")
+            raise RunnerRefused(f"{named} is not in a directory that this runner is allowed.")
         return path
 
     def _holds(self, path: str) -> bool:

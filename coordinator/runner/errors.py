@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class RunnerRefused(Exception):
     """What is asked for is not done here; the text says why and what to do."""
 
 

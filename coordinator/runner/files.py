@@ -8,25 +8,25 @@ from itertools import islice
 from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 
 LARGEST = 10 << 20  # bytes
 
 
 def read(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
-    """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines. Raises Refused."""
+    """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines. Raises RunnerRefused."""
     path = places.file(params.get("path"))
     line, limit = params.get("line"), params.get("limit")
     try:
         # A pipe or a device must not be waited for.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Refused(f"{path} is not a file")
+                raise RunnerRefused(f"{path} is not a file")
             content = file.read(LARGEST + 1)
     except OSError as problem:
-        raise Refused(f"{path} cannot be read: {problem.strerror}") from None
+        raise RunnerRefused(f"{path} cannot be read: {problem.strerror}") from None
     if len(content) > LARGEST:
-        raise Refused(f"{path} is larger than {LARGEST >> 20} MB")
+        raise RunnerRefused(f"{path} is larger than {LARGEST >> 20} MB")
     text = content.decode("utf-8", "replace")
     if isinstance(line, int) or isinstance(limit, int):
         first = max(1, line) - 1 if isinstance(line, int) else 0
@@ -36,22 +36,22 @@ def read(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
 
 
 def write(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, Any]:
-    """Answer fs/write_text_file; folders on the way are made. Raises Refused."""
+    """Answer fs/write_text_file; folders on the way are made. Raises RunnerRefused."""
     path = places.file(params.get("path"))
     content = params.get("content")
     if not isinstance(content, str):
-        raise Refused("content must be a string")
+        raise RunnerRefused("content must be a string")
     data = content.encode("utf-8", "surrogatepass")
     if len(data) > LARGEST:
-        raise Refused(f"The content is larger than {LARGEST >> 20} MB")
+        raise RunnerRefused(f"The content is larger than {LARGEST >> 20} MB")
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(os.open(path, flags, 0o666), "wb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Refused(f"{path} is not a file")
+                raise RunnerRefused(f"{path} is not a file")
             file.truncate(0)
             file.write(data)
     except OSError as problem:
-        raise Refused(f"{path} cannot be written: {problem.strerror}") from None
+        raise RunnerRefused(f"{path} cannot be written: {problem.strerror}") from None
     return {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.runner import worktrees
 from coordinator.runner.context import RunnerContext
-from coordinator.runner.errors import Refused, ServerRefused
+from coordinator.runner.errors import RunnerRefused, ServerRefused
 from coordinator.runner.orders import Order
 
 log = logging.getLogger("signalbox.runner")
@@ -49,7 +49,7 @@ class KnownSession:
             self.remember(worktree=tree)
             return tree
         if self._kept.get("worktree", order.worktree) and not order.wants_worktree:
-            raise Refused(NO_TREE)
+            raise RunnerRefused(NO_TREE)
         named = order.directory or self.text("directory")
         directory = around.places.directory(named)
         self.remember(directory=directory)
@@ -60,7 +60,7 @@ class KnownSession:
         return tree
 
     async def earlier_id(self, order: Order) -> str:
-        """Return the agent's own id of the conversation to go on with, or to fork; "" for a new one. Raises Refused."""
+        """Return the agent's own id of the conversation to resume or to fork; "" for a new one. Raises RunnerRefused."""
         is_fork = bool(order.fork_of) and not order.is_resume
         wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
         if not wanted:
@@ -72,7 +72,9 @@ class KnownSession:
             except ServerRefused:
                 told = None
         if not told and is_fork:
-            raise Refused("The session to fork has no conversation that an agent on this machine knows.")
+            raise RunnerRefused(
+                "The session to fork has no conversation that an agent on this machine knows."
+            )
         if not told:
             self._say("What was said before is not known on this machine: a new conversation begins.")
         return str(told or "")

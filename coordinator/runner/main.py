@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from coordinator.runner import options, startable
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.options import Options
 
 USAGE_ERROR = 2
@@ -30,9 +30,11 @@ def run(arguments: Sequence[str]) -> int:
         if only_list:
             return 0
         if not found:
-            raise Refused("This machine has no agent that a runner can start. Install one of those above.")
+            raise RunnerRefused(
+                "This machine has no agent that a runner can start. Install one of those above."
+            )
         return _work(given, found, missing)
-    except Refused as problem:
+    except RunnerRefused as problem:
         sys.stderr.write(f"{problem}\n")
         return USAGE_ERROR
 
@@ -52,7 +54,7 @@ def _work(given: Options, found: list[startable.Agent], missing: list[dict[str, 
         from coordinator.runner import guarding  # noqa: PLC0415
         from coordinator.runner.program import Runner  # noqa: PLC0415
     except ImportError as problem:
-        raise Refused(f"{NEEDS} ({problem})") from None
+        raise RunnerRefused(f"{NEEDS} ({problem})") from None
     from coordinator.runner.context import RunnerContext  # noqa: PLC0415
     from coordinator.runner.directories import AllowedDirectories  # noqa: PLC0415
     from coordinator.runner.memory import Memory  # noqa: PLC0415

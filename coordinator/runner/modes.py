@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.startable import Agent
 
 # Modes of agents that we do not know, by the words for "nobody is asked".
@@ -47,7 +47,7 @@ def values_of(option: dict[str, Any]) -> list[str]:
 
 
 def to_begin_in(agent: Agent, opened: dict[str, Any], wanted: str | None) -> str | None:
-    """Return the mode to choose, None to leave it as it is. Raises Refused where none of them asks a person.
+    """Return the mode to choose, None to leave it as it is. Raises RunnerRefused where none of them asks a person.
 
     `wanted` is what somebody chose for this session.
     """
@@ -55,7 +55,7 @@ def to_begin_in(agent: Agent, opened: dict[str, Any], wanted: str | None) -> str
     chosen = wanted or agent.mode
     if chosen:
         if ids and chosen not in ids:
-            raise Refused(f"{agent.title} has no mode {chosen!r}. It has: {', '.join(ids)}.")
+            raise RunnerRefused(f"{agent.title} has no mode {chosen!r}. It has: {', '.join(ids)}.")
         return chosen if chosen != current else None
     if not ids or current in agent.asks:
         return None
@@ -65,7 +65,7 @@ def to_begin_in(agent: Agent, opened: dict[str, Any], wanted: str | None) -> str
     if asking is None and not agent.asks:
         asking = next((one for one in ids if USUAL.search(one)), None)
     if asking is None:
-        raise Refused(
+        raise RunnerRefused(
             f"None of the modes of {agent.title} ({', '.join(ids)}) is known to ask a person. Name one in the"
             f" runner's settings: [agents.{agent.name}] mode = …"
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 
 OTHERS = 0o077
 DEFAULT_URL = "http://127.0.0.1:8765"
@@ -100,15 +100,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
-    """Return the options. Raises Refused, in words, for what cannot be used."""
+    """Return the options. Raises RunnerRefused, in words, for what cannot be used."""
     said = _file(flags.config, environ)
     directories = flags.directory or said.get("directories") or [os.getcwd()]
     at_once = flags.at_once if flags.at_once is not None else said.get("at_once", AT_ONCE)
     if not isinstance(at_once, int) or not 1 <= at_once <= 200:
-        raise Refused("at_once must be a number from 1 to 200.")
+        raise RunnerRefused("at_once must be a number from 1 to 200.")
     url = flags.url or environ.get("SIGNALBOX_URL") or said.get("url") or DEFAULT_URL
     if not url.startswith(("http://", "https://")):
-        raise Refused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
+        raise RunnerRefused(f"Signalbox's address must begin with http:// or https://, not {url[:80]!r}.")
     return Options(
         url=url.rstrip("/"),
         key=_key(flags, environ, said),
@@ -128,15 +128,15 @@ def load(flags: argparse.Namespace, environ: Mapping[str, str]) -> Options:
 
 
 def private_text(path: str) -> str:
-    """Return the content of a file that its owner alone can read. Raises Refused."""
+    """Return the content of a file that its owner alone can read. Raises RunnerRefused."""
     path = os.path.expanduser(path)
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_mode & OTHERS:
-                raise Refused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
+                raise RunnerRefused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
             return file.read(1 << 20).decode("utf-8").strip()
     except (OSError, ValueError) as problem:
-        raise Refused(f"{path} cannot be read: {problem}.") from None
+        raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
 
 
 def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
@@ -146,7 +146,7 @@ def _key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[st
     if not named and said.get("key_file"):
         return private_text(said["key_file"])
     if not all("!" <= sign <= "~" for sign in named):
-        raise Refused("The API key contains characters that no key has.")
+        raise RunnerRefused("The API key contains characters that no key has.")
     return str(named)
 
 
@@ -160,16 +160,16 @@ def _file(named: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
             said = tomllib.load(file)
     except FileNotFoundError:
         if path != usual:
-            raise Refused(f"There is no settings file {path}.") from None
+            raise RunnerRefused(f"There is no settings file {path}.") from None
         return {}
     except (OSError, ValueError) as problem:
-        raise Refused(f"{path} cannot be read: {problem}.") from None
+        raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
     _require_known(path, said, FILE_FIELDS)
     if "key" in said and not is_private:
-        raise Refused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
+        raise RunnerRefused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
     for name, kind in (("url", str), ("directories", list), ("tags", list), ("pass", list), ("agents", dict)):
         if name in said and not isinstance(said[name], kind):
-            raise Refused(f"{path}: {name} must be {_WORDS[kind]}.")
+            raise RunnerRefused(f"{path}: {name} must be {_WORDS[kind]}.")
     return said
 
 
@@ -193,7 +193,7 @@ _WORDS = {str: "a string", list: "a list of strings", dict: "a table"}
 
 def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(said) - known):
-        raise Refused(
+        raise RunnerRefused(
             f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known))}."
         )
 
@@ -201,13 +201,13 @@ def _require_known(path: str, said: Mapping[str, Any], known: set[str]) -> None:
 def _agent(name: str, said: Any) -> AgentOptions:
     where = f"agents.{name}"
     if not isinstance(said, dict):
-        raise Refused(f"{where} must be a table.")
+        raise RunnerRefused(f"{where} must be a table.")
     _require_known(where, said, AGENT_FIELDS)
     command, env = said.get("command", ()), said.get("env", {})
     if not all(isinstance(word, str) for word in command) or isinstance(command, str):
-        raise Refused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
+        raise RunnerRefused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
-        raise Refused(f"{where}: env must be a table of strings.")
+        raise RunnerRefused(f"{where}: env must be a table of strings.")
     return AgentOptions(
         title=str(said.get("title", "")),
         command=tuple(command),
@@ -221,14 +221,14 @@ def _agent(name: str, said: Any) -> AgentOptions:
 def _minutes(said: Mapping[str, Any], name: str, usual: float) -> float:
     value = said.get(name, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
-        raise Refused(f"{name} must be a number of minutes.")
+        raise RunnerRefused(f"{name} must be a number of minutes.")
     return float(value) * 60
 
 
 def _directory(named: Any) -> str:
     path = os.path.realpath(os.path.expanduser(str(named)))
     if not os.path.isdir(path):
-        raise Refused(f"{named} is not a directory on this machine.")
+        raise RunnerRefused(f"{named} is not a directory on this machine.")
     return path
 
 
@@ -239,6 +239,6 @@ def _state_folder(environ: Mapping[str, str]) -> str:
 
 
 def from_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Options, bool]:
-    """Return the options, and whether only the agents are to be listed. Raises Refused."""
+    """Return the options, and whether only the agents are to be listed. Raises RunnerRefused."""
     flags = parser().parse_args(list(arguments))
     return load(flags, environ), flags.list

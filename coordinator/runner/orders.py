@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 
 RESUME = "resume_session"
 
@@ -45,7 +45,7 @@ class Order:
 
 
 def read(run: dict[str, Any]) -> Order:
-    """Return what a run orders. Raises Refused where there is nothing to do."""
+    """Return what a run orders. Raises RunnerRefused where there is nothing to do."""
     parameters = _table(run.get("parameters"))
     blueprint = _table(run.get("resolved_agent_blueprint"))
     driven = _table(run.get("driven"))
@@ -53,7 +53,7 @@ def read(run: dict[str, Any]) -> Order:
     prompt = _text(parameters, "prompt") or _text(run, "prompt")
     images = _images(parameters.get("images"))
     if not prompt and not images:
-        raise Refused("The run has no prompt.")
+        raise RunnerRefused("The run has no prompt.")
     return Order(
         run_id=str(run["run_id"]),
         session_id=str(run["session_id"]),

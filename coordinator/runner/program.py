@@ -10,7 +10,7 @@ from typing import Any
 
 from coordinator.runner import orders, worktrees
 from coordinator.runner.context import RunnerContext
-from coordinator.runner.errors import Refused, ServerRefused, Unreachable
+from coordinator.runner.errors import RunnerRefused, ServerRefused, Unreachable
 from coordinator.runner.session import DrivenSession
 
 log = logging.getLogger("signalbox.runner")
@@ -50,7 +50,7 @@ class Runner:
         for loop in (*loops, stop):
             loop.cancel()
         for ended in await asyncio.gather(*loops, return_exceptions=True):
-            if isinstance(ended, Refused):
+            if isinstance(ended, RunnerRefused):
                 self.problem = str(ended)
             elif isinstance(ended, Exception):
                 log.error("Error in the runner", exc_info=ended)
@@ -60,7 +60,7 @@ class Runner:
     # --- registering ------------------------------------------------------------------------------------------
 
     async def register(self) -> None:
-        """Say what this machine offers. Raises Refused."""
+        """Say what this machine offers. Raises RunnerRefused."""
         until = time.monotonic() + REGISTER_WITHIN
         while True:
             try:
@@ -68,7 +68,7 @@ class Runner:
                 return
             except ServerRefused as problem:
                 if problem.status != CONFLICT or time.monotonic() > until:
-                    raise Refused(
+                    raise RunnerRefused(
                         f"Signalbox does not accept this runner: {problem}{_what_to_do(problem)}"
                     ) from None
                 log.warning("%s. Trying again, in case that one has just ended.", problem.detail)
@@ -111,7 +111,7 @@ class Runner:
                     await self.register()
                     continue
                 if problem.status == ANOTHERS:
-                    raise Refused(f"Signalbox refuses this runner's polls: {problem}") from None
+                    raise RunnerRefused(f"Signalbox refuses this runner's polls: {problem}") from None
                 log.warning("The server answered a poll with: %s", problem)
                 await asyncio.sleep(2)
                 continue
@@ -140,7 +140,7 @@ class Runner:
         """Have a run carried out; one that cannot be understood or has no place here fails."""
         try:
             order = orders.read(run)
-        except (Refused, KeyError) as problem:
+        except (RunnerRefused, KeyError) as problem:
             with contextlib.suppress(ServerRefused):
                 await self._around.server.report(str(run.get("run_id")), "failed", error=str(problem))
             return

@@ -16,7 +16,7 @@ from coordinator.runner.changes import Changes
 from coordinator.runner.commands import Commands
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.conversation import Conversation, in_words
-from coordinator.runner.errors import AgentFailed, Refused, ServerRefused, Unreachable
+from coordinator.runner.errors import AgentFailed, RunnerRefused, ServerRefused, Unreachable
 from coordinator.runner.held_updates import HeldUpdates
 from coordinator.runner.known_session import KnownSession
 from coordinator.runner.orders import Order
@@ -100,7 +100,7 @@ class DrivenSession:
         talk = self._talk or await self._opened(order)
         blocks = order.blocks(with_instructions=not order.is_resume)
         if order.images and not (talk.capabilities.get("promptCapabilities") or {}).get("image"):
-            raise Refused(f"{talk.agent.title} does not accept images.")
+            raise RunnerRefused(f"{talk.agent.title} does not accept images.")
         await self._note_files()
         watching = asyncio.create_task(self._watch_for_silence(turn, talk))
         try:
@@ -162,7 +162,7 @@ class DrivenSession:
         """Report why the run did not complete: stopped, where somebody wanted that; else failed."""
         if isinstance(problem, RequestError):
             problem = AgentFailed(f"The agent reports an error: {in_words(problem)}")
-        if not isinstance(problem, AgentFailed | Refused | ServerRefused | Unreachable):
+        if not isinstance(problem, AgentFailed | RunnerRefused | ServerRefused | Unreachable):
             log.exception("A run could not be carried out", exc_info=problem)
         words = self._talk.process.last_words if self._talk else self._known_words
         was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent and turn.refused is None
@@ -191,7 +191,7 @@ class DrivenSession:
     # --- its agent --------------------------------------------------------------------------------------------
 
     async def _opened(self, order: Order) -> Conversation:
-        """Start the agent and get to the conversation. Raises AgentFailed, Refused, ServerRefused."""
+        """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known = self._around, self._known
         agent = around.agent(order.agent or known.text("agent"))
         directory = await known.directory(order)

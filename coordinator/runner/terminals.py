@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.guarding import Child, Guard
 
 MOST = 32  # terminals of a session at once
@@ -89,12 +89,12 @@ class Terminals:
         self._numbers = itertools.count(1)
 
     async def create(self, params: dict[str, Any], directory: str) -> dict[str, Any]:
-        """Answer terminal/create. Raises Refused."""
+        """Answer terminal/create. Raises RunnerRefused."""
         if len(self._terminals) >= MOST:
-            raise Refused(f"{MOST} terminals are open; release one first")
+            raise RunnerRefused(f"{MOST} terminals are open; release one first")
         command, arguments = params.get("command"), params.get("args") or []
         if not isinstance(command, str) or not all(isinstance(one, str) for one in arguments):
-            raise Refused("command and args must be strings")
+            raise RunnerRefused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
         words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
         where = self._places.directory(params.get("cwd") or directory)
@@ -107,7 +107,7 @@ class Terminals:
                 stderr=asyncio.subprocess.STDOUT,
             )
         except OSError as problem:
-            raise Refused(f"{command[:200]} cannot be started: {problem.strerror}") from None
+            raise RunnerRefused(f"{command[:200]} cannot be started: {problem.strerror}") from None
         terminal_id = f"term_{next(self._numbers)}"
         limit = params.get("outputByteLimit")
         most = min(KEPT, limit) if isinstance(limit, int) and limit >= 0 else KEPT
@@ -115,22 +115,22 @@ class Terminals:
         return {"terminalId": terminal_id}
 
     def output(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/output. Raises Refused."""
+        """Answer terminal/output. Raises RunnerRefused."""
         return self._of(params).output
 
     async def wait(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/wait_for_exit. Raises Refused."""
+        """Answer terminal/wait_for_exit. Raises RunnerRefused."""
         terminal = self._of(params)
         await asyncio.shield(terminal.ended)
         return dict(terminal.status or {})
 
     async def kill(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/kill: what it wrote can still be read. Raises Refused."""
+        """Answer terminal/kill: what it wrote can still be read. Raises RunnerRefused."""
         await self._guard.end(self._of(params).process, 1.0)
         return {}
 
     async def release(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer terminal/release. Raises Refused."""
+        """Answer terminal/release. Raises RunnerRefused."""
         terminal = self._of(params)
         await self._end(terminal)
         self._terminals.pop(str(params.get("terminalId")), None)
@@ -161,7 +161,7 @@ class Terminals:
     def _of(self, params: dict[str, Any]) -> Terminal:
         terminal = self._terminals.get(str(params.get("terminalId")))
         if terminal is None:
-            raise Refused("There is no such terminal")
+            raise RunnerRefused("There is no such terminal")
         return terminal
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coordinator.runner.directories import holds
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.git import GitFailed, git
 
 ARE_MADE = True
@@ -23,19 +23,19 @@ ADDING = threading.Lock()  # git reads the others' notes, and fails where one is
 
 
 async def make(session_id: str, directory: str, state: str) -> str:
-    """Return the directory's counterpart in the session's work tree, made if need be. Raises Refused."""
+    """Return the directory's counterpart in the session's work tree, made if need be. Raises RunnerRefused."""
     return await asyncio.to_thread(_make, session_id, os.path.realpath(directory), state)
 
 
 async def known(session_id: str, state: str) -> str | None:
-    """Return what `make` returned for a session whose work tree is kept, None without one. Raises Refused."""
+    """Return what `make` returned for a session whose work tree is kept, None without one. Raises RunnerRefused."""
     return await asyncio.to_thread(_standing, session_id, state)
 
 
 async def remove(session_id: str, directory: str, state: str, *, discard: bool = False) -> None:
     """Remove a session's work tree, and its branch where it holds no commit of its own.
 
-    Raises Refused where there is none, and, without `discard`, where it holds uncommitted work.
+    Raises RunnerRefused where there is none, and, without `discard`, where it holds uncommitted work.
     """
     await asyncio.to_thread(_remove, session_id, os.path.realpath(directory), state, discard)
 
@@ -47,14 +47,14 @@ def _make(session_id: str, directory: str, state: str) -> str:
     try:
         top = git("rev-parse", "--show-toplevel", directory=directory).text
     except GitFailed as problem:
-        raise Refused(
+        raise RunnerRefused(
             f"A run can get a work tree of its own only in a git repository, and {directory} is not in one ({problem})."
             " Choose another directory, or start the run without a work tree of its own."
         ) from None
     try:
         began = git("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top).text
     except GitFailed:
-        raise Refused(
+        raise RunnerRefused(
             f"{top} has no commit yet to begin a work tree from. Commit something there first."
         ) from None
     branch, path = f"signalbox/{_slug(session_id)}", os.path.join(folder, os.path.basename(top) or "tree")
@@ -65,16 +65,16 @@ def _make(session_id: str, directory: str, state: str) -> str:
         _check_out(top, path, branch, began)
         if not holds(os.path.realpath(path), os.path.realpath(works_in)):
             _forget(top, path, branch, began)
-            raise Refused(f"In the last commit of {top}, {inside} leads out of the repository.")
+            raise RunnerRefused(f"In the last commit of {top}, {inside} leads out of the repository.")
         os.makedirs(works_in, exist_ok=True)
     except (GitFailed, OSError) as problem:
-        raise Refused(f"No work tree could be made of {top}: {problem}") from None
+        raise RunnerRefused(f"No work tree could be made of {top}: {problem}") from None
     _write(note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": began})
     return works_in
 
 
 def _standing(session_id: str, state: str) -> str | None:
-    """Return where the session works in its work tree. Raises Refused where that is gone or leads elsewhere."""
+    """Return where the session works in its work tree. Raises RunnerRefused where that is gone or leads elsewhere."""
     folder, note = _folder(session_id, state)
     noted = _known(note)
     if noted is None:
@@ -82,9 +82,11 @@ def _standing(session_id: str, state: str) -> str | None:
     path, works_in = str(noted.get("path")), str(noted.get("works_in"))
     tree = os.path.realpath(path)
     if not holds(os.path.realpath(folder), tree) or not holds(tree, os.path.realpath(works_in)):
-        raise Refused(f"{works_in} leads out of the session's work tree. Fix that, or discard the work tree.")
+        raise RunnerRefused(
+            f"{works_in} leads out of the session's work tree. Fix that, or discard the work tree."
+        )
     if not os.path.isdir(works_in):
-        raise Refused(f"The session's work tree {works_in} no longer exists. Discard it.")
+        raise RunnerRefused(f"The session's work tree {works_in} no longer exists. Discard it.")
     return works_in
 
 
@@ -105,7 +107,7 @@ def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
     folder, note = _folder(session_id, state)
     known = _known(note)
     if known is None:
-        raise Refused(f"This machine has no work tree of {session_id} for {directory}.")
+        raise RunnerRefused(f"This machine has no work tree of {session_id} for {directory}.")
     path, top = str(known["path"]), str(known["top"])
     if os.path.isdir(path) and not discard:
         _require_committed(path, top)
@@ -113,17 +115,17 @@ def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
         _forget(top, path, str(known["branch"]), str(known["began"]))
     except GitFailed as problem:
         if os.path.isdir(top):
-            raise Refused(f"The work tree {path} could not be removed: {problem}") from None
+            raise RunnerRefused(f"The work tree {path} could not be removed: {problem}") from None
         # Its repository is gone: nothing knows the work tree any more.
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.exists(path):
-        raise Refused(
+        raise RunnerRefused(
             f"The work tree {path} could not be removed: some of its files are not the runner's to remove."
         )
 
 
 def _require_committed(path: str, top: str) -> None:
-    """Raise Refused where files differ from what is committed, or commits are on no branch."""
+    """Raise RunnerRefused where files differ from what is committed, or commits are on no branch."""
     filters = _without_filters(top)
     try:
         modules = git("rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path).text
@@ -139,17 +141,17 @@ def _require_committed(path: str, top: str) -> None:
         ).said
         held = git("for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path).text
     except GitFailed as problem:
-        raise Refused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
+        raise RunnerRefused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
     if files := [line[3:].decode("utf-8", "replace") for line in said.split(b"\0") if line]:
-        raise Refused(
+        raise RunnerRefused(
             f"The work tree holds uncommitted work in {_counted(files)}. Have it committed, or discard it."
         )
     if not held:
-        raise Refused(
+        raise RunnerRefused(
             "The work tree holds commits that are on no branch. Have a branch made of them, or discard them."
         )
     if os.path.isdir(modules):
-        raise Refused(
+        raise RunnerRefused(
             "The work tree holds submodules, whose work is not known. Look at them, or discard them."
         )
 

@@ -143,7 +143,7 @@ def _lead(request: HtmxHttpRequest, purpose: Purpose, goal: str, secret: str) ->
 def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
     """Verify what came back, and do what they set out for."""
     from coordinator.identity.openid import flow  # noqa: PLC0415
-    from coordinator.identity.openid.errors import Refused  # noqa: PLC0415
+    from coordinator.identity.openid.errors import SignInRefused  # noqa: PLC0415
 
     address, secret = address_of(request), request.POST.get(NEW, "")
     session = request.session
@@ -151,7 +151,9 @@ def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
     with session.held():  # whoever sends it again finds nothing
         begun = flow.take(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
-        raise Refused(f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in.")
+        raise SignInRefused(
+            f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in."
+        )
     provider_sign_ins.check_tries(address, _device(request), now)
     identity, id_token = flow.finish(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
@@ -161,7 +163,7 @@ def _come_back(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
         user = provider_sign_ins.sign_in(identity, address, now)
         login(request, user, backend=BACKEND)
     elif not isinstance(request.user, User) or not request.user.pk == begun.user == _owner(session):
-        raise Refused("somebody else is signed in by now", flow.GONE)
+        raise SignInRefused("somebody else is signed in by now", flow.GONE)
     elif begun.purpose == "connect":
         provider_sign_ins.connect(request.user, identity, address, now)
         messages.success(request, f"Your account is connected with {settings.OIDC_NAME}.")

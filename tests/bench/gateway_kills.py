@@ -40,7 +40,7 @@ from mcp.server import MCPServer
 
 from tests.agents.asking import decide
 from tests.bench.agent_kills import WAYS, Ended
-from tests.gateway.agents import AGENT, Refused, Wire, furnish, grant, text_of
+from tests.gateway.agents import AGENT, GatewayRefused, Wire, furnish, grant, text_of
 from tests.gateway.example_server import serving
 from tests.served import Served, Template
 
@@ -126,7 +126,13 @@ class Caller:
                 if not self.wire.stateless and self.wire.session is None:
                     self.wire.initialize()
                 told = self._try()
-            except (httpx.TransportError, Refused, json.JSONDecodeError, IndexError, KeyError) as problem:
+            except (
+                httpx.TransportError,
+                GatewayRefused,
+                json.JSONDecodeError,
+                IndexError,
+                KeyError,
+            ) as problem:
                 self.last = f"{type(problem).__name__} {problem}"[:200]
                 time.sleep(0.1)  # the server is away, or its answer was cut off
                 continue

@@ -225,7 +225,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(machine: Path) -> None
     file = written(machine, CODEX, "{}")
     found = files.read(str(file))
     file.write_text('{"hooks": {}}')
-    with pytest.raises(files.Refused, match="changed meanwhile"):
+    with pytest.raises(files.FileRefused, match="changed meanwhile"):
         files.write(found, b"ours")
     assert file.read_text() == '{"hooks": {}}'
 

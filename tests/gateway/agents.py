@@ -74,7 +74,7 @@ def rule(box: Served, tool: str, verdict: str, pattern: str = "", program: str =
     )
 
 
-class Refused(Exception):
+class GatewayRefused(Exception):
     """An answer with another status than 200."""
 
     def __init__(self, answer: httpx.Response) -> None:
@@ -116,7 +116,7 @@ class Wire:
         }
         answer = self.send("initialize", params)
         if answer.status_code != 200:
-            raise Refused(answer)
+            raise GatewayRefused(answer)
         self.session = answer.headers["mcp-session-id"]
         result: dict[str, Any] = self.response(answer)["result"]
         self.http.headers["MCP-Protocol-Version"] = result["protocolVersion"]
@@ -161,7 +161,7 @@ class Wire:
     def response(self, answer: httpx.Response) -> dict[str, Any]:
         """Return the response in an answer; what came before it is in `heard`."""
         if answer.status_code != 200:
-            raise Refused(answer)
+            raise GatewayRefused(answer)
         if not answer.headers["content-type"].startswith("text/event-stream"):
             found: dict[str, Any] = answer.json()
             return found

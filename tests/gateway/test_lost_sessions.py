@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import older_server
-from tests.gateway.agents import LONG_AGO, Refused, Wire, furnish, rule, text_of
+from tests.gateway.agents import LONG_AGO, GatewayRefused, Wire, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.older_server import OlderServer
 from tests.gateway.test_held_calls import InBackground, decide, pending
@@ -101,7 +101,7 @@ def test_at_its_own_door_a_client_is_told_to_begin_again(
     assert (answer.status_code, "initialize" in answer.text) == (404, True), answer.text
     if method == "tools/call":
         assert "x-signalbox-not-sent" in answer.headers
-    with pytest.raises(Refused):
+    with pytest.raises(GatewayRefused):
         wire.call("echo", a=2)
     wire.initialize()  # some still name the session that is over
     assert text_of(wire.call("echo", a=2)) == 'echo {"a": 2}'
@@ -129,7 +129,7 @@ def test_an_approval_stands_where_a_server_forgot_the_session_at_its_own_door(
     older.sessions.clear()
     decide(box, request_id)
     assert "The approval stands" in text_of(waiting.result())
-    with pytest.raises(Refused):
+    with pytest.raises(GatewayRefused):
         wire.call("echo", a=1)
     assert text_of(begun(box, "older").call("echo", a=1)) == 'echo {"a": 1}'
     assert older.calls['echo {"a": 1}'] == 1

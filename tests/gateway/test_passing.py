@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.gateway.agents import LONG_AGO, OTHER_KEY, Refused, Wire, rule, text_of
+from tests.gateway.agents import LONG_AGO, OTHER_KEY, GatewayRefused, Wire, rule, text_of
 from tests.gateway.example_server import PIXEL, Example
 from tests.patience import PATIENCE
 from tests.served import Served
@@ -59,7 +59,7 @@ def test_a_session_is_its_key_s_alone(box: Served) -> None:
     wire, other = Wire(box), Wire(box, key=OTHER_KEY)
     wire.initialize()
     other.session = wire.session
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GatewayRefused) as refused:
         other.call("echo", text="stolen")
     assert refused.value.status == 404
 
@@ -78,7 +78,7 @@ def test_a_rule_counts_for_the_very_next_call(box: Served, example: Example) -> 
 def test_a_page_of_another_site_is_refused(box: Served) -> None:
     wire = Wire(box)
     wire.http.headers["Origin"] = "http://evil.example.com"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GatewayRefused) as refused:
         wire.initialize()
     assert refused.value.status == 403
 
@@ -123,7 +123,7 @@ def test_a_tool_or_server_that_nobody_knows_is_denied(box: Served, example: Exam
     wire.initialize()
     assert "has no tool" in text_of(wire.call("format_disk"))
     wire.path = "/mcp/elsewhere"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GatewayRefused) as refused:
         wire.call("echo", text="x")
     assert refused.value.status == 404
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.gateway import rude_server
-from tests.gateway.agents import KEY, Refused, Wire, events, furnish, rule, text_of
+from tests.gateway.agents import KEY, GatewayRefused, Wire, events, furnish, rule, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.rude_server import RudeServer
 from tests.gateway.test_held_calls import InBackground, decide, pending
@@ -151,7 +151,7 @@ def test_a_private_address_is_refused_unless_an_admin_allowed_it(wire: Wire) -> 
             ):  # it is heard of between the two messages of a beginning
                 other.initialize()
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(GatewayRefused) as refused:
         until_the_change_is_heard_of()
     assert refused.value.status == 502
     assert "private network" in refused.value.text

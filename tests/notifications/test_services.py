@@ -19,7 +19,7 @@ from coordinator.errors import Conflict, Invalid
 from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, Notification, NotificationTarget
 from coordinator.notifications import apprise_channel, apprise_services
-from coordinator.notifications.apprise_child import Fence, Refused
+from coordinator.notifications.apprise_child import Fence, FenceRefused
 from coordinator.secrets import keyring
 from tests.approvals.factories import NOW, asked
 from tests.notifications.receivers import Receiver
@@ -139,7 +139,7 @@ def test_what_a_message_does_not_need_is_fenced_off(tmp_path: Path) -> None:
         ("os.system", ("id",)),
         ("os.posix_spawn", ("sh",)),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(FenceRefused):
             fence(event, args)
 
 

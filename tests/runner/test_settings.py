@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.runner import modes, options, startable
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.options import AgentOptions
 from coordinator.runner.startable import KNOWN, Agent
 
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_words(text: str, words: str, t
     file = tmp_path / "runner.toml"
     file.write_text(text)
     file.chmod(0o644)
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(RunnerRefused, match=words):
         told("--config", str(file))
 
 
@@ -87,9 +87,9 @@ def test_a_directory_is_allowed_by_where_it_really_is(tmp_path: Path) -> None:
     assert places.directory(None) == str(inside)
     assert places.directory(str(outside / "way-in")) == str(inside)
     for path in (outside, inside / "way-out", inside / "..", tmp_path):
-        with pytest.raises(Refused):
+        with pytest.raises(RunnerRefused):
             places.directory(str(path))
-    with pytest.raises(Refused):
+    with pytest.raises(RunnerRefused):
         places.file(str(inside / "way-out" / "new.txt"))
 
 
@@ -123,10 +123,10 @@ def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], c
 
 def test_an_agent_whose_modes_all_review_themselves_is_not_started_by_default() -> None:
     agent = Agent("mine", "Mine", ("x",))
-    with pytest.raises(Refused, match=r"\[agents.mine\] mode"):
+    with pytest.raises(RunnerRefused, match=r"\[agents.mine\] mode"):
         modes.to_begin_in(agent, opened("yolo", "bypass"), None)
     assert modes.to_begin_in(agent, opened("yolo", "bypass"), "bypass") == "bypass"
-    with pytest.raises(Refused, match="has no mode 'x'"):
+    with pytest.raises(RunnerRefused, match="has no mode 'x'"):
         modes.to_begin_in(agent, opened("yolo"), "x")
 
 
@@ -142,7 +142,7 @@ def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: 
     (tmp_path / "link").symlink_to(data)
     settings = tmp_path / "config" / "signalbox" / "runner.toml"
     for path in (key, data / "coordinator.db", tmp_path / "link" / "runner_key", f"{tree}/a", settings):
-        with pytest.raises(Refused, match="not in a directory that this runner is allowed"):
+        with pytest.raises(RunnerRefused, match="not in a directory that this runner is allowed"):
             places.file(str(path))
     assert places.also(tree).file(f"{tree}/a") == f"{tree}/a"
     assert places.file(str(tmp_path / "a.txt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.runner import worktrees
-from coordinator.runner.errors import Refused
+from coordinator.runner.errors import RunnerRefused
 from tests.runner.test_changes import git, hostile, project
 
 pytestmark = [pytest.mark.skipif(not Path("/usr/bin/git").exists(), reason="git is not installed")]
@@ -61,7 +61,7 @@ def test_it_stands_for_the_folder_and_is_found_again(project: Path, state: str) 
 def test_uncommitted_work_is_removed_only_where_that_was_said(project: Path, state: str) -> None:
     tree = make("ses_1", project, state)
     (tree / "new.txt").write_text("work\n")
-    with pytest.raises(Refused, match=r"uncommitted work in 1 file \(new.txt\)"):
+    with pytest.raises(RunnerRefused, match=r"uncommitted work in 1 file \(new.txt\)"):
         remove("ses_1", project, state)
     assert (tree / "new.txt").exists()
     git(tree, "add", "-A")
@@ -80,7 +80,7 @@ def test_commits_on_no_branch_are_work_too(project: Path, state: str) -> None:
     tree = make("ses_1", project, state)
     git(tree, "checkout", "-q", "--detach")
     git(tree, "commit", "-q", "--allow-empty", "-m", "Lost")
-    with pytest.raises(Refused, match="commits that are on no branch"):
+    with pytest.raises(RunnerRefused, match="commits that are on no branch"):
         remove("ses_1", project, state)
 
 
@@ -88,15 +88,15 @@ def test_a_branch_without_commits_goes_with_its_work_tree(project: Path, state: 
     make("ses_1", project, state)
     remove("ses_1", project, state)
     assert branches(project) == ["main"]
-    with pytest.raises(Refused, match="no work tree of ses_1"):
+    with pytest.raises(RunnerRefused, match="no work tree of ses_1"):
         remove("ses_1", project, state)
 
 
 def test_what_has_none_is_refused_in_words(tmp_path: Path, state: str) -> None:
-    with pytest.raises(Refused, match="only in a git repository"):
+    with pytest.raises(RunnerRefused, match="only in a git repository"):
         make("ses_1", tmp_path, state)
     git(tmp_path, "init", "-q")
-    with pytest.raises(Refused, match="no commit yet"):
+    with pytest.raises(RunnerRefused, match="no commit yet"):
         make("ses_1", tmp_path, state)
 
 
@@ -115,7 +115,7 @@ def test_no_program_that_a_repository_names_is_run(project: Path, state: str, tm
     assert not marker.exists()
     tree = make("ses_1", project, state)
     (tree / "kept.txt").write_text("changed")
-    with pytest.raises(Refused, match="uncommitted"):
+    with pytest.raises(RunnerRefused, match="uncommitted"):
         remove("ses_1", project, state)
     remove("ses_1", project, state, discard=True)
     assert not marker.exists()
@@ -135,7 +135,7 @@ def test_a_filter_that_only_a_work_tree_has_is_not_run(project: Path, state: str
     tree = make("ses_1", project, state)
     assert ((tree / "kept.txt").read_text(), (tree / "other.txt").read_text()) == ("one\ntwo\n", "other\n")
     (tree / "kept.txt").write_text("changed")
-    with pytest.raises(Refused, match="uncommitted"):
+    with pytest.raises(RunnerRefused, match="uncommitted"):
         remove("ses_1", project, state)
     assert not marker.exists()
 
@@ -148,11 +148,11 @@ def test_a_symlink_does_not_lead_out_of_the_work_tree(project: Path, state: str,
     git(project, "commit", "-qm", "Link")
     (project / "part").unlink()
     (project / "part").mkdir()
-    with pytest.raises(Refused, match="leads out of the repository"):
+    with pytest.raises(RunnerRefused, match="leads out of the repository"):
         make("ses_1", project / "part", state)
     tree = make("ses_2", project / "part" / "..", state)
     assert asyncio.run(worktrees.known("ses_2", state)) == str(tree)
     tree.rename(tmp_path / "moved")
     tree.symlink_to(outside)
-    with pytest.raises(Refused, match="leads out of the session's work tree"):
+    with pytest.raises(RunnerRefused, match="leads out of the session's work tree"):
         asyncio.run(worktrees.known("ses_2", state))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.client import hook_agents, settings
 from coordinator.client.connecting import plans, record, talk, trial
-from coordinator.client.connecting.files import Refused
+from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
 from coordinator.client.settings import NotConnected, Settings
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _check(asked, place) if asked.check else _connect(asked, place)
-    except (Stopped, Refused, NotConnected, talk.Failed) as problem:
+    except (Stopped, FileRefused, NotConnected, talk.Failed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
 from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
-from coordinator.client.connecting.files import Refused
+from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
 from coordinator.client.connecting.plans import UserHome
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _disconnect(asked.agents, place)
-    except (Stopped, Refused, NotConnected, talk.Failed) as problem:
+    except (Stopped, FileRefused, NotConnected, talk.Failed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")

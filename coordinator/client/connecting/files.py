@@ -11,7 +11,7 @@ LARGEST = 4 << 20
 WRITABLE = 0o222
 
 
-class Refused(Exception):
+class FileRefused(Exception):
     """A file is left as it is; the text says which and why."""
 
 
@@ -26,48 +26,48 @@ class Found:
 
     @property
     def text(self) -> str:
-        """The content as text, a byte order mark kept. Raises Refused where it is not UTF-8."""
+        """The content as text, a byte order mark kept. Raises FileRefused where it is not UTF-8."""
         try:
             return (self.content or b"").decode("utf-8")
         except UnicodeDecodeError:
-            raise Refused(f"{self.path} is not UTF-8. Nothing was changed.") from None
+            raise FileRefused(f"{self.path} is not UTF-8. Nothing was changed.") from None
 
 
 def read(path: str) -> Found:
-    """Return the file. Raises Refused where it is something else than a readable file of a settings file's size."""
+    """Return the file. Raises FileRefused where it is something else than a readable file of a settings file's size."""
     target = os.path.realpath(path)
     try:
         descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return Found(path, target, None)
     except OSError as problem:
-        raise Refused(f"{path} cannot be read: {problem.strerror}.") from None
+        raise FileRefused(f"{path} cannot be read: {problem.strerror}.") from None
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
         os.close(descriptor)
-        raise Refused(f"{path} is not a file.")
+        raise FileRefused(f"{path} is not a file.")
     with open(descriptor, "rb") as file:
         if about.st_size > LARGEST:
-            raise Refused(f"{path} is larger than {LARGEST >> 20} MB.")
+            raise FileRefused(f"{path} is larger than {LARGEST >> 20} MB.")
         return Found(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
 
 
 def require_writable(found: Found) -> None:
-    """Raise Refused where the file or its folder may not be written, or is not ours to replace."""
+    """Raise FileRefused where the file or its folder may not be written, or is not ours to replace."""
     if found.content is None:
         folder = _nearest(os.path.dirname(found.target))
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-            raise Refused(f"{found.path} cannot be created: you may not write to {folder}.")
+            raise FileRefused(f"{found.path} cannot be created: you may not write to {folder}.")
         return
     about = os.stat(found.target)
     if not found.mode & WRITABLE or not os.access(found.target, os.W_OK):
-        raise Refused(f"{found.path} is read-only. Make it writable, then try again.")
+        raise FileRefused(f"{found.path} is read-only. Make it writable, then try again.")
     if about.st_uid != os.geteuid():
-        raise Refused(f"{found.path} belongs to another user. Run this as that user.")
+        raise FileRefused(f"{found.path} belongs to another user. Run this as that user.")
     if about.st_nlink > 1:
-        raise Refused(f"{found.path} has several hard links, which a safe replacement would break.")
+        raise FileRefused(f"{found.path} has several hard links, which a safe replacement would break.")
     if not os.access(os.path.dirname(found.target), os.W_OK | os.X_OK):
-        raise Refused(f"{found.path} cannot be replaced: you may not write to its folder.")
+        raise FileRefused(f"{found.path} cannot be replaced: you may not write to its folder.")
 
 
 def write(found: Found, content: bytes | None, mode: int | None = None) -> list[str]:
@@ -75,11 +75,11 @@ def write(found: Found, content: bytes | None, mode: int | None = None) -> list[
 
     It keeps its mode unless there is another to set.
 
-    Raises Refused where it has changed meanwhile, and OSError.
+    Raises FileRefused where it has changed meanwhile, and OSError.
     """
     mode = found.mode if mode is None else mode
     if read(found.path).content != found.content:
-        raise Refused(f"{found.path} has changed meanwhile. Try again.")
+        raise FileRefused(f"{found.path} has changed meanwhile. Try again.")
     if content is None:
         with suppress(FileNotFoundError):
             os.unlink(found.target)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_block, yaml_block
-from coordinator.client.connecting.files import Found, Refused
+from coordinator.client.connecting.files import FileRefused, Found
 from coordinator.client.connecting.jsonc import Unreadable
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
@@ -95,7 +95,7 @@ def to_connect(
 ) -> list[Change]:
     """Return what would change for the agent's hooks to call us; `former` is how they call us now.
 
-    Raises Refused; nothing is changed.
+    Raises FileRefused; nothing is changed.
     """
     folder, changes = agent.folder(place.home, place.environment), []
     former = former or call
@@ -130,7 +130,7 @@ def _merged(path: str, wanted: Wanted, former: Wanted, kept: Mapping[str, Edited
         else:
             base = found.content
     except Unreadable as problem:
-        raise Refused(
+        raise FileRefused(
             f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed."
         ) from None
     return Change(wanted.agent, found, after, base)
@@ -227,7 +227,9 @@ def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | N
 def _whole(agent: Agent, path: str, content: str, kept: Mapping[str, EditedFile]) -> Change:
     found, before = files.read(path), kept.get(path)
     if found.content is not None and before is None and found.content != content.encode():
-        raise Refused(f"{path} exists already and was not made by Signalbox. Move it away, then try again.")
+        raise FileRefused(
+            f"{path} exists already and was not made by Signalbox. Move it away, then try again."
+        )
     return Change(agent.name, found, content.encode(), before.original if before else None)
 
 
@@ -243,14 +245,14 @@ def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
             notes.append(f"{'.'.join(path)} in {shown} switches all hooks off. Nothing is reported or held.")
     if agent.file and agent.wanted:
         wanted = agent.wanted(call)
-        with suppress(Refused, Unreadable):
+        with suppress(FileRefused, Unreadable):
             text = files.read(os.path.join(folder, agent.file)).text
             if text.strip() and merging.gives_way(text, wanted):
                 notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
     servers = agent.mcp_path(place.home, place.environment)
     if call.gateway and servers is not None and agent.mcp is not None and _is_taken(servers, agent.mcp(call)):
         notes.append(f"{place.shown(servers)}: {TAKEN}.")
-    with suppress(Refused):
+    with suppress(FileRefused):
         if not notes and (reason := why_no_telemetry(agent, call, place)):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
@@ -258,7 +260,7 @@ def notes_of(agent: Agent, call: Call, place: UserHome) -> list[str]:
 
 def _is_taken(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
-    with suppress(Refused, Unreadable):
+    with suppress(FileRefused, Unreadable):
         text = files.read(path).text
         if isinstance(wanted, TomlTable | YamlEntry):
             block = _block_of(wanted)
@@ -268,7 +270,7 @@ def _is_taken(path: str, wanted: Wanted | TomlTable | YamlEntry) -> bool:
 
 
 def _settings_in(path: str) -> Any:
-    with suppress(Refused, Unreadable, tomllib.TOMLDecodeError):
+    with suppress(FileRefused, Unreadable, tomllib.TOMLDecodeError):
         text = files.read(path).text
         if text.strip():
             return tomllib.loads(text) if path.endswith(".toml") else jsonc.loads(text)
@@ -280,7 +282,7 @@ def to_disconnect(
 ) -> tuple[Change, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
-    `wanted` are the settings or lines that we put in; None for a file of our own. Raises Refused.
+    `wanted` are the settings or lines that we put in; None for a file of our own. Raises FileRefused.
     """
     found = files.read(path)
     if found.content is None or kept.is_untouched(found.content) or found.content == kept.original:
@@ -291,7 +293,9 @@ def to_disconnect(
         try:
             text = _without(found.text, wanted, kept)
         except Unreadable as problem:
-            raise Refused(f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand.") from None
+            raise FileRefused(
+                f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
+            ) from None
         empty = kept.original is None and _is_empty(text)
         after, exact = (None if empty else text.encode()), False
     change = Change(kept.agent, found, after, mode=kept.mode if after is not None else None)
@@ -319,7 +323,7 @@ def _text(content: bytes | None) -> str:
 
 
 def carry_out(changes: Iterable[Change], kept: dict[str, EditedFile], *, connects: bool) -> None:
-    """Write all changes or none, and the record with them. Raises Refused and OSError."""
+    """Write all changes or none, and the record with them. Raises FileRefused and OSError."""
     done: list[tuple[Change, list[str]]] = []
     before = dict(kept)
     try:
@@ -333,7 +337,7 @@ def carry_out(changes: Iterable[Change], kept: dict[str, EditedFile], *, connect
             if connects and made:
                 kept[change.found.path] = replace(kept[change.found.path], folders=made)
                 record.save(kept)
-    except (OSError, Refused):
+    except (OSError, FileRefused):
         _undo(done)
         record.save(before)
         raise
@@ -351,7 +355,7 @@ def _kept(change: Change, after: bytes, known: EditedFile | None) -> EditedFile:
 def _undo(done: list[tuple[Change, list[str]]]) -> None:
     for change, made in reversed(done):
         if change.is_one:
-            with suppress(OSError, Refused):
+            with suppress(OSError, FileRefused):
                 now = files.read(change.found.path)
                 files.write(Found(now.path, now.target, now.content, change.found.mode), change.found.content)
                 files.remove_folders(made)

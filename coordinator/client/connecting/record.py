@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.client import settings
-from coordinator.client.connecting.files import Refused
+from coordinator.client.connecting.files import FileRefused
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ def path() -> str:
 
 
 def load() -> dict[str, EditedFile]:
-    """Return what was changed, by path. Raises Refused where the record cannot be read: it must not be lost."""
+    """Return what was changed, by path. Raises FileRefused where the record cannot be read: it must not be lost."""
     try:
         with open(path(), "rb") as file:
             value = json.load(file)
@@ -53,7 +53,9 @@ def load() -> dict[str, EditedFile]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise Refused(f"{path()} says what agents' settings were, and cannot be read: {problem}.") from None
+        raise FileRefused(
+            f"{path()} says what agents' settings were, and cannot be read: {problem}."
+        ) from None
 
 
 def save(files: dict[str, EditedFile]) -> None:

@@ -21,7 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds; the server may ask for longer 
 PASSES = frozenset({408, 429, 500, 502, 503, 504})  # statuses of what may be over soon
 
 
-class Refused(UpstreamFailed):
+class ResumeRefused(UpstreamFailed):
     """The server does not tell the rest, and will not."""
 
 
@@ -53,7 +53,7 @@ class Resuming:
                 UpstreamFailed
             ) as problem:  # that it forgot the session says nothing of the call, which was sent
                 failures, why = failures + 1, str(problem)
-                if failures == MOST_FAILURES or isinstance(problem, Refused | Forgotten):
+                if failures == MOST_FAILURES or isinstance(problem, ResumeRefused | Forgotten):
                     break
                 continue
             failures, known = 0, left.place.last_id
@@ -79,7 +79,7 @@ class Resuming:
         if answer.status == 200 and answer.kind == "text/event-stream":
             return answer
         answer.close()
-        kind = UpstreamFailed if answer.status in PASSES else Refused
+        kind = UpstreamFailed if answer.status in PASSES else ResumeRefused
         raise kind(f"refused ({answer.status})")
 
 

@@ -17,7 +17,7 @@ class Unreachable(Busy):
         self.problem = problem
 
 
-class Refused(Forbidden):
+class SignInRefused(Forbidden):
     """What came from the provider, or by way of the browser, proves nothing. `problem` is for the log."""
 
     def __init__(self, problem: str, detail: str = "") -> None:
@@ -28,5 +28,5 @@ class Refused(Forbidden):
         self.problem = problem
 
 
-class CodeRefused(Refused):
+class CodeRefused(SignInRefused):
     """The provider was asked about a code, and would not have it."""

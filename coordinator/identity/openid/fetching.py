@@ -15,7 +15,7 @@ from authlib.integrations.base_client import OAuthError
 from authlib.integrations.requests_client import OAuth2Session
 from django.conf import settings
 
-from coordinator.identity.openid.errors import CodeRefused, Refused, Unreachable
+from coordinator.identity.openid.errors import CodeRefused, SignInRefused, Unreachable
 
 T = TypeVar("T")
 EACH_WAIT = 3.0  # seconds, to connect and for each piece
@@ -93,7 +93,7 @@ def in_time(work: Callable[[], T]) -> T:
         _turn.release()
     if isinstance(result, requests.ConnectionError | requests.Timeout):
         remember(silent=True)
-    if isinstance(result, Unreachable | Refused):
+    if isinstance(result, Unreachable | SignInRefused):
         raise result
     if isinstance(result, OAuthError):  # the token endpoint's own word
         raise CodeRefused(f"the token endpoint: {result.error!r}")

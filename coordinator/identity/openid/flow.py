@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from coordinator.identity import proofs
 from coordinator.identity.openid import provider, tokens
-from coordinator.identity.openid.errors import Refused
+from coordinator.identity.openid.errors import SignInRefused
 from coordinator.identity.openid.identities import Identity, Purpose
 from coordinator.identity.openid.tokens import SKEW
 
@@ -83,15 +83,15 @@ def redirect_uri() -> str:
 
 
 def take(session: SessionBase, state: str, secret: str, now: datetime) -> Flow:
-    """Take the flow with that state out of the session. Raises Refused without one, or for another browser."""
+    """Take the flow with that state out of the session. Raises SignInRefused without one, or for another browser."""
     held = _held(session, now)
     found = [one for one in held if state and hmac.compare_digest(one["state"].encode(), state.encode())]
     if not found:  # a stranger's session stays empty, and is not kept
-        raise Refused("no flow of this session has that state", GONE)
+        raise SignInRefused("no flow of this session has that state", GONE)
     session[HELD] = [one for one in held if one not in found]
     flow = Flow(**found[0])
     if not hmac.compare_digest(flow.secret, proofs.hash_of(secret)):
-        raise Refused("the browser's secret is not the one that it set out with", GONE)
+        raise SignInRefused("the browser's secret is not the one that it set out with", GONE)
     return flow
 
 
@@ -102,15 +102,15 @@ def _held(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
 
 
 def finish(flow: Flow, *, code: str, issuer: str, now: datetime) -> tuple[Identity, str]:
-    """Return who came back with `code`, and their ID token as text. Raises Refused and Unreachable.
+    """Return who came back with `code`, and their ID token as text. Raises SignInRefused and Unreachable.
 
     `issuer` is who says to have sent them (RFC 9207), "" if nobody does.
     """
     says_so = provider.description().get("authorization_response_iss_parameter_supported") is True
     if (issuer or says_so) and issuer != settings.OIDC_ISSUER:
-        raise Refused(f"the answer comes from {issuer!r}")
+        raise SignInRefused(f"the answer comes from {issuer!r}")
     if not 0 < len(code) <= LONGEST_CODE:
-        raise Refused("there is no code in the answer")
+        raise SignInRefused("there is no code in the answer")
     answer = tokens.redeem(code, verifier=flow.verifier, redirect_uri=redirect_uri())
     asked_at = datetime.fromtimestamp(flow.at, UTC)
     identity = tokens.verify(answer, nonce=flow.nonce, asked_at=asked_at, now=now)
@@ -123,7 +123,7 @@ def _require_fresh(identity: Identity, flow: Flow) -> None:
     """Refuse a sign-in at the provider that is older than the question."""
     at = identity.authenticated_at
     if isinstance(at, bool) or not isinstance(at, int | float) or at < flow.at - SKEW:
-        raise Refused(
+        raise SignInRefused(
             f"auth_time is {at!r}, asked at {flow.at}",
             "The sign-in service did not ask you to sign in again, so nothing was confirmed. Tell an "
             "administrator.",

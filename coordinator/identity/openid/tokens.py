@@ -12,7 +12,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jws import JWSRegistry
 
 from coordinator.identity.openid import provider
-from coordinator.identity.openid.errors import Refused
+from coordinator.identity.openid.errors import SignInRefused
 from coordinator.identity.openid.fetching import Client, get_json, in_time
 from coordinator.identity.openid.identities import Identity
 from coordinator.identity.roles import ROLES
@@ -41,7 +41,7 @@ def client(**options: Any) -> Client:
 
 
 def redeem(code: str, *, verifier: str, redirect_uri: str) -> dict[str, Any]:
-    """Return the token endpoint's answer for a code. Raises Refused and Unreachable."""
+    """Return the token endpoint's answer for a code. Raises SignInRefused and Unreachable."""
     endpoint = provider.description()["token_endpoint"]
 
     def ask() -> dict[str, Any]:
@@ -60,10 +60,10 @@ def redeem(code: str, *, verifier: str, redirect_uri: str) -> dict[str, Any]:
 
 
 def verify(answer: dict[str, Any], *, nonce: str, asked_at: datetime, now: datetime) -> Identity:
-    """Return whom the ID token of a token endpoint's answer names, once everything in it holds. Raises Refused."""
+    """Return whom the ID token in a token endpoint's answer names, once all in it holds. Raises SignInRefused."""
     raw = answer.get("id_token")
     if not isinstance(raw, str):
-        raise Refused("the answer holds no id_token")
+        raise SignInRefused("the answer holds no id_token")
     try:
         token = _signed(raw)
         claims = CodeIDToken(
@@ -82,9 +82,9 @@ def verify(answer: dict[str, Any], *, nonce: str, asked_at: datetime, now: datet
         )
         claims.validate(now=int(now.timestamp()), leeway=SKEW)
     except (JoseError, ValueError, TypeError, KeyError, RecursionError) as problem:
-        raise Refused(f"the id_token: {type(problem).__name__}: {problem}") from None
+        raise SignInRefused(f"the id_token: {type(problem).__name__}: {problem}") from None
     if claims["iat"] < asked_at.timestamp() - SKEW:
-        raise Refused("the id_token was issued before it was asked for")
+        raise SignInRefused("the id_token was issued before it was asked for")
     complete = _completed(claims, answer.get("access_token"))
     _require_told_groups(complete)
     return _identity(complete)
@@ -93,7 +93,7 @@ def verify(answer: dict[str, Any], *, nonce: str, asked_at: datetime, now: datet
 def _completed(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
     """Return the claims with what some providers tell at their userinfo door alone; the token's own word counts first.
 
-    Raises Refused where that door speaks of somebody else, and Unreachable.
+    Raises SignInRefused where that door speaks of somebody else, and Unreachable.
     """
     endpoint = provider.description().get("userinfo_endpoint")
     lacking = _at(claims, settings.OIDC_GROUPS_CLAIM) is None or not _text(claims, settings.OIDC_NAME_CLAIM)
@@ -101,12 +101,12 @@ def _completed(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
         return claims
     told = in_time(lambda: get_json(endpoint, access_token))
     if told.get("sub") != claims["sub"]:
-        raise Refused("its userinfo speaks of somebody else")
+        raise SignInRefused("its userinfo speaks of somebody else")
     return told | claims
 
 
 def _require_told_groups(claims: dict[str, Any]) -> None:
-    """Raise Refused where there are groups that the provider does not tell, as Entra ID does of more than 200.
+    """Raise SignInRefused where there are groups that the provider does not tell, as Entra ID does of more than 200.
 
     No group at all would cost the person their role.
     """
@@ -115,7 +115,7 @@ def _require_told_groups(claims: dict[str, Any]) -> None:
     if _at(claims, name) is None and (
         (isinstance(elsewhere, dict) and name in elsewhere) or claims.get("hasgroups") is True
     ):
-        raise Refused(
+        raise SignInRefused(
             f"it tells of {name} elsewhere, for they are too many for a token",
             f"{settings.OIDC_NAME} did not send all of your groups, so you were not signed in and your "
             "role here is unchanged. Ask an administrator to have it send only the groups that have a "
@@ -135,7 +135,7 @@ def _signed(raw: str) -> jwt.Token:
 def _identity(claims: dict[str, Any]) -> Identity:
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= LONGEST_SUBJECT or not is_storable(subject):
-        raise Refused("the id_token's sub is no text of 1 to 255 characters")
+        raise SignInRefused("the id_token's sub is no text of 1 to 255 characters")
     return Identity(
         issuer=settings.OIDC_ISSUER,
         subject=subject,

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from tests.bench.servers.ledger import Load
-from tests.gateway.agents import AGENT, Refused, Wire, text_of
+from tests.gateway.agents import AGENT, GatewayRefused, Wire, text_of
 from tests.live.connections import message
 from tests.runner.driving import runner_apart
 from tests.served import KEYS
@@ -231,7 +231,7 @@ def call(load: Load, wire: Wire, path: str, *, patience: float) -> str:
             load.ledger.broke(problem)
     except httpx.HTTPError as problem:
         load.ledger.broke(problem)
-    except (Refused, IndexError, json.JSONDecodeError) as problem:  # begun elsewhere, or cut off
+    except (GatewayRefused, IndexError, json.JSONDecodeError) as problem:  # begun elsewhere, or cut off
         load.ledger.answers[type(problem).__name__] += 1
     return ""
 
