@@ -60,7 +60,7 @@ class KnownSession:
         return tree
 
     async def earlier_id(self, order: Order) -> str:
-        """Return the agent's own id of the conversation to resume or to fork; "" for a new one. Raises RunnerRefused."""
+        """Return the agent's own id of the conversation to resume or fork; "" for a new one. Raises RunnerRefused."""
         is_fork = bool(order.fork_of) and not order.is_resume
         wanted = order.fork_of if is_fork else self.id if order.is_resume else ""
         if not wanted:
