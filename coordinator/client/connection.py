@@ -29,7 +29,7 @@ class Broken(Exception):
     """What answered is no answer of Signalbox."""
 
 
-class Answer:
+class HttpAnswer:
     """An answer's status, headers (lower-case names) and body."""
 
     __slots__ = ("body", "headers", "status")
@@ -116,8 +116,8 @@ class Connection:
         body: bytes,
         *,
         patience: float,
-        begun: Callable[[Answer], float] | None = None,
-    ) -> Answer:
+        begun: Callable[[HttpAnswer], float] | None = None,
+    ) -> HttpAnswer:
         """Post and return the answer. Raises Away and Broken.
 
         `patience` is for how many seconds nothing may come before the answer's head. `begun` is called with that, and
@@ -198,7 +198,7 @@ class Connection:
         self._socket.settimeout(self._left(patience))
         return self._socket.recv(65_536)
 
-    def _head(self, patience: float) -> Answer:
+    def _head(self, patience: float) -> HttpAnswer:
         while True:
             while b"\r\n\r\n" not in self._received:
                 if len(self._received) > LARGEST_HEAD:
@@ -212,7 +212,7 @@ class Connection:
             if answer.status >= 200:
                 return answer
 
-    def _body(self, answer: Answer, patience: float) -> bytes:
+    def _body(self, answer: HttpAnswer, patience: float) -> bytes:
         if "chunked" in answer.headers.get("transfer-encoding", "").lower():
             return self._chunks(patience)
         length = answer.headers.get("content-length")
@@ -260,7 +260,7 @@ class Connection:
         self._received += more
 
 
-def _parsed(head: str) -> Answer:
+def _parsed(head: str) -> HttpAnswer:
     first, *lines = head.split("\r\n")
     version, _, rest = first.partition(" ")
     status = rest[:3]
@@ -270,7 +270,7 @@ def _parsed(head: str) -> Answer:
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return Answer(int(status), headers)
+    return HttpAnswer(int(status), headers)
 
 
 def proxy_for(address: Address) -> Address | None:

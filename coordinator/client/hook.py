@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from coordinator.client.connection import Answer
+    from coordinator.client.connection import HttpAnswer
     from coordinator.client.hook_agents import Agent
 
 USAGE = f"usage: signalbox hook AGENT [--timeout SECONDS]\n  AGENT is one of {', '.join(HOOK_AGENTS)}\n"
@@ -61,7 +61,7 @@ NOBODY = (
 ASKS_ANYWAY = "A rule in Signalbox asks about this call, and Signalbox went away before anybody answered."
 
 
-class Stopped(BaseException):
+class HookStopped(BaseException):
     """The agent, or somebody, ends this command."""
 
 
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         hook.start()
         hook.perform()
-    except Stopped:
+    except HookStopped:
         hook.give_up("The hook was stopped before anybody answered.")
     except BaseException as problem:
         hook.give_up(f"`signalbox hook` met an error ({type(problem).__name__}: {problem}).")
@@ -136,7 +136,7 @@ class HookCommand:
 
         def stopped(_number: int, _frame: object) -> None:
             if not self._ending:
-                raise Stopped
+                raise HookStopped
 
         for number in STOPS:
             signal.signal(number, stopped)
@@ -270,7 +270,7 @@ class HookCommand:
         self._is_known = lines is not None
         return self._settings.holds(self._agent.name) if lines is None else held.is_held(lines, self._tool)
 
-    def _begun(self, answer: Answer) -> float:
+    def _begun(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
         self._require_ours(answer)
         if answer.status == 200 and self._event in self._agent.calls:
@@ -285,7 +285,7 @@ class HookCommand:
 
     # --- the server -------------------------------------------------------------------------------------------
 
-    def _post(self, until: float, patience: float, kept: UnsentHook | None = None) -> Answer:
+    def _post(self, until: float, patience: float, kept: UnsentHook | None = None) -> HttpAnswer:
         """Post a hook: this one, or one that was kept. Raises Away, Broken and HookRefused."""
         hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
@@ -310,12 +310,12 @@ class HookCommand:
             raise HookRefused(f"{answer.status}{_detail(answer.body)}")
         return answer
 
-    def _require_ours(self, answer: Answer) -> None:
+    def _require_ours(self, answer: HttpAnswer) -> None:
         """Raise Broken where a call's answer is not about this hook: something else may say 200 to anything."""
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise Broken("its answer is not about this hook")
 
-    def _taken(self, answer: Answer) -> bytes:
+    def _taken(self, answer: HttpAnswer) -> bytes:
         """Return what the agent is answered. Raises Away and HookRefused where its body says so, and Broken."""
         self._learn(answer)
         if not answer.body.strip():
@@ -335,7 +335,7 @@ class HookCommand:
         self._may_be_mended = status in MENDED
         raise HookRefused(f"{status}: {detail}")
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, answer: HttpAnswer) -> None:
         """Keep what the server says of which calls are held."""
         told = answer.headers.get("x-signalbox-held")
         if told is not None:

@@ -71,7 +71,7 @@ class Server:
 
     def __init__(self) -> None:
         self._writes = threading.Lock()
-        self._asking: dict[str, Question] = {}
+        self._asking: dict[str, OpenQuestion] = {}
 
     def hear(self, line: bytes) -> None:
         """Take one message in; what is none is passed over."""
@@ -119,13 +119,13 @@ class Server:
             self._fail(number, INVALID, f"The one tool here is {TOOL}.")
             return
         token = meta.get("progressToken") if isinstance(meta, dict) else None
-        question = Question(self, number, asked, token)
+        question = OpenQuestion(self, number, asked, token)
         self._asking[json.dumps(number)] = question
         threading.Thread(target=self._ask, args=(number, question), daemon=True).start()
         if token is not None:
             threading.Thread(target=question.report, daemon=True).start()
 
-    def _ask(self, number: Any, question: Question) -> None:
+    def _ask(self, number: Any, question: OpenQuestion) -> None:
         try:
             answer = question.answer()
         except NoDecision as problem:
@@ -159,7 +159,7 @@ class Server:
             sys.stdout.buffer.flush()
 
 
-class Question:
+class OpenQuestion:
     """One call about which a person is asked, and the state of that."""
 
     def __init__(self, server: Server, number: Any, asked: dict[str, Any], token: Any) -> None:

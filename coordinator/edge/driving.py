@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from coordinator.actions import runners
 from coordinator.actions.driving import permissions, taking
-from coordinator.actions.driving.permissions import Question
+from coordinator.actions.driving.permissions import PermissionQuestion
 from coordinator.dialects.acp import SPEECH
 from coordinator.dialects.hooks import mended
 from coordinator.dialects.loaded import subject_text
@@ -127,7 +127,7 @@ class DrivingDoor:
     async def permission(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /runner/sessions/{id}/permission`: 200 with the outcome, null while nobody has answered."""
         admission, body = await self._read(Asked, scope, receive)
-        question = Question(
+        question = PermissionQuestion(
             session_id,
             body.run_id,
             mended(body.tool_call),
@@ -161,7 +161,13 @@ class DrivingDoor:
         return held is not None
 
     async def _decided(
-        self, question: Question, asked: AskedCall, admission: Admission, *, gone: Disconnect, until: float
+        self,
+        question: PermissionQuestion,
+        asked: AskedCall,
+        admission: Admission,
+        *,
+        gone: Disconnect,
+        until: float,
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
         ruling = await self._ruling(asked)
@@ -190,7 +196,7 @@ class DrivingDoor:
 
     async def _answered(
         self,
-        question: Question,
+        question: PermissionQuestion,
         asked: AskedCall,
         ruling: Ruling,
         admission: Admission,
@@ -266,7 +272,7 @@ def _take(session_id: str, runner: Runner, told: list[Update], run_id: str | Non
     return taking.take(session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now())
 
 
-def _note(question: Question, runner: Runner) -> AskedCall:
+def _note(question: PermissionQuestion, runner: Runner) -> AskedCall:
     asked = permissions.note(question, runner, SPEECH, timezone.now())
     return replace(asked, about=subject_text(asked.program, asked.tool, asked.tool_input))
 

@@ -89,7 +89,7 @@ class HttpClient:
         *,
         within: float,
         look: Look | None = None,
-    ) -> Answer:
+    ) -> UpstreamAnswer:
         """Send a request and return its answer when its headers are there, within so many seconds.
 
         Where connecting took a moment nothing is sent before `look` has found that it still may be. Raises
@@ -220,7 +220,7 @@ class _Connection:
 
 
 @dataclass(slots=True)
-class Answer:
+class UpstreamAnswer:
     """An answer whose headers are there. `headers` are by lower-case name. Read it, then close it.
 
     What was read whole is there to be read again.
@@ -293,7 +293,7 @@ def _head(target: Target, method: str, headers: Headers, body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-async def _answer(client: HttpClient, target: Target, connection: _Connection, method: str) -> Answer:
+async def _answer(client: HttpClient, target: Target, connection: _Connection, method: str) -> UpstreamAnswer:
     status, lines = 100, list[bytes]()
     while 100 <= status < 200:
         try:
@@ -311,7 +311,7 @@ async def _answer(client: HttpClient, target: Target, connection: _Connection, m
     length = None if chunked else _length(headers, status, method)
     goes_on = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
     goes_on = goes_on and (chunked or length is not None)
-    return Answer(status, headers, client, target, connection, length, chunked, goes_on)
+    return UpstreamAnswer(status, headers, client, target, connection, length, chunked, goes_on)
 
 
 def _status(line: bytes) -> int:

@@ -75,7 +75,7 @@ def _monday(day: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnsweredRequest:
     """What people said of a call that they were asked about, by its request."""
 
     request_id: str
@@ -161,7 +161,7 @@ class Reader:
         rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
         return [self._call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
-    def answers(self, before: int, floor: int) -> list[Answer]:
+    def answers(self, before: int, floor: int) -> list[AnsweredRequest]:
         """Return what people said of tool calls in the requests from `floor` up to `before`, newest first.
 
         An approval that was taken back counts as a no, one of an edited call as nothing: another call was approved.
@@ -179,7 +179,7 @@ class Reader:
         )
         return [answer for row in rows.order_by("-id") if (answer := self._answer(row)) is not None]
 
-    def _answer(self, row: PermissionRequest) -> Answer | None:
+    def _answer(self, row: PermissionRequest) -> AnsweredRequest | None:
         context = row.context
         allowed = row.status == "approved" and context.revoked_at is None
         if allowed and edited_input(row) is not None:
@@ -187,7 +187,7 @@ class Reader:
         tool = in_words(context.tool_name)
         about = in_words(self.subject(row.plugin_id, tool, context.tool_input))
         agent = in_words(context.agent_id or NOBODY)
-        return Answer(row.request_id, tool, about, agent, allowed, row.plugin_id)
+        return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
 
     def answers_floor(self, before: int) -> int:
         """Return the id of a request down to which a stretch before `before` goes."""

@@ -41,7 +41,7 @@ ANOTHER_ANSWERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StandingAnswer:
     """What would have answered the call: `rule` within all `rules` as they would be, or a grant's `edits`, or both.
 
     `wider` says what it allows beside this call; nothing where it fits this call alone.
@@ -62,14 +62,14 @@ def call_of(row: PermissionRequest, about: str, field: str) -> RecordedCall:
     return RecordedCall(0, "", tool, about, field, agent, 0, program)
 
 
-def answers(row: PermissionRequest, call: RecordedCall, now: datetime) -> list[Answer]:
+def answers(row: PermissionRequest, call: RecordedCall, now: datetime) -> list[StandingAnswer]:
     """Return the narrowest answer, then a wider one where there is one. Raises Conflict, saying why there is none."""
     _check(row, call)
     if deciders.load(now).needed(row) > 1:
         raise Conflict(OF_TWO)
     wanted = wanted_access_of(row)
     if wanted is not None:  # the approval itself makes the grant, and ends it
-        return [Answer(edits=(Edit(wanted.agent_id, wanted.server_id, wanted.tool_name, GRANTED),))]
+        return [StandingAnswer(edits=(Edit(wanted.agent_id, wanted.server_id, wanted.tool_name, GRANTED),))]
     saved = tool_rules.saved()
     narrow = _narrow(call, saved, _grant(row, call, now), now)
     wide = _wide(call, saved, now) if narrow.rule is not None and not narrow.edits else None
@@ -99,13 +99,13 @@ def _check(row: PermissionRequest, call: RecordedCall) -> None:
         raise Conflict(MASKED)
 
 
-def _narrow(call: RecordedCall, saved: Sequence[Rule], grant: Edit | None, now: datetime) -> Answer:
+def _narrow(call: RecordedCall, saved: Sequence[Rule], grant: Edit | None, now: datetime) -> StandingAnswer:
     pattern = escaped(call.about) or NO_TEXT
     rule = _rule(call, pattern)
     lists = [placed(saved, [rule]), _before_its_asker(rule, call, saved)] if _is_short(pattern) else []
-    found = [Answer(_in(rules, rule), tuple(rules)) for rules in lists if rules is not None]
+    found = [StandingAnswer(_in(rules, rule), tuple(rules)) for rules in lists if rules is not None]
     if grant is not None:
-        found.append(Answer(edits=(grant,)))
+        found.append(StandingAnswer(edits=(grant,)))
         found += [replace(one, edits=(grant,)) for one in found if one.rules is not None]
     answer = next((one for one in found if _answers(one, call, saved, now)), None)
     if answer is None:
@@ -146,7 +146,7 @@ def _fits(rule: Rule, call: RecordedCall) -> bool:
     return tool_rules.by_rules([rule], call.tool, call.about, call.agent or None, call.program).by != ""
 
 
-def _answers(answer: Answer, call: RecordedCall, saved: Sequence[Rule], now: datetime) -> bool:
+def _answers(answer: StandingAnswer, call: RecordedCall, saved: Sequence[Rule], now: datetime) -> bool:
     judge = Judge(saved if answer.rules is None else answer.rules, now, answer.edits)
     judge.learn([call])
     return judge.ruling(call).decision == ALLOW
@@ -165,7 +165,7 @@ def _grant(row: PermissionRequest, call: RecordedCall, now: datetime) -> Edit | 
     return Edit(call.agent, server, name, GRANTED, default_end(now)) if name is not None else None
 
 
-def _wide(call: RecordedCall, saved: Sequence[Rule], now: datetime) -> Answer | None:
+def _wide(call: RecordedCall, saved: Sequence[Rule], now: datetime) -> StandingAnswer | None:
     """Return the rule for calls of the same shape, behind every rule that denies; None where there is no such shape."""
     shape = shape_of(call.field, call.about)
     pattern = pattern_of(shape) if shape.key and shape.key != "any" else None
@@ -173,5 +173,5 @@ def _wide(call: RecordedCall, saved: Sequence[Rule], now: datetime) -> Answer | 
         return None
     rule = _rule(call, pattern)
     rules = placed(saved, [rule])
-    answer = Answer(_in(rules, rule), tuple(rules), wider=loosely(shape))
+    answer = StandingAnswer(_in(rules, rule), tuple(rules), wider=loosely(shape))
     return answer if _answers(answer, call, saved, now) else None

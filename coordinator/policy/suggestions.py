@@ -24,7 +24,7 @@ from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access import DEFAULT_POLICY
 from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
-from coordinator.policy.history import BIGGEST_ID, Answer, Budget, Reader, RecordedCall, steps
+from coordinator.policy.history import BIGGEST_ID, AnsweredRequest, Budget, Reader, RecordedCall, steps
 from coordinator.policy.managed import ManagedServers
 from coordinator.policy.shapes import (
     LONGEST_EXACT,
@@ -373,7 +373,7 @@ class Search:
             if budget.is_spent:
                 return
 
-    def _count(self, answer: Answer, managed: ManagedServers) -> None:
+    def _count(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
         if not answer.allowed:
             self._note_refusal(answer.tool, answer.about, managed)
             return
@@ -512,7 +512,7 @@ def _credit(
         found.count(call, before.decision, before.by)
 
 
-def refused_meanwhile(one: Suggestion, reader: Reader, managed: ManagedServers) -> Answer | None:
+def refused_meanwhile(one: Suggestion, reader: Reader, managed: ManagedServers) -> AnsweredRequest | None:
     """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""
     before = BIGGEST_ID
     while before:

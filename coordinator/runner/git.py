@@ -41,7 +41,7 @@ class GitFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GitOutput:
     """What git wrote; `cut` where it wrote more than was wanted."""
 
     said: bytes
@@ -61,7 +61,7 @@ def git(
     most: int = MOST,
     within: float = WITHIN,
     settings: Sequence[str] = (),
-) -> Answer:
+) -> GitOutput:
     """Run git in a directory and return its answer. Raises GitFailed. Blocks: call it in a thread.
 
     `given` is its input; of more than `most` bytes of answer the rest is not waited for.
@@ -109,7 +109,7 @@ def _not_started(problem: OSError, directory: str) -> str:
     return f"git cannot be started: {problem}"
 
 
-def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> Answer:
+def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> GitOutput:
     """Read until the end, the bound or the deadline. Raises TimeoutError."""
     assert process.stdout is not None
     parts, size = [], 0
@@ -122,9 +122,9 @@ def _read(process: subprocess.Popen[bytes], most: int, deadline: float) -> Answe
             parts.append(part)
             size += len(part)
             if size > most:
-                return Answer(b"".join(parts)[:most], cut=True)
+                return GitOutput(b"".join(parts)[:most], cut=True)
             if not part:
-                return Answer(b"".join(parts))
+                return GitOutput(b"".join(parts))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

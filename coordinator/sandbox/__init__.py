@@ -8,6 +8,13 @@ through one socket. `process.Sandbox` is this side, `child.main` the other; `fra
 from __future__ import annotations
 
 from coordinator.sandbox.limits import Limits
-from coordinator.sandbox.process import Answer, JobFailed, LimitsExceeded, Overloaded, Sandbox, SandboxError
+from coordinator.sandbox.process import (
+    JobFailed,
+    JobResult,
+    LimitsExceeded,
+    Overloaded,
+    Sandbox,
+    SandboxError,
+)
 
-__all__ = ["Answer", "JobFailed", "Limits", "LimitsExceeded", "Overloaded", "Sandbox", "SandboxError"]
+__all__ = ["JobFailed", "JobResult", "Limits", "LimitsExceeded", "Overloaded", "Sandbox", "SandboxError"]

@@ -59,7 +59,7 @@ class Overloaded(SandboxError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobResult:
     facts: dict[str, Any]
     body: bytes
 
@@ -68,7 +68,7 @@ class Answer:
 class _Job:
     data: bytes
     ticket: str  # the answer must bear it: a child that says more than it was asked answers no later job
-    future: Future[Answer]
+    future: Future[JobResult]
 
 
 class Sandbox:
@@ -87,7 +87,7 @@ class Sandbox:
         self._child: _Child | None = None
         self._resting_until = 0.0
 
-    def submit(self, job: str, body: bytes = b"", **facts: Any) -> Future[Answer]:
+    def submit(self, job: str, body: bytes = b"", **facts: Any) -> Future[JobResult]:
         """Hand in the job named `job` with bytes and facts (JSON), and return its answer's future.
 
         The future raises LimitsExceeded, JobFailed or Overloaded. Raises Overloaded where too many wait already.
@@ -97,12 +97,12 @@ class Sandbox:
                 self._begin()
             if self._jobs.qsize() >= self.most_waiting:
                 raise Overloaded("Too many jobs wait.")
-            future: Future[Answer] = Future()
+            future: Future[JobResult] = Future()
             ticket = secrets.token_hex(16)
             self._jobs.put(_Job(frames.packed({**facts, "job": job, "ticket": ticket}, body), ticket, future))
             return future
 
-    def run(self, job: str, body: bytes = b"", **facts: Any) -> Answer:
+    def run(self, job: str, body: bytes = b"", **facts: Any) -> JobResult:
         """Do as `submit` and wait. Raises LimitsExceeded, JobFailed or Overloaded."""
         return self.submit(job, body, **facts).result()
 
@@ -134,7 +134,7 @@ class Sandbox:
                 self._end()
                 job.future.set_exception(JobFailed(str(problem)))
 
-    def _done(self, job: _Job) -> Answer:
+    def _done(self, job: _Job) -> JobResult:
         child = self._child or self._start()
         try:
             frame = child.exchange(job.data, self.limits.wall_seconds + 1)
@@ -152,7 +152,7 @@ class Sandbox:
             raise Overloaded("The child answered another job.")
         status = facts.pop("status", None)
         if status == "done":
-            return Answer(facts, body)
+            return JobResult(facts, body)
         raise (LimitsExceeded if status == "over" else JobFailed)(str(facts.get("detail", status)))
 
     def _start(self) -> _Child:

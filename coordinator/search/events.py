@@ -24,7 +24,7 @@ _LARGE = ("tool_input", "tool_output", "content", "reason")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuery:
     """What somebody looks for: terms (see search.text.terms_of) and where."""
 
     text: str
@@ -74,7 +74,7 @@ class Hits:
     looked_until: datetime | None = None
 
 
-def find(question: Question, *, before: int | None = None, limit: int = PAGE) -> Hits:
+def find(question: SearchQuery, *, before: int | None = None, limit: int = PAGE) -> Hits:
     """Return what answers the question, newest events first; nothing where no word was asked for."""
     if not question.terms:
         return Hits([], None)
@@ -90,11 +90,11 @@ def find(question: Question, *, before: int | None = None, limit: int = PAGE) ->
 
 def in_session(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> Walk | None:
     """Return the newest events of one session in which the terms are; None where none was asked for."""
-    question = Question(text, session_id=session_id)
+    question = SearchQuery(text, session_id=session_id)
     return _walk(question, None, limit) if question.terms else None
 
 
-def _walk(question: Question, before: int | None, limit: int) -> Walk:
+def _walk(question: SearchQuery, before: int | None, limit: int) -> Walk:
     groups: list[list[Term]] = [[term] for term in question.labels]
     agent = question.agent
     if agent:

@@ -18,12 +18,12 @@ from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall, field_of, in_words
 from coordinator.policy.judged import judged_digest
-from coordinator.policy.narrowest import Answer
+from coordinator.policy.narrowest import StandingAnswer
 from coordinator.policy.tool_calls import GATEWAY
 from coordinator.policy.tool_rules import Rule
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import carried, question
-from dashboard.rules.question import Question
+from dashboard.rules.question import RulesOnTrial
 
 PURPOSE = "always"
 
@@ -32,10 +32,10 @@ PURPOSE = "always"
 class Offer:
     """An answer in words, with the question what else it would allow, and the whole of it for whoever accepts."""
 
-    answer: Answer
+    answer: StandingAnswer
     call: RecordedCall
     others: list[str]  # fields of the call's input at which rules do not look
-    question: Question
+    question: RulesOnTrial
     packed: str
 
     @property
@@ -80,7 +80,7 @@ def _call_of(row: PermissionRequest) -> RecordedCall:
     return narrowest.call_of(row, about, field_of(given, about))
 
 
-def _with_reason(answer: Answer, reason: str) -> Answer:
+def _with_reason(answer: StandingAnswer, reason: str) -> StandingAnswer:
     old = answer.rule
     assert old is not None
     assert answer.rules is not None
@@ -88,13 +88,13 @@ def _with_reason(answer: Answer, reason: str) -> Answer:
     return replace(answer, rule=new, rules=tuple(new if one == old else one for one in answer.rules))
 
 
-def _question(answer: Answer) -> Question:
+def _question(answer: StandingAnswer) -> RulesOnTrial:
     if answer.rules is None:
         return question.of_edits(answer.edits)
     return question.of_rules(answer.rules, answer.edits)
 
 
-def _packed(answer: Answer, row: PermissionRequest, whose: int) -> str:
+def _packed(answer: StandingAnswer, row: PermissionRequest, whose: int) -> str:
     version = tool_rules.version(tool_rules.saved())
     place = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in Rule.__slots__] if answer.rule else None

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from coordinator.sandbox import Answer, JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
+from coordinator.sandbox import JobFailed, JobResult, Limits, LimitsExceeded, Overloaded, Sandbox
 from dashboard.rendering import allowance
 
 KEPT_BYTES = 16 * 1024 * 1024  # of answers in each process
@@ -46,7 +46,7 @@ class _Answers:
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, _CachedAnswer] = OrderedDict()
         self._bytes = 0
-        self._making: dict[bytes, Future[Answer]] = {}
+        self._making: dict[bytes, Future[JobResult]] = {}
 
     def get(self, key: bytes) -> _CachedAnswer | None:
         with self._lock:
@@ -54,7 +54,7 @@ class _Answers:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def make(self, key: bytes, job: str, body: bytes, facts: dict[str, str]) -> Future[Answer]:
+    def make(self, key: bytes, job: str, body: bytes, facts: dict[str, str]) -> Future[JobResult]:
         """Return the future of an answer; whoever asks for the same meanwhile gets the same one."""
         with self._lock:
             if (making := self._making.get(key)) is not None:
@@ -63,7 +63,7 @@ class _Answers:
         future.add_done_callback(lambda done: self._keep(key, done))
         return future
 
-    def _keep(self, key: bytes, future: Future[Answer]) -> None:
+    def _keep(self, key: bytes, future: Future[JobResult]) -> None:
         made = _outcome(future)
         with self._lock:
             self._making.pop(key, None)
@@ -75,7 +75,7 @@ class _Answers:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
 
 
-def _outcome(future: Future[Answer]) -> _CachedAnswer | None:
+def _outcome(future: Future[JobResult]) -> _CachedAnswer | None:
     """Return what is to be kept of a finished job; nothing where it was never begun."""
     problem = future.exception()
     if isinstance(problem, LimitsExceeded | JobFailed):
@@ -113,7 +113,7 @@ def ask(job: str, body: bytes, **facts: str) -> bytes | None:
     return made.body if made.known else None
 
 
-def _outcome_in_time(future: Future[Answer]) -> _CachedAnswer:
+def _outcome_in_time(future: Future[JobResult]) -> _CachedAnswer:
     try:
         allowance.current().wait_for(future)
     except TimeoutError:

@@ -23,7 +23,7 @@ UNREADABLE = "The rules to test could not be read. Go back to the rules and test
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RulesOnTrial:
     """The rules (None: those that are saved) and the edits of grants on trial, and both as a form carries them."""
 
     rules: tuple[Rule, ...] | None = None
@@ -45,15 +45,17 @@ class Question:
         return judge, Judge(saved if self.rules is None else self.rules, now, self.edits)
 
 
-def of_rules(rules: Sequence[Rule], edits: Sequence[Edit] = ()) -> Question:
+def of_rules(rules: Sequence[Rule], edits: Sequence[Edit] = ()) -> RulesOnTrial:
     """Return the question what these rules, and these edits of grants, would do. Raises Invalid for too many."""
     _limit(rules)
-    return Question(tuple(rules), tuple(edits), _packed(rules), access_sheet.packed(edits) if edits else "")
+    return RulesOnTrial(
+        tuple(rules), tuple(edits), _packed(rules), access_sheet.packed(edits) if edits else ""
+    )
 
 
-def of_edits(edits: Sequence[Edit]) -> Question:
+def of_edits(edits: Sequence[Edit]) -> RulesOnTrial:
     """Return the question what these edits of grants would do under the saved rules."""
-    return Question(None, tuple(edits), "", access_sheet.packed(edits))
+    return RulesOnTrial(None, tuple(edits), "", access_sheet.packed(edits))
 
 
 def is_in(form: QueryDict) -> bool:
@@ -61,10 +63,10 @@ def is_in(form: QueryDict) -> bool:
     return bool(form.get("rules") or form.get("edits"))
 
 
-def of_form(form: QueryDict) -> Question:
+def of_form(form: QueryDict) -> RulesOnTrial:
     """Return the question that a form carries. Raises Invalid."""
     rules, edits = form.get("rules", ""), form.get("edits", "")
-    return Question(
+    return RulesOnTrial(
         tuple(_unpacked(rules)) if rules else None,
         tuple(access_sheet.unpacked(edits)) if edits else (),
         rules,

@@ -34,7 +34,7 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import without_proof
 from dashboard.rules import carried, question
 from dashboard.rules.counts import WORDS
-from dashboard.rules.question import Question
+from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import PIECE, READER
 
 SEARCH, ACCEPT, SINCE = "suggestions", "suggestion", "accepted-since"
@@ -49,7 +49,7 @@ class SuggestionCard:
     one: Suggestion
     packed: str
     examples: list[RecordedCall]
-    question: Question
+    question: RulesOnTrial
     callers: list[tuple[str, int]]
     now: str
     program: str
@@ -153,7 +153,7 @@ def _slots(chosen: Sequence[Suggestion]) -> tuple[list[str], list[str]]:
     return [slot[0] for slot in slots], [slot[1] for slot in slots]
 
 
-def _question(one: Suggestion, saved: Sequence[Rule]) -> Question:
+def _question(one: Suggestion, saved: Sequence[Rule]) -> RulesOnTrial:
     """Return the question what the suggestion alone would change: the calls behind its number."""
     if one.is_grant:
         return question.of_edits([one.edit(timezone.now())])

@@ -23,7 +23,7 @@ from dashboard.frame.guards import refuse, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import without_proof
 from dashboard.rules import carried, counts, question
-from dashboard.rules.question import Question
+from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.recorded import PIECE, READER
 
 PURPOSE = "trial"
@@ -51,12 +51,12 @@ def count(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-def first_context(asked: Question, wanted: QueryDict) -> dict[str, Any]:
+def first_context(asked: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
     """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
     return trial_context(asked, seconds=AT_ONCE) | calls_context(asked, wanted, most=SHOWN, seconds=AT_ONCE)
 
 
-def trial_context(asked: Question, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
+def trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
     """Return what a trial's fragment shows after one more piece. Raises Invalid."""
     trial = _trial(so_far)
     now, then = asked.judges(timezone.now())
@@ -101,7 +101,7 @@ def calls(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def calls_context(
-    asked: Question, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
+    asked: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return what a list of calls shows: those that the query wants, from its `before` back."""
     wanted = _wanted(query)

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.lib.storable import row_id
-from coordinator.search.events import Hit, Question, find
+from coordinator.search.events import Hit, SearchQuery, find
 from coordinator.search.progress import coming
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import Timeline
@@ -71,11 +71,11 @@ def _milestones(hits: Sequence[Hit]) -> dict[int, tuple[str, str, str]]:
     }
 
 
-def question_of(data: QueryDict) -> Question:
+def question_of(data: QueryDict) -> SearchQuery:
     """Read the query string; unreadable values are ignored."""
     days = Days.of(data)
     texts = {name: data.get(name, "")[:300] for name in FIELDS}
-    return Question(
+    return SearchQuery(
         text=texts["q"],
         session_id=texts["session"],
         kind=texts["kind"] if texts["kind"] in dict(KINDS) else "",

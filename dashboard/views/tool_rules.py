@@ -32,7 +32,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.rules import question
-from dashboard.rules.question import Question
+from dashboard.rules.question import RulesOnTrial
 from dashboard.views.rule_trials import first_context
 
 MOST_OFFERED = 300
@@ -103,7 +103,7 @@ def rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and what would happen to a call that the address names."""
     saved = policy.saved()
     asked = _asked(request, saved)
-    return _page(request, _forms_of(saved), policy.version(saved), Question(), asked=asked)
+    return _page(request, _forms_of(saved), policy.version(saved), RulesOnTrial(), asked=asked)
 
 
 def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None:
@@ -189,7 +189,7 @@ def _page(
     request: HtmxHttpRequest,
     forms_: Any,
     version: str,
-    question_: Question | None,
+    question_: RulesOnTrial | None,
     *,
     problem: str = "",
     asked: TestedCall | None = None,

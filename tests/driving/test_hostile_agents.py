@@ -29,7 +29,7 @@ def fleet() -> Fleet:
 
 def ask(fleet: Fleet, runner: Runner, run: Run, tool_call: dict[str, Any]) -> AskedCall:
     options = tuple(agent_options.readable(OPTIONS))
-    question = permissions.Question(run.session_id, run.run_id, tool_call, [], options, "one")
+    question = permissions.PermissionQuestion(run.session_id, run.run_id, tool_call, [], options, "one")
     return permissions.note(question, runner, SPEECH, fleet.tick())
 
 

@@ -211,7 +211,9 @@ def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
     runner, run = driving(fleet)
     asked = recording("claude").questions[-1]
     options = tuple(agent_options.readable(asked["options"]))
-    question = permissions.Question(run.session_id, run.run_id, asked["toolCall"], [], options, "one")
+    question = permissions.PermissionQuestion(
+        run.session_id, run.run_id, asked["toolCall"], [], options, "one"
+    )
     call = permissions.note(question, runner, SPEECH, fleet.tick())
     row = permissions.put(call, NO_OPINION, ask="one", by=OPERATOR, now=fleet.tick())
     assert permissions.answer_of(row.request_id, options, fleet.tick()) is None

@@ -162,7 +162,7 @@ def test_every_door_answers() -> None:
 
 
 def test_what_was_stored_last_is_found() -> None:
-    assert [hit.event.tool_name for hit in finding.find(finding.Question(LAST)).hits] == ["Bash"]
+    assert [hit.event.tool_name for hit in finding.find(finding.SearchQuery(LAST)).hits] == ["Bash"]
     assert search.behind() == 0
     assert [hit.message.user_id for hit in chat_finding.find(LAST)] == ["default"]
 

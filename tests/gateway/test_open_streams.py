@@ -98,7 +98,7 @@ def test_an_answer_that_trickles_has_a_clock_and_a_stream_a_bound() -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{")
         await writer.drain()
 
-    async def ask(method: str) -> upstreams.Answer:
+    async def ask(method: str) -> upstreams.UpstreamAnswer:
         target = target_of(f"http://127.0.0.1:{port}/mcp", private=True)
         return await HttpClient().request(target, method, [("Accept", BOTH)], within=5)
 

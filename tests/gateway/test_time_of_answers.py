@@ -17,12 +17,12 @@ from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.running import Runner
 from coordinator.edge.gateway.upstreams import digest_of_agent, events_of, own_response
 from coordinator.gateway import http_client
-from coordinator.gateway.http_client import Answer, HttpClient, UpstreamFailed, target_of
+from coordinator.gateway.http_client import HttpClient, UpstreamAnswer, UpstreamFailed, target_of
 from coordinator.gateway.servers import Server
 from tests.gateway import rude_server
 
 
-async def lingering(url: str) -> Answer:
+async def lingering(url: str) -> UpstreamAnswer:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "linger"}}
     return await HttpClient().request(
         target_of(url, private=True), "POST", [], json.dumps(body).encode(), within=5

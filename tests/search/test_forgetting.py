@@ -16,7 +16,7 @@ from coordinator.engine import full_text
 from coordinator.identity.actors import system
 from coordinator.models import Event, EventContext, Session
 from coordinator.operations.jobs import JOBS, Housekeeper, Job
-from coordinator.search.events import Question, find
+from coordinator.search.events import SearchQuery, find
 from tests.patience import PATIENCE
 from tests.search.indexing import check_index, index_new, indexed, words_kept
 from tests.timelines import BEGAN, add_events, called, make_session, said
@@ -63,8 +63,8 @@ def test_words_of_emptied_events_are_forgotten(session: Session, monkeypatch: py
     assert search.forget_deleted() >= 2
     assert indexed("secret") == []
     assert "secret" not in words_kept()
-    assert row.pk in [hit.event.pk for hit in find(Question("pruned")).hits]
-    assert [hit.event.pk for hit in find(Question("bash")).hits][-1] == begun.pk
+    assert row.pk in [hit.event.pk for hit in find(SearchQuery("pruned")).hits]
+    assert [hit.event.pk for hit in find(SearchQuery("bash")).hits][-1] == begun.pk
     check_index()
 
 

@@ -11,7 +11,7 @@ from coordinator.actions import search
 from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
-from coordinator.search.events import Question, find
+from coordinator.search.events import SearchQuery, find
 from tests.patience import PATIENCE
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, make_session, said
@@ -25,7 +25,7 @@ def session() -> Session:
 
 
 def found(text: str) -> list[int]:
-    return [hit.event.pk for hit in find(Question(text)).hits]
+    return [hit.event.pk for hit in find(SearchQuery(text)).hits]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from coordinator.engine import full_text
 from coordinator.identity.actors import system
 from coordinator.models import Session
 from coordinator.search import index as search_index
-from coordinator.search.events import Question, find, in_session
+from coordinator.search.events import SearchQuery, find, in_session
 from coordinator.search.progress import Unindexed, coming
 from coordinator.search.text import plain
 from tests.people import signed_in
@@ -33,7 +33,7 @@ def session() -> Session:
 
 
 def found(text: str, **where: str) -> list[int]:
-    return [hit.event.pk for hit in find(Question(text, **where)).hits]
+    return [hit.event.pk for hit in find(SearchQuery(text, **where)).hits]
 
 
 CODE = """class TestCheckpointStore(StoreCase):
@@ -108,7 +108,7 @@ def test_the_found_piece_is_marked(session: Session) -> None:
     index_new()
 
     def marked(typed: str) -> list[str]:
-        (hit,) = find(Question(typed)).hits
+        (hit,) = find(SearchQuery(typed)).hits
         return [piece.text for piece in hit.snippet if piece.found]
 
     assert marked("checkpoint") == ["Checkpoint"]
@@ -122,7 +122,7 @@ def test_the_found_piece_is_marked(session: Session) -> None:
 def test_letters_that_are_several_are_marked_where_they_stand(session: Session) -> None:
     add_events(session, [said("user", "ﬁne \ud55c\uad6d\uc5b4 needles")])
     index_new()
-    (hit,) = find(Question("needle")).hits
+    (hit,) = find(SearchQuery("needle")).hits
     assert [piece.text for piece in hit.snippet if piece.found] == ["needle"]
 
 
@@ -207,7 +207,7 @@ def test_every_way_of_asking_finds_the_same(
 def pages_of(text: str) -> Iterator[int]:
     before = None
     while True:
-        page = find(Question(text), before=before, limit=3)
+        page = find(SearchQuery(text), before=before, limit=3)
         yield from (hit.event.pk for hit in page.hits)
         before = page.before
         if before is None:

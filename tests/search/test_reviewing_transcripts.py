@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordinator.models import Event
 from coordinator.search import files
-from coordinator.search.events import Question, find
+from coordinator.search.events import SearchQuery, find
 from tests.people import signed_in
 from tests.search.indexing import index_new
 
@@ -73,7 +73,7 @@ def events_with(*texts: str) -> set[int]:
 def test_what_is_typed_finds_every_event_it_stands_in(typed: str, stands: str, reader: Client) -> None:
     wanted = events_with(stands)
     assert wanted
-    assert {hit.event.pk for hit in find(Question(typed)).hits} >= wanted
+    assert {hit.event.pk for hit in find(SearchQuery(typed)).hits} >= wanted
     answer = reader.get("/ui/search/", {"q": typed})
     assert all(f"#e{pk}" in answer.content.decode() or str(pk) in answer.content.decode() for pk in wanted)
 
@@ -82,7 +82,7 @@ def test_what_is_typed_finds_every_event_it_stands_in(typed: str, stands: str, r
     "typed", ['"Decimal(0.0)"', '"git push --force-with-lease"', "pricing.rb", "shop/pricings"]
 )
 def test_what_stands_nowhere_is_not_found(typed: str) -> None:
-    assert find(Question(typed)).hits == []
+    assert find(SearchQuery(typed)).hits == []
 
 
 def test_what_was_done_to_a_file_is_found_by_the_end_of_its_path(reader: Client) -> None:

@@ -18,7 +18,7 @@ from coordinator.models import Event, EventContext
 from coordinator.search import events as search
 from coordinator.search import index as search_index
 from coordinator.search import text as search_text
-from coordinator.search.events import Question, find
+from coordinator.search.events import SearchQuery, find
 from coordinator.search.text import Term, terms_of, words_of
 from tests.chat.rows import add_agent, add_messages
 from tests.people import signed_in
@@ -34,7 +34,7 @@ def session():
 
 
 def found(text, **where):
-    return [hit.event.pk for hit in find(Question(text, **where)).hits]
+    return [hit.event.pk for hit in find(SearchQuery(text, **where)).hits]
 
 
 def test_words_are_found_wherever_they_are(session):
@@ -124,7 +124,7 @@ def test_pages_follow_each_other_without_gap(session):
     index_new()
     seen, before = [], None
     while True:
-        page = find(Question("needle"), before=before, limit=3)
+        page = find(SearchQuery("needle"), before=before, limit=3)
         seen += [hit.event.pk for hit in page.hits]
         before = page.before
         if before is None:
@@ -135,7 +135,7 @@ def test_pages_follow_each_other_without_gap(session):
 def test_a_snippet_shows_why(session):
     add_events(session, [said("user", "x " * 500 + "the golden needle lies here " + "y " * 500)])
     index_new()
-    (hit,) = find(Question("needle golden")).hits
+    (hit,) = find(SearchQuery("needle golden")).hits
     assert [piece.text for piece in hit.snippet if piece.found] == ["golden", "needle"]
     assert hit.snippet[0].text == hit.snippet[-1].text == "…"
 
@@ -273,7 +273,7 @@ def pages_of(text, limit=3, **where):
     """Return the ids of all pages, however often the search has to be told to go on."""
     seen, before = [], None
     while True:
-        page = find(Question(text, **where), before=before, limit=limit)
+        page = find(SearchQuery(text, **where), before=before, limit=limit)
         seen += [hit.event.pk for hit in page.hits]
         before = page.before
         if before is None:
@@ -295,7 +295,7 @@ def test_a_search_that_ends_early_says_how_far_it_came_and_goes_on_from_there(se
     (old,) = add_events(session, [said("user", "needle")])
     add_events(session, [said("user", "hay", at=BEGAN + timedelta(days=1)) for _ in range(40)])
     index_new()
-    first = find(Question("needle"))
+    first = find(SearchQuery("needle"))
     assert first.hits == []
     assert first.looked_until == BEGAN + timedelta(days=1)
     assert pages_of("needle") == [old.pk]

@@ -26,7 +26,7 @@ from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ALLOW, Ruling
 from coordinator.sessions.driving import Speech
 
-__all__ = ["Question", "answer_of", "by_ruling", "note", "put", "withdraw_open"]
+__all__ = ["PermissionQuestion", "answer_of", "by_ruling", "note", "put", "withdraw_open"]
 
 NOBODY = "Nobody answered in Signalbox in time."
 ASKED_ANEW = "The agent asked about this call again."
@@ -34,7 +34,7 @@ WITHDRAWN = "The question was withdrawn."
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PermissionQuestion:
     """What a runner was asked by its agent: about which call, with which answers on offer."""
 
     session_id: str
@@ -53,7 +53,7 @@ class Question:
         return given
 
 
-def note(question: Question, runner: Runner, speech: Speech, now: datetime) -> AskedCall:
+def note(question: PermissionQuestion, runner: Runner, speech: Speech, now: datetime) -> AskedCall:
     """Begin the call's row, if it has none yet, and return the call as rules and people see it.
 
     Raises NotFound, and Forbidden where another runner holds the session.

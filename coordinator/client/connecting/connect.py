@@ -22,7 +22,7 @@ DEFAULT_URL = "http://127.0.0.1:8765"
 KEY_MARK = "sbx_"
 
 
-class Stopped(Exception):
+class CommandStopped(Exception):
     """The command ends here; the text says why."""
 
 
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _check(asked, place) if asked.check else _connect(asked, place)
-    except (Stopped, FileRefused, NotConnected, talk.Failed) as problem:
+    except (CommandStopped, FileRefused, NotConnected, talk.Failed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
@@ -112,12 +112,14 @@ def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
     }
     for name in names:
         if name not in known:
-            raise Stopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
+            raise CommandStopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
     if names:
         return [known[name] for name in dict.fromkeys(names)]
     found = [agent for agent in known.values() if agent.is_here(place.home, place.environment)]
     if not found:
-        raise Stopped(f"None of the known agents was found here. Name those to connect: {', '.join(known)}.")
+        raise CommandStopped(
+            f"None of the known agents was found here. Name those to connect: {', '.join(known)}."
+        )
     sys.stdout.write(f"Found here: {', '.join(agent.title for agent in found)}.\n")
     return found
 
@@ -132,7 +134,7 @@ def program() -> tuple[str, ...]:
     beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
     if os.access(beside, os.X_OK):
         return (beside,)
-    raise Stopped(
+    raise CommandStopped(
         "The program signalbox is not installed. Install it (pip install), then run `signalbox connect`."
     )
 
@@ -161,11 +163,11 @@ def visible(text: str) -> str:
 
 def _ask() -> None:
     if not sys.stdin.isatty():
-        raise Stopped("Nothing was changed: pass --yes to change these files without being asked.")
+        raise CommandStopped("Nothing was changed: pass --yes to change these files without being asked.")
     sys.stdout.write("\nChange these files? [y/N] ")
     sys.stdout.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise Stopped("Nothing was changed.")
+        raise CommandStopped("Nothing was changed.")
 
 
 def _key(url: str, known: Settings | None, key_file: str | None) -> str:
@@ -220,7 +222,7 @@ def _given(url: str, key_file: str | None) -> str:
         sys.stdout.flush()
         given = getpass.getpass("Paste the code (or an API key of scope agent) here; it is not shown: ")
     if not given.strip():
-        raise Stopped(
+        raise CommandStopped(
             f"A connect code is needed. Make one at {url}/ui/connections/ and pass it on standard input."
         )
     return given.strip()
@@ -249,7 +251,7 @@ def _check(asked: argparse.Namespace, place: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
     known = settings.read()
     if known is None or not known.agents:
-        raise Stopped("Nothing is connected here. Run `signalbox connect`.")
+        raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
     kept, differs = record.load(), False
     names = asked.agents or [name for name in known.agents if name in CONNECTABLE_AGENTS]
     for agent in _chosen(names, place):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.client import settings
 from coordinator.client.connecting import plans, record, talk
-from coordinator.client.connecting.connect import KEY_MARK, WRONG, Stopped, former, visible
+from coordinator.client.connecting.connect import KEY_MARK, WRONG, CommandStopped, former, visible
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.lines import LinesWanted
 from coordinator.client.connecting.merging import Wanted
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     place = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return _disconnect(asked.agents, place)
-    except (Stopped, FileRefused, NotConnected, talk.Failed) as problem:
+    except (CommandStopped, FileRefused, NotConnected, talk.Failed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
@@ -43,12 +43,12 @@ def _disconnect(names: Sequence[str], place: UserHome) -> int:
     connected = {one.agent for one in kept.values()} | set(known.agents if known else {})
     for name in names:
         if name not in connected:
-            raise Stopped(
+            raise CommandStopped(
                 f"{name!r} is not connected here. Connected agents: {', '.join(sorted(connected)) or 'none'}."
             )
     leaving = set(names) or connected
     if not leaving:
-        raise Stopped("Nothing is connected here.")
+        raise CommandStopped("Nothing is connected here.")
     chosen = {path: one for path, one in kept.items() if one.agent in leaving}
     plan = {
         path: plans.to_disconnect(path, one, _wanted(path, one, known, place)) for path, one in chosen.items()

@@ -58,7 +58,7 @@ CHANGED = "The policy changed while the call waited. Call it again."
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
-class Question(msgspec.Struct):
+class CallQuestion(msgspec.Struct):
     """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again.
 
     Who names the call itself says whether its question `begins`, as far as it knows.
@@ -130,7 +130,7 @@ class BesideDoor:
     async def ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
         admission, raw = await self._read(scope, receive)
-        question = _decoded(raw, Question)
+        question = _decoded(raw, CallQuestion)
         with Disconnect(receive) as gone:
             x = await self._exchange(scope, admission, question.server, gone, _message(question))
             x.named_session = question.session or x.named_session
@@ -254,7 +254,7 @@ class BesideDoor:
         await self._listings.take_in(server, listing)
         return [(tool.name, tool.digest) for tool in listing.tools]
 
-    async def _decide(self, x: Exchange, question: Question) -> Answer:
+    async def _decide(self, x: Exchange, question: CallQuestion) -> Answer:
         tool, arguments = question.tool, x.message.params.get("arguments")
         session_id = await self._records.session_of(x)
         ruling, _ = await self._calls.decide(x, tool, arguments, session_id)
@@ -387,7 +387,7 @@ def _decoded(raw: bytes, kind: type[T]) -> T:
         raise Invalid(f"The body cannot be read: {problem}") from None
 
 
-def _message(question: Question) -> messages.Message:
+def _message(question: CallQuestion) -> messages.Message:
     """Return the call as the message that it will be, its arguments as the text that was told."""
     name = json.dumps(question.tool)
     begins = f'{{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{{"name":{name},"arguments":'

@@ -23,7 +23,7 @@ from coordinator.edge.gateway.upstreams import (
 )
 from coordinator.errors import Forbidden
 from coordinator.gateway import answers
-from coordinator.gateway.http_client import Answer, Look
+from coordinator.gateway.http_client import Look, UpstreamAnswer
 from coordinator.gateway.messages import BRAKED, INTERNAL, TASKS
 from coordinator.policy.brakes import Braked
 
@@ -115,7 +115,7 @@ class Relaying:
             answer.close()
         await finish(x.line, response, event, answer.status)
 
-    async def _sent(self, x: Exchange, look: Look | None = None) -> Answer:
+    async def _sent(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None

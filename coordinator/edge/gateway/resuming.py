@@ -13,7 +13,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.upstreams import Forgotten, LeftOpen, Upstreams, response_of
 from coordinator.gateway import sse
-from coordinator.gateway.http_client import Answer, UpstreamFailed
+from coordinator.gateway.http_client import UpstreamAnswer, UpstreamFailed
 
 MOST_TRIES = 100  # times that one call's rest is asked for
 MOST_FAILURES = 8  # … in vain, one after another: the server cannot be reached, or is not ready
@@ -66,7 +66,7 @@ class Resuming:
                 answer.close()
         raise UpstreamFailed(f"{left}, and {why} when asked for the rest", may_have_run=True)
 
-    async def _asked(self, x: Exchange, place: sse.StreamPosition) -> Answer:
+    async def _asked(self, x: Exchange, place: sse.StreamPosition) -> UpstreamAnswer:
         """Ask for what follows. Raises UpstreamFailed."""
         link = x.client.links.get(x.server.name) if x.client else None
         headers = [("Accept", "text/event-stream"), ("Last-Event-ID", place.last_id.decode("latin-1"))]

@@ -345,7 +345,7 @@ def _wrapped(response: bytes, record: CallRecord, binding: Binding, round_: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ServerQuestion:
     """What a call's server asks its client, by names that no other question of the same call has."""
 
     state: GoOnState
@@ -357,7 +357,7 @@ class Question:
         return {name.removeprefix(begins): told[name] for name in self.requests if name in told}
 
 
-def question_in(response: bytes) -> Question | None:
+def question_in(response: bytes) -> ServerQuestion | None:
     """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
     result = result_of(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
@@ -366,7 +366,7 @@ def question_in(response: bytes) -> Question | None:
     if not isinstance(state, GoOnState):
         return None
     begins = _begins(state)
-    return Question(
+    return ServerQuestion(
         state, {f"{begins}{name}": one for name, one in asked.items()} if isinstance(asked, dict) else {}
     )
 

@@ -12,7 +12,7 @@ from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.news import HERE
 from coordinator.edge.gateway.upstreams import MOST_STREAM, Forgotten, Upstreams, events_of
 from coordinator.gateway import answers, listing, sse
-from coordinator.gateway.http_client import Answer, UpstreamFailed
+from coordinator.gateway.http_client import UpstreamAnswer, UpstreamFailed
 from coordinator.gateway.messages import UNREACHABLE
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Telling:
         finally:
             answer.close()
 
-    async def _answer(self, x: Exchange) -> Answer:
+    async def _answer(self, x: Exchange) -> UpstreamAnswer:
         """Ask for the server's stream. Many send nothing of it before they tell something: ours is open by then."""
         link = x.client.links.get(x.server.name) if x.client else None
         session = link.upstream_session if link else None
@@ -81,7 +81,7 @@ class Telling:
             await x.line.open()
             await x.line.event(HERE)  # or the headers wait for what the server tells first
 
-    async def _pass_events(self, x: Exchange, answer: Answer) -> None:
+    async def _pass_events(self, x: Exchange, answer: UpstreamAnswer) -> None:
         """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
         async for event in events_of(answer, MOST_STREAM):
             data = sse.data_of(event).replace(b"\n", b" ")

@@ -19,8 +19,8 @@ from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.running import (
-    Question,
     Runner,
+    ServerQuestion,
     kept_with,
     opened_message,
     question_in,
@@ -126,7 +126,7 @@ class Tasks:
                 break
         await x.line.answer(answers.result(x.message.id, {"resultType": "complete"}))
 
-    async def _answered(self, x: Exchange, call: GatewayCall, question: Question) -> None:
+    async def _answered(self, x: Exchange, call: GatewayCall, question: ServerQuestion) -> None:
         """Let a task go on whose client has said all that its server asks."""
         said = question.said(told_with(gateway_calls.message_of(call)))
         if len(said) < len(question.requests):
@@ -211,7 +211,7 @@ def _denied(call: GatewayCall, denial: Ruling) -> str:
     return answers.denied(call.server_id, call.tool_name, denial.reason, gateway_calls.allowed_at(denial))
 
 
-def _question(call: GatewayCall) -> Question | None:
+def _question(call: GatewayCall) -> ServerQuestion | None:
     """Return what a task's server asks its client; None where it does not, or its result was not kept."""
     if call.state != CallState.DONE or call.message is None:
         return None

@@ -17,7 +17,7 @@ import msgspec
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.line import Line
 from coordinator.gateway import sse
-from coordinator.gateway.http_client import Answer, BrokenOff, HttpClient, Look, UpstreamFailed
+from coordinator.gateway.http_client import BrokenOff, HttpClient, Look, UpstreamAnswer, UpstreamFailed
 from coordinator.gateway.servers import Server
 from coordinator.lib import json_bounds
 from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
@@ -83,7 +83,7 @@ class Upstreams:
     def __init__(self) -> None:
         self.http = HttpClient()
 
-    async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> Answer:
+    async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
 
         Close the answer. A server that has to be started first, or connected to for a moment, gets the call only once
@@ -106,7 +106,7 @@ class Upstreams:
         method: str = "POST",
         when_ready: bool = False,
         look: Look | None = None,
-    ) -> Answer:
+    ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
         found = [(name.decode(), value.decode("latin-1")) for name, value in _passed(x)]
         if method == "POST":
@@ -133,7 +133,7 @@ class Upstreams:
         caller: str,
         method: str = "POST",
         look: Look | None = None,
-    ) -> Answer:
+    ) -> UpstreamAnswer:
         """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
         `look` raises."""
         if server.target is None:
@@ -174,7 +174,7 @@ def digest_of_agent(agent_id: str) -> str:
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
-async def _is_forgotten(answer: Answer) -> bool:
+async def _is_forgotten(answer: UpstreamAnswer) -> bool:
     """Say whether a message was refused because the server does not know its session.
 
     That is 404. Many servers (those made with the official Python package before 2026, and from the TypeScript one's
@@ -185,7 +185,7 @@ async def _is_forgotten(answer: Answer) -> bool:
     return b"no valid session id" in (await body_of(answer, MOST_ANSWER)).lower()
 
 
-async def _problem(answer: Answer) -> str:
+async def _problem(answer: UpstreamAnswer) -> str:
     """Return what the keeper of stdio servers says is wrong."""
     try:
         told = msgspec.json.decode(await answer.body(64 * 1024))["detail"]
@@ -222,7 +222,7 @@ def is_response(body: bytes) -> bool:
     return head.method is None
 
 
-async def events_of(answer: Answer, most: float = math.inf) -> AsyncIterator[bytes]:
+async def events_of(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
     """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
     splitter, taken = sse.Splitter(), 0
     pieces = answer.pieces()
@@ -248,7 +248,7 @@ async def events_of(answer: Answer, most: float = math.inf) -> AsyncIterator[byt
             ) from None
 
 
-async def body_of(answer: Answer, most: int, within: float = BODY_WITHIN) -> bytes:
+async def body_of(answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN) -> bytes:
     """Return the body of an answer in one piece. Raises UpstreamFailed where it is too long, or too slow."""
     try:
         async with asyncio.timeout(within):
@@ -259,7 +259,7 @@ async def body_of(answer: Answer, most: int, within: float = BODY_WITHIN) -> byt
 
 
 async def response_of(
-    answer: Answer,
+    answer: UpstreamAnswer,
     number: Any,
     line: Line | None,
     *,
@@ -309,7 +309,7 @@ def _numbered(response: bytes, number: Any) -> bytes:
     return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
 
 
-async def own_response(answer: Answer, number: str) -> bytes:
+async def own_response(answer: UpstreamAnswer, number: str) -> bytes:
     """Return the response to a request of ours. Raises UpstreamFailed where it does not come soon."""
     try:
         async with asyncio.timeout(OWN_WITHIN):
@@ -320,7 +320,7 @@ async def own_response(answer: Answer, number: str) -> bytes:
 
 
 async def call_response(
-    answer: Answer,
+    answer: UpstreamAnswer,
     x: Exchange,
     line: Line | None,
     *,
