@@ -25,7 +25,7 @@ from coordinator.policy.budgets import LEVELS, USED_UP, BudgetRow, BudgetState
 log = logging.getLogger(__name__)
 
 LONGEST_NAME = 255
-MOST = 100  # in force at a time
+MOST_BUDGETS = 100  # in force at a time
 MOST_SESSIONS = 200  # of one budget that are told of in one go
 LARGEST = 1e15
 KEPT_DAYS = 400
@@ -40,8 +40,8 @@ def add(
     _require_person(by)
     _check(wanted)
     with transaction.atomic():
-        if Budget.objects.filter(ended_at__isnull=True).count() >= MOST:
-            raise Conflict(f"There are already {MOST} budgets, which is the limit. Remove one first.")
+        if Budget.objects.filter(ended_at__isnull=True).count() >= MOST_BUDGETS:
+            raise Conflict(f"There are already {MOST_BUDGETS} budgets, which is the limit. Remove one first.")
         made = Budget.objects.create(**_columns(wanted), changed_at=now, changed_by=str(by))
         _record("BUDGET_SET", made.pk, by, now, after=_columns(wanted))
     return made

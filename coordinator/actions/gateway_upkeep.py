@@ -14,12 +14,12 @@ from coordinator.models.gateway import CallState
 SESSIONS_FOR = timedelta(days=7)  # since a client was last heard of
 CALLS_FOR = timedelta(days=90)
 FIGURES_FOR = timedelta(days=90)
-MOST = 500  # rows in one go
+MOST_ROWS = 500  # rows in one go
 
 
 def keep_in_order(now: datetime) -> None:
     """Do what is due. Safe to run at any time, by anyone."""
-    for call in GatewayCall.objects.filter(state=CallState.RUNNING)[:MOST]:
+    for call in GatewayCall.objects.filter(state=CallState.RUNNING)[:MOST_ROWS]:
         gateway_calls.lost_if_gone(call, by=None, now=now)
     _forget_results(now)
     _forget_sessions(now)
@@ -38,7 +38,7 @@ def _forget_results(now: datetime) -> None:
 
 def _forget_sessions(now: datetime) -> None:
     old = list(
-        GatewaySession.objects.filter(used_at__lt=now - SESSIONS_FOR).values_list("pk", flat=True)[:MOST]
+        GatewaySession.objects.filter(used_at__lt=now - SESSIONS_FOR).values_list("pk", flat=True)[:MOST_ROWS]
     )
     if old:
         with transaction.atomic():

@@ -18,7 +18,7 @@ from coordinator.runs import sealed_servers
 from coordinator.secrets import keyring
 
 LONGEST_VALUE = 16_000
-MOST = 50  # of one server
+MOST_CREDENTIALS = 50  # of one server
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", re.ASCII)
 # What the gateway says by itself, and what would change where a request goes or ends.
@@ -50,8 +50,8 @@ def set_value(server_id: str, kind: str, name: str, value: str, *, by: Actor, no
             stored = credentials.sealed(server_id, kind, name, value)
         rows = McpCredential.objects.filter(server_id=server_id)
         is_new = not rows.filter(kind=kind, name=name).exists()
-        if is_new and rows.count() >= MOST:
-            raise Invalid(f"A server may have at most {MOST} credentials.")
+        if is_new and rows.count() >= MOST_CREDENTIALS:
+            raise Invalid(f"A server may have at most {MOST_CREDENTIALS} credentials.")
         with mcp_upstreams.still_accepted(server, by):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,

@@ -19,7 +19,7 @@ from coordinator.lib import instants
 from coordinator.models import UsageDay
 from coordinator.runs.offers import PROGRAMS
 from coordinator.sessions.events import CONTEXT_COLUMNS, EVENT_COLUMNS
-from coordinator.sessions.prices import KINDS, MOST
+from coordinator.sessions.prices import KINDS, MOST_TOKENS
 
 CALL = "pre_tool"
 UNKNOWN_MODEL = "unknown"
@@ -61,7 +61,7 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
         counts[0] += event[_TYPE] == CALL
         if has_tokens:
             for place, at in enumerate(_AT, 1):
-                counts[place] += min(max(context[at] or 0, 0), MOST)
+                counts[place] += min(max(context[at] or 0, 0), MOST_TOKENS)
     if sums:
         packed = msgspec.json.encode([[*key, *counts] for key, counts in sorted(sums.items())]).decode()
         with round_trips.planning_cursor() as cursor:

@@ -17,7 +17,7 @@ from coordinator.models.chat import ChatSource
 from coordinator.secrets.masking import without_secrets
 
 PAGE = 50
-MOST = 200
+MOST_MESSAGES = 200
 MOST_COUNTED = 100  # beyond it, a number of unread messages says nothing more
 
 _PLACE = re.compile(r"(-?\d{1,19})(?::(.*))?", re.DOTALL)
@@ -106,7 +106,7 @@ def older_than(
     rows = _by(thread(agent_id), user_id)
     if place is not None:
         rows = rows.filter(place.older())
-    limit = max(1, min(limit, MOST))
+    limit = max(1, min(limit, MOST_MESSAGES))
     found = list(rows.order_by("-created_at", "-id")[: limit + 1])
     return MessagePage(found[:limit][::-1], len(found) > limit)
 
@@ -115,7 +115,7 @@ def newer_than(
     agent_id: str, place: MessagePlace, limit: int = PAGE, user_id: str | None = None
 ) -> MessagePage:
     """Return the first `limit` messages after `place`."""
-    limit = max(1, min(limit, MOST))
+    limit = max(1, min(limit, MOST_MESSAGES))
     rows = _by(thread(agent_id), user_id).filter(place.newer())
     found = list(rows.order_by("created_at", "id")[: limit + 1])
     return MessagePage(found[:limit], len(found) > limit)
@@ -124,10 +124,10 @@ def newer_than(
 def whole_thread(agent_id: str) -> Iterator[ChatMessage]:
     """Yield all messages in order, page by page; those whose instant cannot be read come first or last."""
     yield from thread(agent_id).filter(created_at__lte=FIRST).order_by("created_at", "id")
-    page = newer_than(agent_id, MessagePlace(FIRST), MOST)
+    page = newer_than(agent_id, MessagePlace(FIRST), MOST_MESSAGES)
     while page.messages:
         yield from page.messages
-        page = newer_than(agent_id, place_of(page.messages[-1]), MOST)
+        page = newer_than(agent_id, place_of(page.messages[-1]), MOST_MESSAGES)
     yield from thread(agent_id).filter(created_at__gt=LAST).order_by("created_at", "id")
 
 

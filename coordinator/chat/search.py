@@ -16,7 +16,7 @@ from coordinator.models import ChatMessage
 from coordinator.search.events import Piece, snippet
 from coordinator.search.text import Term, plain, terms_of
 
-MOST = 50
+MOST_HITS = 50
 MOST_LOOKED_AT = 1_000  # messages whose text is compared with an exact phrase
 
 
@@ -28,7 +28,7 @@ class ChatHit:
     snippet: list[Piece]
 
 
-def find(text: str, *, agent_id: str = "", limit: int = MOST) -> list[ChatHit]:
+def find(text: str, *, agent_id: str = "", limit: int = MOST_HITS) -> list[ChatHit]:
     """Return the newest messages in which the words are; none where no word was asked for."""
     terms = terms_of(text)
     with_words = [term for term in terms if term.words]

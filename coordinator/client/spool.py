@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this mod
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MOST = 1_000  # hooks
+MOST_HOOKS = 1_000
 MOST_BYTES = 16 << 20
 LARGEST = 2 << 20  # bytes of one hook
 KEPT_FOR = 7 * 86_400.0  # seconds
@@ -124,7 +124,7 @@ class Spool:
 
     def _make_room(self, numbers: list[int], size: int) -> None:
         sizes = {number: self._size(number) for number in numbers}
-        while sizes and (len(sizes) >= MOST or sum(sizes.values()) + size > MOST_BYTES):
+        while sizes and (len(sizes) >= MOST_HOOKS or sum(sizes.values()) + size > MOST_BYTES):
             oldest = min(sizes)
             self._remove(oldest)
             del sizes[oldest]

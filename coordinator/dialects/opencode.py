@@ -45,7 +45,7 @@ PERMISSIONS = {"bash": "command", "edit": "filepath", "webfetch": "url", "extern
 QUIET = frozenset(
     {"session.updated", "session.status", "session.diff", "message.part.delta", "permission.replied"}
 )
-MOST = 2**53
+EXACT_BELOW = 2**53  # whole numbers that a float tells apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _result(build: HookEvents) -> list[DedupedEvent]:
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < EXACT_BELOW
 
 
 def _between(times: Any) -> int | None:

@@ -13,7 +13,7 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
 
 SOURCE = "telemetry"
-MOST = 2**53
+EXACT_BELOW = 2**53  # whole numbers that a float tells apart
 HIDDEN = {"<REDACTED>", "[REDACTED]"}  # what agents say in place of texts that they were not told to send
 
 
@@ -55,7 +55,7 @@ class Record:
                 number = int(float(value)) if not isinstance(value, bool | None) else None
             except (TypeError, ValueError, OverflowError):
                 continue
-            if number is not None and 0 <= number < MOST:
+            if number is not None and 0 <= number < EXACT_BELOW:
                 return number
         return None
 

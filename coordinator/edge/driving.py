@@ -47,7 +47,7 @@ from coordinator.sessions.driving import Update
 LIMIT = LIMITS["events"][KEY]
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again
-MOST = 2_000  # updates of one post
+MOST_UPDATES = 2_000  # updates of one post
 MOST_KNOWN = 2_000  # runners that a process remembers
 KNOWN_FOR = 1.0  # seconds until it looks at a runner again, and notes that it lives
 
@@ -69,7 +69,7 @@ class Updates(msgspec.Struct):
     """What has happened in a session since the last post."""
 
     runner_id: Name
-    updates: Annotated[list[SentUpdate], msgspec.Meta(max_length=MOST)]
+    updates: Annotated[list[SentUpdate], msgspec.Meta(max_length=MOST_UPDATES)]
     run_id: Name | None = None
 
 

@@ -11,7 +11,7 @@ NO_GRPC = (
     " (or http/json), or the same in your agent's own settings."
 )
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MOST = 64 * 1024  # bytes in which the headers of a first request must have come
+MOST_HEADER_BYTES = 64 * 1024  # bytes in which the headers of a first request must have come
 HEAD = 9
 SETTINGS, HEADERS, GOAWAY = 4, 1, 7
 END_OF_ALL = 0x5  # END_STREAM and END_HEADERS
@@ -28,7 +28,7 @@ def greeting() -> bytes:
 def refusal(received: bytes) -> bytes | None:
     """Return the answer to the first request in what followed the preface; None while its headers have not come.
 
-    Where they do not come at all (MOST), that the connection ends, and why.
+    Where they do not come at all (MOST_HEADER_BYTES), that the connection ends, and why.
     """
     at = 0
     while at + HEAD <= len(received):
@@ -37,7 +37,7 @@ def refusal(received: bytes) -> bytes | None:
         if kind == HEADERS and stream:
             return _frame(HEADERS, END_OF_ALL, stream, _status()) + _goodbye(stream)
         at += HEAD + size
-    return _goodbye(0) if len(received) > MOST or at > MOST else None
+    return _goodbye(0) if len(received) > MOST_HEADER_BYTES or at > MOST_HEADER_BYTES else None
 
 
 def _status() -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.models import PermissionRequest
 
 ASKS = "session/request_permission"  # what the metadata of such a request call the hook
-MOST = 20
+MOST_OPTIONS = 20
 
 Option = Mapping[str, Any]
 Outcome = dict[str, Any]
@@ -22,7 +22,7 @@ ONLY_LASTING = (
 def readable(options: Any) -> list[dict[str, str]]:
     """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts."""
     found = []
-    for one in options[:MOST] if isinstance(options, list) else []:
+    for one in options[:MOST_OPTIONS] if isinstance(options, list) else []:
         if isinstance(one, dict) and isinstance(one.get("optionId"), str):
             name, kind = one.get("name"), one.get("kind")
             found.append(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 WITHIN = 20.0  # seconds
-MOST = 32 * 1024 * 1024  # bytes of an answer
+MOST_OUTPUT_BYTES = 32 * 1024 * 1024  # bytes of an answer
 LAST_WORDS = 2_000
 READ = 1 << 16
 # What a repository's own settings could have run, and how much could be asked of others.
@@ -58,7 +58,7 @@ def git(
     directory: str,
     given: bytes = b"",
     variables: Mapping[str, str] | None = None,
-    most: int = MOST,
+    most: int = MOST_OUTPUT_BYTES,
     within: float = WITHIN,
     settings: Sequence[str] = (),
 ) -> GitOutput:

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.runner.outbox import Room, size_of
 
 # It counts in the room of all, where it cannot drain: what one agent may hold there is little.
-MOST = 512 << 10
+MOST_HELD_BYTES = 512 << 10
 TOO_MUCH = "The agent reported too much before its session was open: the rest was dropped."
 
 
@@ -22,7 +22,7 @@ class HeldUpdates:
 
     def put(self, update: dict[str, Any]) -> None:
         size = size_of(update)
-        if self._size + size <= MOST:
+        if self._size + size <= MOST_HELD_BYTES:
             self._hold(update, size)
         elif not self._is_cut:
             self._is_cut = True

@@ -13,7 +13,7 @@ from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.guarding import Child, Guard
 
-MOST = 32  # terminals of a session at once
+MOST_TERMINALS = 32  # of a session at once
 KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told
 TOLD_EVERY = 0.2  # seconds
 READ = 1 << 16
@@ -90,8 +90,8 @@ class Terminals:
 
     async def create(self, params: dict[str, Any], directory: str) -> dict[str, Any]:
         """Answer terminal/create. Raises RunnerRefused."""
-        if len(self._terminals) >= MOST:
-            raise RunnerRefused(f"{MOST} terminals are open; release one first")
+        if len(self._terminals) >= MOST_TERMINALS:
+            raise RunnerRefused(f"{MOST_TERMINALS} terminals are open; release one first")
         command, arguments = params.get("command"), params.get("args") or []
         if not isinstance(command, str) or not all(isinstance(one, str) for one in arguments):
             raise RunnerRefused("command and args must be strings")

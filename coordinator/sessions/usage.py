@@ -15,7 +15,7 @@ from django.db.models import BigIntegerField, Case, F, QuerySet, Sum, Value, Whe
 
 from coordinator.models import EventContext
 from coordinator.sessions import prices, spans
-from coordinator.sessions.prices import KINDS, MOST
+from coordinator.sessions.prices import KINDS, MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _pricing() -> Callable[[str | None, Sequence[Any]], Usage]:
 def _told(column: str) -> Case:
     """Return the tokens that one event says, within bounds: agents tell them, and a sum must not run over."""
     return Case(
-        When(**{f"{column}__gt": MOST}, then=Value(MOST)),
+        When(**{f"{column}__gt": MOST_TOKENS}, then=Value(MOST_TOKENS)),
         When(**{f"{column}__gt": 0}, then=F(column)),
         default=Value(0),
         output_field=BigIntegerField(),

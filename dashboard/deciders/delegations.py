@@ -11,7 +11,7 @@ from django.db.models import Q
 from coordinator.actions.deciders.delegations import names_of
 from coordinator.models import Delegation
 
-MOST = 100
+MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def shown(
     found = Delegation.objects.standing(now).order_by("ends_at", "id")
     if of is not None:
         found = found.filter(Q(giver_id=of.pk) | Q(receiver_id=of.pk))
-    rows = list(found[:MOST])
+    rows = list(found[:MOST_SHOWN])
     named = names_of(rows)
     return [
         DelegationLine(

@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 
 from dashboard.lists.paginator import COUNTED
 
-MOST = 50  # statuses; other programs may write words of their own
+MOST_STATUSES = 50  # other programs may write words of their own
 
 # From one value to the next, and each counted no further than a page says: GROUP BY would read every row's entry.
 NUMBERS = """
@@ -48,7 +48,7 @@ def status_facets(
 ) -> list[StatusFacet]:
     """Return the statuses that there are, the `known` ones in their order, each with its number."""
     with connection.cursor() as cursor:
-        cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST))
+        cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST_STATUSES))
         numbers: dict[str, int] = dict(cursor.fetchall())
     words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
     return facets({word: numbers[word] for word in words}, query)

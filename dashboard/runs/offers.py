@@ -10,7 +10,7 @@ from coordinator.models import Runner
 from coordinator.runs import offers
 from coordinator.runs.liveness import is_alive
 
-MOST = 200
+MOST_OFFERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Offered:
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
         known = {title.partition(" ")[0] for title in titles.values()}
         return cls(
-            [(name, f"{titles[name]} on {_listed(hosts[name])}") for name in titles][:MOST],
-            list(directories)[:MOST],
-            [one for one in missing.items() if one[0] not in known][:MOST],
+            [(name, f"{titles[name]} on {_listed(hosts[name])}") for name in titles][:MOST_OFFERS],
+            list(directories)[:MOST_OFFERS],
+            [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
             any(isinstance(one, dict) and one.get("worktrees") is True for one in found.values()),
             len(found),
         )

@@ -192,7 +192,7 @@ def search(request: HtmxHttpRequest) -> HttpResponse:
         "words": words,
         "agent_id": agent_id,
         "hits": chat_search.find(words, agent_id=agent_id),
-        "most": chat_search.MOST,
+        "most": chat_search.MOST_HITS,
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("pk", "name"),
     }
     return render(request, "chat/search.html", context)

@@ -31,7 +31,7 @@ from coordinator.policy.budgets import BudgetRow, SpentBudget
 from coordinator.runs.waits import Queue
 from coordinator.sessions import usage
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.prices import MOST
+from coordinator.sessions.prices import MOST_TOKENS
 from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.django_db
@@ -249,8 +249,8 @@ def test_odd_counts_of_tokens_neither_lower_a_sum_nor_overflow_it() -> None:
         spent(one, input=2**62),
     ]
     events.record_events(told, NOW)
-    assert budgets.used(budget("tokens"), NOW).amount == 2 * MOST + 50
-    assert usage.of_sessions([one.pk])[one.pk].tokens == 2 * MOST + 50
+    assert budgets.used(budget("tokens"), NOW).amount == 2 * MOST_TOKENS + 50
+    assert usage.of_sessions([one.pk])[one.pk].tokens == 2 * MOST_TOKENS + 50
 
 
 def test_tokens_count_where_only_the_input_is_told() -> None:

@@ -72,7 +72,7 @@ def test_only_one_at_a_time_tells(spool: Spool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_of_too_many_the_oldest_go(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MOST_HOOKS", 3)
     for number in range(5):
         spool.keep(kept(number))
     assert told(spool) == ["id-2", "id-3", "id-4"]

@@ -19,7 +19,7 @@ SECTION = " ".join(
 @pytest.mark.parametrize(
     "said",
     [
-        f"at most {spool.MOST:,} hooks, {spool.MOST_BYTES >> 20} MB and a week",
+        f"at most {spool.MOST_HOOKS:,} hooks, {spool.MOST_BYTES >> 20} MB and a week",
         f"{HOOK_AGENTS['claude-code'].timeout} s for Claude Code and Codex",
         f"{HOOK_AGENTS['gemini'].timeout} s for Gemini CLI, {HOOK_AGENTS['goose'].timeout} s for the others",
         "`signalbox hook AGENT`",

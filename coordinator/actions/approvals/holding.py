@@ -24,7 +24,7 @@ from coordinator.secrets.digests import keyed_digest
 
 # For so long the verdict that a call was told also answers what else its agent asks about that very call, by its id.
 ANSWERS_AGAIN = timedelta(minutes=2)
-MOST = 20  # requests looked at for one call
+MOST_CANDIDATES = 20  # requests looked at for one call
 
 
 def repeat_key(by: Actor, requester: Requester, call: str) -> str:
@@ -52,7 +52,7 @@ def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest
         context__used_at__isnull=True,
         context__revoked_at__isnull=True,
     )
-    candidates = list(found.order_by("-id")[:MOST])
+    candidates = list(found.order_by("-id")[:MOST_CANDIDATES])
     decided = [row for row in candidates if row.status != "pending" and _answers_once(row)]
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)

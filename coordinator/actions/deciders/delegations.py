@@ -18,7 +18,7 @@ from coordinator.models import Delegation
 
 LONGEST = timedelta(days=90)
 LONGEST_REASON = 500
-MOST = 20  # that one person has given and that are not over
+MOST_DELEGATIONS = 20  # that one person has given and that are not over
 
 
 def give(
@@ -47,8 +47,10 @@ def give(
             raise Invalid("Choose an active person with the role approver.")
         if receiver.pk == by.pk:
             raise Invalid("Choose somebody other than yourself.")
-        if Delegation.objects.standing(now).filter(giver_id=by.pk).count() >= MOST:
-            raise Conflict(f"You already have {MOST} delegations, which is the limit. End one first.")
+        if Delegation.objects.standing(now).filter(giver_id=by.pk).count() >= MOST_DELEGATIONS:
+            raise Conflict(
+                f"You already have {MOST_DELEGATIONS} delegations, which is the limit. End one first."
+            )
         made = Delegation.objects.create(
             giver_id=by.pk,
             receiver_id=receiver.pk,

@@ -11,7 +11,7 @@ from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.secrets.masking import without_secrets
 from coordinator.sessions.driving import is_amount
 
-MOST = 500  # entries of a list that are kept
+MOST_ENTRIES = 500  # of a list that are kept
 
 Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
@@ -77,7 +77,7 @@ def cost_of(told: Any) -> dict[str, Any] | None:
 
 
 def _list(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value[:MOST] if isinstance(one, dict)] if isinstance(value, list) else []
+    return [one for one in value[:MOST_ENTRIES] if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 # By the kind of the update.

@@ -14,7 +14,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import is_told_by_runner
 
 LATELY = timedelta(minutes=10)
-MOST = 20  # events of a session that its hooks have only just begun
+MOST_EVENTS = 20  # events of a session that its hooks have only just begun
 WHY = "Its agent is driven by a runner, which reports everything in this session."
 
 
@@ -46,9 +46,9 @@ def _key_of(runner_id: str) -> str:
 
 def _is_told(session: Session) -> bool:
     """Say whether the runner tells all that a session holds."""
-    kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST + 1])
+    kinds = list(Event.objects.filter(session=session).values_list("event_type", "role")[: MOST_EVENTS + 1])
     return (
-        len(kinds) <= MOST
+        len(kinds) <= MOST_EVENTS
         and all(is_told_by_runner(*kind) for kind in kinds)
         and not Run.objects.filter(session=session).exists()
     )

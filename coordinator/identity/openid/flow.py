@@ -23,7 +23,7 @@ from coordinator.identity.openid.identities import Identity, Purpose
 from coordinator.identity.openid.tokens import SKEW
 
 HELD = "openid"  # in the session: the flows that are on their way, oldest first
-MOST = 3  # of one session at a time: tabs
+MOST_TABS = 3  # in which one browser may be on its way through a sign-in
 GOOD_FOR = 600  # seconds
 LONGEST_CODE = 4096  # characters
 GONE = (
@@ -73,7 +73,7 @@ def begin(
             nonce=flow.nonce,
             **more,
         )
-    session[HELD] = [*_held(session, now), asdict(flow)][-MOST:]
+    session[HELD] = [*_held(session, now), asdict(flow)][-MOST_TABS:]
     return str(address)
 
 
