@@ -43,7 +43,7 @@ SEALED_AS = "mcp-gateway-call"
 # In which a call may come whose cancellation came first, on another line or to another process.
 OVERTAKEN_FOR = timedelta(minutes=1)
 # For so long a result that its client did not hear is kept for the same call made again.
-KEPT_FOR = timedelta(minutes=10)
+RESULT_KEPT_FOR = timedelta(minutes=10)
 BESIDE_FOR = timedelta(days=1)  # in which the end of a call beside its agent must be told
 # Without asking again, after which who waits beside its agent counts as gone: a question is held for 25 seconds.
 BESIDE_ASKS_WITHIN = timedelta(minutes=2)
@@ -88,7 +88,7 @@ def earlier(binding: Binding, now: datetime) -> GatewayCall | None:
 def _begun(binding: Binding, now: datetime) -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(
         Q(state=CallState.RUNNING)
-        | Q(state=CallState.DONE, ended_at__gt=now - KEPT_FOR)
+        | Q(state=CallState.DONE, ended_at__gt=now - RESULT_KEPT_FOR)
         | Q(state=CallState.LOST),
         call_key=binding.key,
         is_task=False,

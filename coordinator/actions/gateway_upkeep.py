@@ -29,7 +29,7 @@ def keep_in_order(now: datetime) -> None:
 
 def _forget_results(now: datetime) -> None:
     """Drop what servers answered once nobody can ask for it any more, and in time the calls themselves."""
-    heard = Q(is_task=False, ended_at__lt=now - gateway_calls.KEPT_FOR)
+    heard = Q(is_task=False, ended_at__lt=now - gateway_calls.RESULT_KEPT_FOR)
     GatewayCall.objects.filter(heard | Q(expires_at__lt=now), result__isnull=False).update(result=None)
     GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
     gateway_calls.overtaking().filter(expires_at__lt=now).delete()

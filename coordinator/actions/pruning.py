@@ -28,7 +28,7 @@ from django.db.models.functions import Coalesce, Length
 
 from coordinator.actions import audit, chat, idempotency, partitions, search, sessions
 from coordinator.engine import bulk, locks
-from coordinator.engine.partitions import PATIENCE, Part, is_gone
+from coordinator.engine.partitions import LOCK_WAIT_SECONDS, Part, is_gone
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system
 from coordinator.lib.instants import to_us
@@ -274,7 +274,7 @@ def _drop_part(part: Part, before: datetime, now: datetime) -> Prunable:
 
     def work() -> None:
         with transaction.atomic():
-            locks.bound_lock_waits(PATIENCE)
+            locks.bound_lock_waits(LOCK_WAIT_SECONDS)
             for session_ids in partitions.sessions_of(part):
                 _hold_sessions(session_ids)
                 _require_old(session_ids, before)

@@ -22,7 +22,7 @@ from coordinator.client import mcp_lines, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.settings import NotConnected
 
-PATIENCE = 45.0  # seconds in which an answer must begin: the server holds one for 25
+ANSWER_WAIT_SECONDS = 45.0  # seconds in which an answer must begin: the server holds one for 25
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
 PROGRESS_EVERY = 10.0
@@ -313,8 +313,8 @@ def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         raise CallRefused("Signalbox's address cannot be understood.") from None
     headers = {"Authorization": f"Bearer {found.key}"} if found.key else {}
-    connection = Connection(address, time.monotonic() + 2 * PATIENCE)
-    answer = connection.post(path, headers, json.dumps(body).encode(), patience=PATIENCE)
+    connection = Connection(address, time.monotonic() + 2 * ANSWER_WAIT_SECONDS)
+    answer = connection.post(path, headers, json.dumps(body).encode(), patience=ANSWER_WAIT_SECONDS)
     if answer.status in RETRY_STATUSES:
         raise Away(f"it is not ready ({answer.status})")
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_HOOKS = 1_000
 MOST_BYTES = 16 << 20
 LARGEST = 2 << 20  # bytes of one hook
-KEPT_FOR = 7 * 86_400.0  # seconds
+HOOK_KEPT_FOR = 7 * 86_400.0  # seconds
 LOCK_WITHIN = 5.0  # seconds for which a sender waits for the one before it
 
 
@@ -100,7 +100,7 @@ class Spool:
                 for number in numbers:
                     kept = self._read(number)
                     # A clock that was put back makes an age negative; one that is far off tells nothing.
-                    if kept is not None and abs(time.time() - kept.at) < KEPT_FOR and not tell(kept):
+                    if kept is not None and abs(time.time() - kept.at) < HOOK_KEPT_FOR and not tell(kept):
                         return
                     self._remove(number)
 

@@ -30,7 +30,7 @@ from coordinator.policy.access_requests import PERMISSION_TYPE as ACCESS
 from coordinator.policy.judged import judged_digest
 
 LOOK_EVERY = 2.0  # seconds
-PATIENCE = (25.0, 120.0)  # seconds that a question waits for whoever looks at the demo, between these
+VIEWER_WAIT_SECONDS = (25.0, 120.0)  # a question waits for whoever looks at the demo, between these
 AT_ONCE = 20  # questions that they look at
 YES = 0.85
 REASONS = {
@@ -79,7 +79,7 @@ class People:
         found = list(islice(filter(is_for_them, waiting.order_by("id")), AT_ONCE))
         self.due = {
             row.request_id: self.due.get(row.request_id)
-            or now + timedelta(seconds=self.dice.uniform(*PATIENCE))
+            or now + timedelta(seconds=self.dice.uniform(*VIEWER_WAIT_SECONDS))
             for row in found
         }
         return sum(self.answer(row, now) for row in found if self.due[row.request_id] <= now)

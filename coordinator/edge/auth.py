@@ -36,7 +36,7 @@ from coordinator.lib.asgi import Scope
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.turns import CALLER, Closed
 
-KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
+ANSWER_KEPT_FOR = 5.0  # seconds; a logout, which the feed does not tell, takes effect within this time
 MOST_KEPT = 10_000
 LONGEST_TIMER = 24 * 3600.0  # seconds; nothing is held open for longer
 TOPICS = frozenset({"api_keys", "session_keys", "users"})
@@ -62,7 +62,7 @@ class AnswerCache(Generic[T]):
         if kept is None or kept[0] < now or (kept[1].done() and _is_unexpected(kept[1])):
             if len(self._answers) >= MOST_KEPT:
                 self.forget()
-            kept = (now + KEPT_FOR, asyncio.ensure_future(look()))
+            kept = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(look()))
             kept[1].add_done_callback(_is_unexpected)  # reads the exception: the asker may be gone by then
             self._answers[place] = kept
         return kept[1].result() if kept[1].done() else await asyncio.shield(kept[1])

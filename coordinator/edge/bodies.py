@@ -31,7 +31,7 @@ SMALL = 64 * 1024  # bytes of a body that still finds room where a large one is 
 ARRIVING = {"key": 1_000, "person": 200}  # bodies on their way at one time, by kind of sender
 ARRIVING_FROM_ADDRESS = 128
 ARRIVING_IN_ALL = 4_000
-PATIENCE = 1.0  # seconds for which a body may be on its way even where its sender has too many
+BODY_GRACE_SECONDS = 1.0  # seconds for which a body may be on its way even where its sender has too many
 DECODERS = 2  # threads; decoding holds the interpreter, so more would only make pages wait
 SLOW_TO_DECODE = 64 * 1024  # bytes from which a body is unpacked and decoded in one of them
 PLAIN = frozenset({b"", b"identity"})
@@ -81,7 +81,7 @@ class Bodies:
         self._count += 1
         now = asyncio.get_running_loop().time()
         most = ARRIVING.get(held.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
-        while len(mine) > most and (slowest := next(iter(mine))).began < now - PATIENCE:
+        while len(mine) > most and (slowest := next(iter(mine))).began < now - BODY_GRACE_SECONDS:
             self._break_off(slowest, now)
         if self._count > ARRIVING_IN_ALL:
             self._break_off(self._slowest_of_the_most(), now)

@@ -16,7 +16,7 @@ from coordinator.lib.asgi import Message, Receive, Scope, Send
 
 SHORT = 1024 * 1024  # bytes; a body that says it is no longer is read to its end
 MOST_READ = 32 * 1024 * 1024  # bytes of a longer one
-PATIENCE = 2.0  # seconds for all of it
+READ_SECONDS = 2.0  # seconds for all of it
 
 
 class Leftover:
@@ -58,7 +58,7 @@ class Leftover:
         if self._whole:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(READ_SECONDS):
                 size = 0
                 while not self._whole and size <= MOST_READ:
                     size += len((await self.receive()).get("body", b""))

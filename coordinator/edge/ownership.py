@@ -10,7 +10,7 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib.threads import EdgeThreads
 
-KEPT_FOR = 5.0  # seconds
+RIGHT_KEPT_FOR = 5.0  # seconds
 MOST_KEPT = 50_000
 
 
@@ -36,5 +36,5 @@ class WriteRights:
         refused = await self._threads.run(ownership.refusals, caller, asked)
         if len(self._until) + len(asked) > MOST_KEPT:
             self._until.clear()
-        self._until.update({(caller, one): now + KEPT_FOR for one in asked - refused.keys()})
+        self._until.update({(caller, one): now + RIGHT_KEPT_FOR for one in asked - refused.keys()})
         return refused

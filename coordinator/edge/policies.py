@@ -21,7 +21,7 @@ from coordinator.policy.access import Policy
 
 Pair = tuple[str, str]
 
-KEPT_FOR = 15.0  # seconds; what the feed may have missed (a trigger dropped by hand) is seen within this time
+POLICY_KEPT_FOR = 15.0  # seconds; what the feed may miss (a trigger dropped by hand) is seen within this time
 MOST_KEPT = 100_000
 # While calls come in the feed looks often; so long after the last one it may fall back to its slow pace.
 ALERT_FOR = 10.0
@@ -106,7 +106,7 @@ class Policies:
             return
         if len(self._kept) >= MOST_KEPT:
             self._kept, self._pairs = {}, {}
-        self._kept[pair] = (asyncio.get_running_loop().time() + KEPT_FOR, policy)
+        self._kept[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
         self._pairs.setdefault(pair[1], set()).add(pair)
 
     def _stay_alert(self) -> None:

@@ -21,7 +21,7 @@ from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.threads import EdgeThreads
 from coordinator.operations import startup
 
-KEPT_FOR = 1.0  # seconds an answer holds
+READINESS_KEPT_FOR = 1.0  # seconds an answer holds
 DATABASE_WITHIN = 2.0
 FEED_BEHIND = 5.0  # seconds a change may wait to be noticed
 FEED_SILENT = 10.0  # … and the thread may go without a look; a busy event loop may hold it up for five
@@ -45,7 +45,7 @@ class Readiness:
         async with self._looking:
             if time.monotonic() >= self._until:
                 self._found = await self._look()
-                self._until = time.monotonic() + KEPT_FOR
+                self._until = time.monotonic() + READINESS_KEPT_FOR
         reasons = ["The server is stopping."] if self.stopping else self._found
         if reasons:
             await send_json(send, 503, {"status": "not ready", "reasons": reasons}, (b"retry-after", b"1"))

@@ -30,7 +30,7 @@ from coordinator.policy.tool_rules import ASK, DENY, NO_OPINION, OBSERVE, Partia
 log = logging.getLogger(__name__)
 
 TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
-KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+RULES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
 MOST_HELD_FOR = 1_000  # callers
 TRY_AGAIN = 1.0  # seconds after which rules that could not be read are read again
@@ -235,7 +235,7 @@ class Rulings:
                 edits = self._edits
                 self._snapshot = await self._threads.run(_load)
                 self._edits_read = edits
-                self._until = loop.time() + (KEPT_FOR if edits == self._edits else 0.0)
+                self._until = loop.time() + (RULES_KEPT_FOR if edits == self._edits else 0.0)
         except Exception as problem:
             log.warning("The rules cannot be read just now: %s", str(problem).strip())
             self._until = loop.time() + TRY_AGAIN

@@ -37,7 +37,7 @@ TABLES = {
 }
 GRAIN = 100_000  # ids: parts begin and end at multiples of it
 FIRST, LAST = -(2**63), 2**63 - 1  # ids that a part without a bound begins and ends with
-PATIENCE = 0.3  # seconds to wait for a lock behind which others' statements queue; less than until a deadlock is seen
+LOCK_WAIT_SECONDS = 0.3  # others' statements queue behind such a lock; less than until a deadlock is seen
 NO_TABLE = "42P01"  # PostgreSQL's word for it
 
 
@@ -115,7 +115,7 @@ def altering() -> Iterator[CursorWrapper]:
     Raises OperationalError (`locks.may_come_free`) where one is not to be had, and then nothing was done.
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        bound_lock_waits(PATIENCE)
+        bound_lock_waits(LOCK_WAIT_SECONDS)
         yield cursor
 
 

@@ -25,7 +25,7 @@ CONNECT_WITHIN = 10.0
 LOOK_HOLDS = 0.05  # seconds after which what was found before a request may have changed
 MOST_HEAD = 64 * 1024  # bytes of an answer's status and headers
 CHUNK = 64 * 1024
-KEPT_FOR = 4.0  # seconds for which a connection is used again: servers close theirs after five
+CONNECTION_KEPT_FOR = 4.0  # seconds for which a connection is used again: servers close theirs after five
 MOST_KEPT = 64  # idle connections to one server
 NO_BODY = frozenset({204, 205, 304})
 
@@ -204,7 +204,7 @@ class _Connection:
 
     def is_fresh(self) -> bool:
         silent = not self.reader.at_eof() and not self.writer.is_closing() and not self.reader._buffer  # type: ignore[attr-defined]
-        return silent and time.monotonic() - self.idle_since < KEPT_FOR and not self._has_news()
+        return silent and time.monotonic() - self.idle_since < CONNECTION_KEPT_FOR and not self._has_news()
 
     def _has_news(self) -> bool:
         """Say whether its end, or what nobody asked for, has come and the loop has not got round to reading it.

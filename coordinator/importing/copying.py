@@ -25,7 +25,7 @@ from coordinator.errors import BadRequest
 
 SHORT = 0.02  # seconds that one read is to last
 MOST_ROWS = 20_000  # of one read
-PATIENCE = 30  # seconds to wait for a writer of the source
+WRITER_WAIT_SECONDS = 30  # seconds to wait for a writer of the source
 BETWEEN_TRIES = 0.0005  # seconds
 MOST_GAPS = 2_000  # damaged places of one table; what lies behind them is given up
 FIRST, FURTHEST = -(2**63), 2**63 - 1  # the numbers that a row can have
@@ -193,7 +193,7 @@ class _Copy:
 
     def _execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run a statement; wait for the source's writer in steps so short that one who writes all the time is met."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WRITER_WAIT_SECONDS
         while True:
             try:
                 return self.db.execute(sql, parameters)

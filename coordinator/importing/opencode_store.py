@@ -19,7 +19,7 @@ from coordinator.errors import SignalboxError
 from coordinator.importing import copying
 from coordinator.importing.transcripts import LONGEST_LINE, Line, Transcript
 
-PATIENCE = 30.0  # seconds to wait for a writer
+WRITER_WAIT_SECONDS = 30.0  # seconds to wait for a writer
 MOST_PARTS = 20_000  # of one message
 _SIZE = """SELECT coalesce(length(m.data), 0) + coalesce(sum(length(p.data)), 0), count(p.id)
 FROM message m LEFT JOIN part p ON p.message_id = m.id WHERE m.id = ?"""
@@ -53,7 +53,7 @@ def _of_database(path: Path) -> Iterator[Body]:
             place = copying.place_to_read(path, Path(folder))
             mode = "ro" if place == path else "rw"
             with sqlite3.connect(
-                f"file:{quote(str(place.absolute()))}?mode={mode}", uri=True, timeout=PATIENCE
+                f"file:{quote(str(place.absolute()))}?mode={mode}", uri=True, timeout=WRITER_WAIT_SECONDS
             ) as db:
                 db.row_factory = sqlite3.Row
                 db.text_factory = lambda raw: raw.decode("utf-8", "replace")

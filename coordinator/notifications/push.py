@@ -37,7 +37,7 @@ from coordinator.sessions import titles
 
 KEY_PURPOSE = "key of push messages"
 TITLE, GIST, BESIDE = 120, 180, 120  # characters; four bytes each at most, they fit into webpush.LONGEST
-KEPT_FOR = timedelta(days=1)  # how long a push service keeps what a device does not fetch
+PUSH_KEPT_FOR = timedelta(days=1)  # how long a push service keeps what a device does not fetch
 TEST_KEPT_FOR = timedelta(minutes=10)
 CLOSED_KEPT_FOR = timedelta(hours=1)
 LEAST_KEPT_FOR = timedelta(minutes=1)
@@ -174,7 +174,7 @@ def _kept_for(request: PermissionRequest | None, now: datetime) -> timedelta:
     standing = approvals.standing(request, now)
     if not standing.waiting:
         return CLOSED_KEPT_FOR
-    return max(LEAST_KEPT_FOR, min(KEPT_FOR, standing.until - now)) if standing.until else KEPT_FOR
+    return max(LEAST_KEPT_FOR, min(PUSH_KEPT_FOR, standing.until - now)) if standing.until else PUSH_KEPT_FOR
 
 
 def contact() -> str:

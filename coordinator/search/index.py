@@ -32,7 +32,7 @@ from coordinator.engine import full_text, partitions
 from coordinator.search.progress import all_words_are_cut
 from coordinator.search.text import BLOCK, INDEX_CHARACTERS, PIECE, TEXTS, Term, blocks, plain, readable
 
-PATIENCE = 0.1  # seconds after which no further stretch is begun
+WALK_SECONDS = 0.1  # seconds after which no further stretch is begun
 TOO_LATE = 0.05  # seconds beyond that by which a stretch may end, as far as the one before tells
 FEW_WORDS = 100  # words of one piece that are put into the question at once
 CHECKED_FIRST = 300  # candidates whose texts are checked before a question of many words is put
@@ -75,7 +75,7 @@ class Plan:
 
 def walk(labels: Sequence[Group], terms: Sequence[Term], limits: Limits, limit: int) -> Walk:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
-    walker = _Walker(limits, time.monotonic() + PATIENCE)
+    walker = _Walker(limits, time.monotonic() + WALK_SECONDS)
     top = _newest() + 1 if limits.before is None else min(limits.before, _newest() + 1)
     plans = []
     for term in terms:

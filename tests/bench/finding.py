@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, now: datetime) -> None:
 
     settings.ALLOWED_HOSTS = ["testserver"]
     if options.patience:
-        search_index.PATIENCE = options.patience
+        search_index.WALK_SECONDS = options.patience
     prepare_static_files(say=print)
     user, _ = User.objects.get_or_create(username=PERSON)
     user.groups.add(Group.objects.get(name="admin"))

@@ -66,7 +66,7 @@ def test_a_body_that_does_not_come_whole_in_time_is_let_go() -> None:
 
 def test_the_slowest_of_one_address_give_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARRIVING_FROM_ADDRESS", 3)
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "BODY_GRACE_SECONDS", 0.0)
 
     async def work(bodies: Bodies) -> Any:
         others = await half_sent(bodies, "address:b", 2)

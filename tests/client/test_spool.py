@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import spool as module
-from coordinator.client.spool import KEPT_FOR, LARGEST, Spool, UnsentHook
+from coordinator.client.spool import HOOK_KEPT_FOR, LARGEST, Spool, UnsentHook
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_what_is_too_large_is_not_kept(spool: Spool) -> None:
 
 
 def test_what_is_old_from_another_time_or_broken_is_dropped(spool: Spool, tmp_path: Path) -> None:
-    spool.keep(kept(1, at=time.time() - KEPT_FOR - 1))
-    spool.keep(kept(2, at=time.time() + KEPT_FOR + 1))
+    spool.keep(kept(1, at=time.time() - HOOK_KEPT_FOR - 1))
+    spool.keep(kept(2, at=time.time() + HOOK_KEPT_FOR + 1))
     spool.keep(kept(3, at=time.time() + 60))  # the clock was put back a little
     (tmp_path / "spool" / "0000000004").write_bytes(b'{"agent": 1}\nx')
     assert told(spool) == ["id-3"]

@@ -61,8 +61,8 @@ def at_work(*names: str) -> People:
 def test_a_question_waits_for_whoever_looks_and_is_answered_after_a_while() -> None:
     row, someone = asked(FLEET), at_work()
     assert someone.look(NOW) == 0
-    assert someone.look(NOW + timedelta(seconds=people.PATIENCE[0] - 1)) == 0
-    assert someone.look(NOW + timedelta(seconds=people.PATIENCE[1])) == 1
+    assert someone.look(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[0] - 1)) == 0
+    assert someone.look(NOW + timedelta(seconds=people.VIEWER_WAIT_SECONDS[1])) == 1
     row.refresh_from_db()
     assert row.status in {"approved", "denied"}
     assert row.approved_by in PEOPLE
@@ -154,7 +154,7 @@ def test_they_stop_for_good_once_anybody_else_works_here(
     come: Callable[[], None], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(people, "LOOK_EVERY", 0)
-    monkeypatch.setattr(people, "PATIENCE", (0, 0))
+    monkeypatch.setattr(people, "VIEWER_WAIT_SECONDS", (0, 0))
     monkeypatch.setattr(people, "connection", SimpleNamespace(close=lambda: None))  # the test goes on with it
     row = asked(FLEET)
     said: list[str] = []

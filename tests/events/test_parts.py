@@ -407,7 +407,7 @@ def test_a_sessions_last_answer_is_read_from_the_parts_of_its_time() -> None:
 
 
 def test_a_search_reads_one_stretch_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_index, "PATIENCE", 60)  # there are no ids between the few
+    monkeypatch.setattr(search_index, "WALK_SECONDS", 60)  # there are no ids between the few
     for place in range(3):
         go_on_at(place * PART + 100)
         told(made(f"ses_{place}"), text=f"haystack word{place}")

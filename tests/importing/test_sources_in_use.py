@@ -171,7 +171,7 @@ def test_a_transaction_that_a_crash_left_half_done_is_undone_in_the_copy(path: P
 
 
 def test_a_source_that_somebody_keeps_locked_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "PATIENCE", 0)
+    monkeypatch.setattr(copying, "WRITER_WAIT_SECONDS", 0)
     file = database(path)
     file.execute("BEGIN EXCLUSIVE")
     with pytest.raises(BadRequest, match="database is locked"):

@@ -171,7 +171,7 @@ def plainly_has(text: str, typed: str) -> bool:
 @pytest.fixture
 def short_steps(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
     let_ids_begin_anew()
-    monkeypatch.setattr(search_index, "PATIENCE", 0)
+    monkeypatch.setattr(search_index, "WALK_SECONDS", 0)
     monkeypatch.setattr(search_index, "CHECKED_AT_ONCE", 3)
     monkeypatch.setattr(search_index, "CHECKED_FIRST", 3)
     monkeypatch.setattr(search_index, "BLOCK", 7)

@@ -252,7 +252,7 @@ def test_a_session_is_searched_in_place(session):
 
 
 def test_a_page_of_hits_asks_no_query_per_hit(session, monkeypatch):
-    monkeypatch.setattr(search_index, "PATIENCE", 60)  # one walk, however busy the machine is
+    monkeypatch.setattr(search_index, "WALK_SECONDS", 60)  # one walk, however busy the machine is
     let_ids_begin_anew()
     client = signed_in("viewer")
     add_events(session, [said("user", "lonely")])
@@ -284,7 +284,7 @@ def pages_of(text, limit=3, **where):
 def impatient(monkeypatch, db):
     """A reader who waits for one stretch of ids, and stretches of a few ids each."""
     let_ids_begin_anew()
-    monkeypatch.setattr(search_index, "PATIENCE", 0)
+    monkeypatch.setattr(search_index, "WALK_SECONDS", 0)
     monkeypatch.setattr(full_text, "NEWEST_ROWS", 4)
     for module in (search_index, search_text):
         monkeypatch.setattr(module, "BLOCK", 5)

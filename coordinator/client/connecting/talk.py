@@ -13,7 +13,7 @@ from typing import Any
 
 from coordinator.client.connection import Address
 
-PATIENCE = 10.0  # seconds
+ANSWER_WAIT_SECONDS = 10.0
 LARGEST = 1 << 20
 
 
@@ -65,7 +65,7 @@ def _request(
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     asked = urllib.request.Request(url + path, data=data, headers=headers)  # noqa: S310 - http or https, see address()
     try:
-        with _opener(url).open(asked, timeout=PATIENCE) as answer:
+        with _opener(url).open(asked, timeout=ANSWER_WAIT_SECONDS) as answer:
             return answer.read(LARGEST), answer.headers
     except urllib.error.HTTPError as refusal:
         with refusal:

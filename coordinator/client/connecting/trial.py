@@ -16,7 +16,7 @@ from coordinator.client.connecting import talk
 from coordinator.client.connecting.programs import QUICK, Agent, Call
 from coordinator.client.settings import Settings
 
-PATIENCE = 10.0  # seconds for a session to appear
+SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _posts(agent: Agent, url: str, key: str, payloads: list[dict[str, Any]]) -> 
 
 
 def _found(url: str, key: str, mark: str) -> str:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
         found = talk.session_of(url, key, mark)
         if found is not None:

@@ -13,7 +13,7 @@ from coordinator.actions.gateway_sessions import KnownClient, KnownLink
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 
-KEPT_FOR = 5.0  # seconds
+CLIENT_KEPT_FOR = 5.0  # seconds
 MOST_KEPT = 10_000
 ClientKey = tuple[str, str, int, str]
 
@@ -23,7 +23,7 @@ class Clients:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: ExpiringCache[ClientKey, KnownClient] = ExpiringCache(KEPT_FOR, MOST_KEPT)
+        self._kept: ExpiringCache[ClientKey, KnownClient] = ExpiringCache(CLIENT_KEPT_FOR, MOST_KEPT)
 
     async def get(self, session_id: str, door: str, key_id: int, agent_id: str) -> KnownClient:
         """Return a session of this caller. Raises NotFound."""

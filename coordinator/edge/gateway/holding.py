@@ -46,7 +46,7 @@ WITHOUT_PROGRESS = 50.0
 ROUND = 50.0  # seconds for which one try of a stateless client is held
 MOST_ROUNDS = 9  # clients try ten times
 WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
-PATIENCE = {"codex": 10.0}  # seconds after which programs are known to break off, whatever they are told
+BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: whatever it is told, it waits no longer
 HEARD_WITHIN = 0.5  # seconds after a call's end in which it is noted that its own line heard it
 CANCELLED = "The client cancelled the call while it waited."
 MOST_TRIES = 4  # how often a question is put anew while others take its approval
@@ -324,8 +324,8 @@ class Holding:
             return WITHOUT_EVENTS
         if x.message.is_stateless and _opens_addresses(x):
             return ROUND
-        if x.program in PATIENCE:
-            return PATIENCE[x.program]
+        if x.program in BREAKS_OFF_AFTER:
+            return BREAKS_OFF_AFTER[x.program]
         return WITHOUT_PROGRESS if x.message.progress_token is None else held_for().total_seconds()
 
     async def _not_yet(self, held: Held, card: Card, state: WaitState | None) -> None:

@@ -11,7 +11,7 @@ from coordinator.gateway.servers import Server
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import Hub
 
-KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
+SERVER_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 MOST_KEPT = 2_000
 OWN = frozenset({"mcp_servers", "mcp_upstreams"})  # topics whose key is the server
 
@@ -31,7 +31,7 @@ class Registry:
         if kept is None or kept[0] < now or _failed(kept[1]):
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            kept = now + KEPT_FOR, asyncio.ensure_future(self._threads.run(servers.load, name))
+            kept = now + SERVER_KEPT_FOR, asyncio.ensure_future(self._threads.run(servers.load, name))
             kept[1].add_done_callback(_failed)  # reads the exception: who asked may be gone by then
             self._kept[name] = kept
         return await asyncio.shield(kept[1])

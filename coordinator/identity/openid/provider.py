@@ -14,7 +14,7 @@ from joserfc.jwk import Key, KeySet
 from coordinator.identity.openid.errors import Unreachable
 from coordinator.identity.openid.fetching import get_json, in_time, remember, require_safe
 
-KEPT_FOR = 3600.0  # seconds
+FETCHED_KEPT_FOR = 3600.0  # seconds
 NOT_AGAIN_FOR = 5.0  # seconds, after a failure: a provider that is down must not hold every visitor
 KEYS_NOT_AGAIN_FOR = 30.0  # seconds, between two looks for an unknown key
 # By a private key of the provider's alone: never `none`, and never a secret that both know.
@@ -34,7 +34,7 @@ class CachedFetch:
     failed: str = ""
     failed_at: float = float("-inf")
 
-    def get(self, newer_than: float = KEPT_FOR) -> Any:
+    def get(self, newer_than: float = FETCHED_KEPT_FOR) -> Any:
         """Return what was fetched within the last `newer_than` seconds, or fetch it."""
         now = time.monotonic()
         if now - self.at < newer_than:
@@ -106,7 +106,7 @@ def description() -> dict[str, Any]:
 def keys(*, anew: bool = False) -> KeySet:
     """Return the provider's keys; `anew` asks for one that is not among them. Raises Unreachable."""
     description()  # before, since in_time does not nest
-    found: KeySet = _keys.get(KEYS_NOT_AGAIN_FOR if anew else KEPT_FOR)
+    found: KeySet = _keys.get(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
     return found
 
 

@@ -22,7 +22,7 @@ from coordinator.sessions import usage
 
 T = TypeVar("T")
 
-PATIENCE = 5.0  # seconds for each step
+STEP_SECONDS = 5.0  # seconds for each step
 DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
 
 
@@ -90,7 +90,7 @@ def _send_json(address: str, key: str, body: object) -> str:
 
 def _send(request: urllib.request.Request) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 - likewise
+        with urllib.request.urlopen(request, timeout=STEP_SECONDS) as answer:  # noqa: S310 - likewise
             return answer.status, answer.read(100_000).decode("utf-8", "replace")
     except urllib.error.HTTPError as refusal:
         words = refusal.read(2_000).decode("utf-8", "replace")
@@ -144,7 +144,7 @@ def _tokens(url: str, key: str, claude_id: str) -> str:
 
 
 def _soon(look: Callable[[], T | None]) -> T | None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + STEP_SECONDS
     while (found := look()) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return found

@@ -12,7 +12,7 @@ from django.conf import settings
 from coordinator.lib import figures
 from coordinator.operations.doctor import Check, fail, ok, warn
 
-PATIENCE = 5.0  # seconds
+ANSWER_WAIT_SECONDS = 5.0
 # Our own address is never behind the proxy that the environment may name.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 LONG_QUEUE = 10_000  # events; the writer takes some 25,000 a second
@@ -21,7 +21,7 @@ LONG_QUEUE = 10_000  # events; the writer takes some 25,000 a second
 def examine(address: str) -> Iterator[Check]:
     """Yield how the server at `address` is; one check where none runs."""
     try:
-        with _opener.open(f"{address}/health/ready", timeout=PATIENCE):
+        with _opener.open(f"{address}/health/ready", timeout=ANSWER_WAIT_SECONDS):
             yield ok("server", f"ready at {address}")
     except urllib.error.HTTPError as answer:
         yield fail("server", f"Not ready: {_reasons(answer)}", "Read its log. Restart it if this persists.")

@@ -20,7 +20,7 @@ TRACES = (
 AGENT_PROCESSES = frozenset(
     {"claude", "codex", "gemini", "opencode", "goose", "aider", "cursor-agent", "copilot", "qwen"}
 )
-KEPT_FOR = 300  # seconds
+PROBLEM_KEPT_FOR = 300  # seconds
 REMEDY = (
     "Give Signalbox a user of its own: sudo python manage.py install_service; "
     "or run agents in a container, or on another machine."
@@ -48,7 +48,7 @@ def problem(uid: int) -> str | None:
 
 def known_problem() -> str | None:
     """Return `problem` of this process's user, looked up every few minutes at most."""
-    return _kept(os.geteuid(), int(time.monotonic() // KEPT_FOR))
+    return _kept(os.geteuid(), int(time.monotonic() // PROBLEM_KEPT_FOR))
 
 
 @lru_cache(maxsize=2)

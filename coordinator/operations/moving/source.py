@@ -20,7 +20,7 @@ from coordinator.operations.moving.rows import Row, read_text
 from coordinator.operations.moving.tables import OURS, Table, tables_of
 
 NOTE, LOG = moved.NOTE, f"{OURS}_log"
-PATIENCE = 60  # seconds to wait for other writers
+WRITER_WAIT_SECONDS = 60  # seconds to wait for other writers
 MOST_ROWS, MOST_BYTES = 5_000, 16 * 1024 * 1024  # of one stretch
 AT_ONCE = 200  # keys of one query
 KEYS = 4  # columns that a primary key may have
@@ -36,7 +36,10 @@ class Source:
             raise CommandError(f"There is no database {path}.")
         try:
             self.db = sqlite3.connect(
-                f"file:{quote(str(path))}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None
+                f"file:{quote(str(path))}?mode=rw",
+                uri=True,
+                timeout=WRITER_WAIT_SECONDS,
+                isolation_level=None,
             )
             self.db.text_factory = read_text
             self.db.execute("SELECT 1 FROM sqlite_master LIMIT 1")

@@ -16,7 +16,7 @@ from coordinator.sessions.spans import Span
 
 WIDE = 1_500_000  # ids from a session's first event to its last
 LATE = 200_000  # ids below the newest one that an event of a transaction still open may get
-KEPT_FOR = 600.0  # seconds
+FOUND_KEPT_FOR = 600.0  # seconds
 MOST_SESSIONS = 256
 
 Found = TypeVar("Found")
@@ -33,7 +33,7 @@ def edge_of(span: Span | None) -> int | None:
 class SessionCache(Generic[Found]):
     """What was found of sessions' events, by session, for `kept_for` seconds; of the latest MOST_SESSIONS."""
 
-    def __init__(self, kept_for: float = KEPT_FOR) -> None:
+    def __init__(self, kept_for: float = FOUND_KEPT_FOR) -> None:
         self._kept_for = kept_for
         self._known: OrderedDict[str, tuple[float, Found]] = OrderedDict()
 
