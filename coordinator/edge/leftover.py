@@ -38,6 +38,11 @@ class Leftover:
     async def receive(self) -> Message:
         """Pass a piece of the body on, and note its end."""
         message = await self._receive()
+        # Python 3.11's wait_for, by which the server waits, drops a cancellation that comes together with a piece:
+        # whatever limits the time of a body would be over, and the body read for ever.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
         if message["type"] == "http.disconnect" or not message.get("more_body"):
             self._whole = True
         return message
