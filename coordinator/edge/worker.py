@@ -14,7 +14,6 @@ import importlib
 import logging
 import os
 import queue
-import select
 import signal
 import socket
 import weakref
@@ -27,6 +26,7 @@ from gunicorn.workers import gasgi
 from coordinator.edge import grpc_refusal
 from coordinator.lib import supervisor
 from coordinator.lib.addresses import BACKLOG
+from coordinator.lib.sockets import has_unread
 
 log = logging.getLogger(__name__)
 
@@ -97,14 +97,8 @@ class Protocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
     def close_if_idle(self) -> None:
         """Close the connection if it waits for a next request, and nothing of that has come yet."""
         is_waiting = self._awaiting_request and not self._request_ready.is_set()
-        if is_waiting and not self.transport.is_closing() and not self._has_unread():
+        if is_waiting and not self.transport.is_closing() and not has_unread(self.transport):
             self._keepalive_timeout()
-
-    def _has_unread(self) -> bool:
-        """Say whether the client has sent what the event loop has not read yet."""
-        arrived = select.poll()
-        arrived.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(arrived.poll(0))
 
 
 class Acceptor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import select
 import socket
 import ssl
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from coordinator.lib.network_words import in_words
+from coordinator.lib.sockets import has_unread
 
 Headers = Sequence[tuple[str, str]]
 Look = Callable[[], Awaitable[None]]  # raises where a request must not go out after all
@@ -203,17 +203,10 @@ class _Connection:
     idle_since: float = 0.0
 
     def is_fresh(self) -> bool:
+        """Say whether it may be used again. What is sent over a closed one may have run, and is not sent again."""
         silent = not self.reader.at_eof() and not self.writer.is_closing() and not self.reader._buffer  # type: ignore[attr-defined]
-        return silent and time.monotonic() - self.idle_since < CONNECTION_KEPT_FOR and not self._has_news()
-
-    def _has_news(self) -> bool:
-        """Say whether its end, or what nobody asked for, has come and the loop has not got round to reading it.
-
-        A call that is sent over a closed connection may have run, and is not sent again.
-        """
-        poll = select.poll()
-        poll.register(self.writer.get_extra_info("socket"), select.POLLIN)
-        return bool(poll.poll(0))
+        is_young = time.monotonic() - self.idle_since < CONNECTION_KEPT_FOR
+        return silent and is_young and not has_unread(self.writer)
 
     def close(self) -> None:
         self.writer.close()
