@@ -54,8 +54,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     ops_class = Operations
     only_reads = False
-    _asked: Any = None  # the connection of which it is known whether it
-    _is_session = False  # … is one session of the server's
+    _is_session: bool | None = (
+        None  # whether the connection is one session of the server's; None: not asked yet
+    )
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
@@ -63,6 +64,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self.only_reads = False
+        self._is_session = None
         return super().get_new_connection(conn_params)
 
     def planning_cursor(self) -> CursorWrapper:
@@ -79,15 +81,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return wrapped
 
     def _keeps_plans(self) -> bool:
-        raw = self.connection
-        if self._asked is not raw:
+        if self._is_session is None:
             with self.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
                 (session,) = cursor.fetchone()
             # A pooler makes up the process id that its client is told at first.
-            self._is_session, self._asked = session == raw.info.backend_pid, raw
+            self._is_session = session == self.connection.info.backend_pid
             if self._is_session:
-                raw.prepare_threshold = 0
+                self.connection.prepare_threshold = 0
         return self._is_session
 
     def close_if_unusable_or_obsolete(self) -> None:
