@@ -161,7 +161,8 @@ async def _events(stream: Stream) -> AsyncIterator[bytes]:
     """Yield messages to the last, and nothing now and then, as a sign of life."""
     while True:
         try:
-            message, last = await asyncio.wait_for(stream.get(), ALIVE_EVERY)
+            async with asyncio.timeout(ALIVE_EVERY):
+                message, last = await stream.get()
         except TimeoutError:
             yield b""
             continue

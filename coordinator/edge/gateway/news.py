@@ -58,7 +58,8 @@ class News:
         known = await self._look(x.caller)
         while not x.gone.happened:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), ALIVE_EVERY)
+                async with asyncio.timeout(ALIVE_EVERY):
+                    await changed.wait()
             if x.gone.happened:
                 return
             if changed.is_set():
