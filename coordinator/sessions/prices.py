@@ -15,9 +15,8 @@ from coordinator.models import ModelPrice
 
 KINDS = ("input", "output", "cache_read", "cache_write")
 MILLION = 1_000_000
-MOST_TOKENS = (
-    1_000_000_000  # of a kind that count of one event: agents tell them, and one cannot spoil the sums
-)
+# Tokens of one kind of one event that count: agents tell them, and one cannot spoil the sums.
+MOST_TOKENS = 1_000_000_000
 # What clouds and options add to a model's name: `us.anthropic.…`, `…-20250514`, `…@latest`, `…-v1:0`, `…[1m]`.
 _PREFIX = re.compile(r"^(?:[a-z]{2,6}\.)?anthropic[./]|^models/")
 _SUFFIX = re.compile(r"(?:\[[^\]]*\]|@[\w.-]+|-v\d+(?::\d+)?|-20\d{6}|-latest)$")

@@ -21,9 +21,8 @@ def test_time_is_over_though_a_piece_comes_together_with_its_end(monkeypatch: py
     async def receive() -> dict[str, Any]:
         nonlocal pieces
         pieces += 1
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # as Python 3.11's wait_for does, where both come at once
+        # As Python 3.11's wait_for does, where both come at once.
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(60 if pieces == 1 else 0)
         return {"type": "http.request", "body": b"x", "more_body": pieces < 10}
 

@@ -39,10 +39,8 @@ def connections_of_two_calls(*, closed: bool) -> int:
             connection.sendall(ANSWER)
 
     async def call_twice() -> None:
-        client, target = (
-            HttpClient(),
-            target_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True),
-        )
+        client = HttpClient()
+        target = target_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True)
         for number in range(2):
             if number and closed:
                 accepted[0].shutdown(socket.SHUT_RDWR)
