@@ -156,6 +156,8 @@ class CallGuard:
         """Return the answer to a call that the door has none for. Never raises."""
         if call.ruling is not None and call.ruling.decision not in {ASK, DENY}:
             return None
+        if call.hook is not None and call.hook.name not in self._dialect.calls:
+            return None
         try:
             if not call.reading:
                 await self._read(call, scope, receive)

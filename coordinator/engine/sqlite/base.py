@@ -14,6 +14,7 @@ What is read by SQL of our own, without models, is read by `engine.values.text_o
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ from django.utils.functional import cached_property
 from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.unreadable import UnreadableText
 
+LONGEST_REMEMBERED = 10_000  # characters of a statement
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
@@ -104,10 +106,27 @@ class ErrorWrapper(DatabaseErrorWrapper):
         super().__exit__(kind, problem, traceback)
 
 
+class Cursor(base.SQLiteCursorWrapper):
+    """Django's, which remembers how SQLite writes the parameters of a statement that comes again and again."""
+
+    def convert_query(self, query: str, *, param_names: Any = None) -> str:
+        if param_names is not None or len(query) > LONGEST_REMEMBERED:
+            return str(super().convert_query(query, param_names=param_names))
+        return _with_question_marks(query)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _with_question_marks(query: str) -> str:
+    return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with connections that read any bytes as text."""
 
     ops_class = DatabaseOperations
+
+    def create_cursor(self, name: str | None = None) -> Cursor:
+        return self.connection.cursor(factory=Cursor)
 
     @cached_property
     def wrap_database_errors(self) -> ErrorWrapper:
