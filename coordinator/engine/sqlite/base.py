@@ -126,7 +126,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def create_cursor(self, name: str | None = None) -> Cursor:
-        return self.connection.cursor(factory=Cursor)
+        made: Cursor = self.connection.cursor(factory=Cursor)
+        return made
 
     @cached_property
     def wrap_database_errors(self) -> ErrorWrapper:
