@@ -42,14 +42,13 @@ DIFFERS = (
     "SIGNALBOX_",
     "TESTS_HOOK_ANSWER_AFTER",
     "DATABASE_URL",
-    "DJANGO_SETTINGS_MODULE",
+    "DJANGO_",
     "PYTEST_CURRENT_TEST",
 )
-# Kept by edge/limits.py, operations/jobs.py and operations/moving/move.py, or with libraries of their own.
+# Kept by edge/limits.py and operations/moving/move.py, or with libraries of their own.
 CAPTURED = (
     "SIGNALBOX_ATTACHMENT",
     "SIGNALBOX_SQLITE_",
-    "SIGNALBOX_LIFECYCLE_INTERVAL",
     "SIGNALBOX_S3_",
     "SIGNALBOX_OIDC_",
     "SIGNALBOX_POOL_URL",

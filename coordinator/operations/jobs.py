@@ -51,15 +51,21 @@ PATIENCE_MS = 400
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`work(now)` about once in `every`; it may be run at any time, and twice.
+    """`work(now)` about once in `pace`; it may be run at any time, and twice.
 
-    Long jobs are done `alone`, in a thread of their own: requests must expire on time meanwhile.
+    Where a setting says how often, `pace` is asked for it each time. Long jobs are done `alone`, in a thread of their
+    own: requests must expire on time meanwhile.
     """
 
     name: str
-    every: timedelta
+    pace: timedelta | Callable[[], timedelta]
     work: Callable[[datetime], object]
     alone: bool = False
+
+    @property
+    def every(self) -> timedelta:
+        """How often the job is due."""
+        return self.pace() if callable(self.pace) else self.pace
 
     @property
     def lease(self) -> str:
@@ -67,8 +73,13 @@ class Job:
         return f"job:{self.name}"
 
 
+def lifecycle_interval() -> timedelta:
+    """Return how often sessions and runs are looked after."""
+    return timedelta(seconds=settings.LIFECYCLE_INTERVAL)
+
+
 JOBS: list[Job] = [
-    Job("lifecycle", timedelta(seconds=settings.LIFECYCLE_INTERVAL), housekeeping.run),
+    Job("lifecycle", lifecycle_interval, housekeeping.run),
     Job("approvals:expire", timedelta(seconds=2), approvals.expire_due),
     Job("brakes:stop", timedelta(seconds=2), brakes.stop_held),
     Job("deciders:clock", timedelta(seconds=5), deciders.follow_the_clock),
