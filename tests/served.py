@@ -63,6 +63,13 @@ def free_port() -> int:
 
 def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a management command to its end; fails the test with its output if it fails."""
+    done = tried(*words, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def tried(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a management command to its end, which may be a failure."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = forked.start(words, cwd=ROOT, env=env, stdout=out, stderr=err)
         try:
@@ -72,9 +79,7 @@ def manage(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]
             raise
         out.seek(0)
         err.seek(0)
-        done = subprocess.CompletedProcess(words, code, out.read(), err.read())
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
 class Template:

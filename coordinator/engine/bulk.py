@@ -14,7 +14,7 @@ from coordinator.engine import is_sqlite, round_trips
 FEW = 10  # rows that PostgreSQL takes faster by one statement than by COPY
 
 
-def insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
+def _insert_new(table: str, columns: Sequence[str], rows: Sequence[list[Any]]) -> Sequence[int]:
     """Insert rows into a table whose `id` counts up, as `insert` does; return their new ids."""
     if not is_sqlite():
         with connection.cursor() as cursor:
@@ -42,13 +42,13 @@ def insert_new_with(
     key: str,
     beside_columns: Sequence[str],
 ) -> Sequence[int]:
-    """Insert the first of each pair as `insert_new` does, the second into `beside` with that id as its `key`.
+    """Insert the first of each pair as `_insert_new` does, the second into `beside` with that id as its `key`.
 
     Returns the new ids. On PostgreSQL a few rows are one statement: each round trip costs more than the rows, and COPY
     alone takes two.
     """
     if is_sqlite() or len(rows) > FEW:
-        ids = insert_new(table, columns, [row for row, _ in rows])
+        ids = _insert_new(table, columns, [row for row, _ in rows])
         insert(beside, key, beside_columns, ids, (row for _, row in rows))
         return ids
     given = [
@@ -102,7 +102,7 @@ def insert(
     table: str, id_column: str, columns: Sequence[str], ids: Sequence[int], rows: Iterable[list[Any]]
 ) -> None:
     """Insert a row for each id. On SQLite one statement for all: fewer steps, and so fewer hand-overs of the
-    interpreter lock; `ids` are successive there, as `insert_new` gives them. Raises Django's errors on both: Django
+    interpreter lock; `ids` are successive there, as `_insert_new` gives them. Raises Django's errors on both: Django
     wraps no COPY by itself, and psycopg's own would pass for a mistake where the database is only away."""
     with connection.cursor() as cursor:
         if is_sqlite():

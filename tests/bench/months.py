@@ -123,8 +123,9 @@ def load(events: int, sessions: int, now: datetime) -> float:
     while batch := list(islice(rows, BATCH)):
         began = time.perf_counter()
         with transaction.atomic():
-            ids = bulk.insert_new("events", EVENT, [event for event, _ in batch])
-            bulk.insert("event_context", "event_id", CONTEXT, ids, (context for _, context in batch))
+            bulk.insert_new_with(
+                "events", EVENT, batch, beside="event_context", key="event_id", beside_columns=CONTEXT
+            )
         took += time.perf_counter() - began
         written += len(batch)
         if written % (BATCH * 40) == 0:

@@ -57,8 +57,10 @@ def echoed(client: httpx.Client, session: str) -> httpx.Response:
 
 
 def gone(pid: int) -> bool:
+    """Say whether the process has ended with all its threads: until the last one has, its connections are open."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
     except FileNotFoundError:
         return True
 

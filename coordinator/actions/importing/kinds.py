@@ -342,9 +342,14 @@ class Events(TableImport):
     def write(self, candidates: list[Candidate]) -> None:
         names = list(candidates[0].row)
         received = instants.to_us(self.job.now)
-        ids = bulk.insert_new("events", names, [list(one.row.values()) for one in candidates])
-        contexts = (_context(one, received) for one in candidates)
-        bulk.insert("event_context", "event_id", CONTEXT_COLUMNS, ids, contexts)
+        bulk.insert_new_with(
+            "events",
+            names,
+            [(list(one.row.values()), _context(one, received)) for one in candidates],
+            beside="event_context",
+            key="event_id",
+            beside_columns=CONTEXT_COLUMNS,
+        )
 
 
 def _context(one: Candidate, received: int) -> list[Any]:
