@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -159,7 +160,8 @@ def _verify(source: Path, manifest: Manifest) -> None:
 
 
 def _put_back(source: Path, manifest: Manifest, now: datetime, say: Say) -> None:
-    places, aside = _places(), f"replaced-{now:%Y%m%d-%H%M%S}"
+    places = _places()
+    aside = _free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in places.values()})
     _remove_staged(places.values())
     _require_room(manifest, places)
     try:
@@ -184,6 +186,12 @@ def _places() -> dict[str, Path]:
     if is_sqlite():
         places[SQLITE_FILE] = files()[0]
     return places
+
+
+def _free_name(name: str, folders: Collection[Path]) -> str:
+    """Return the name, or the first of `name-2`, `name-3`, … that is in none of the folders."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(one for one in names if not any((folder / one).exists() for folder in folders))
 
 
 def _staged(place: Path) -> Path:
