@@ -146,7 +146,7 @@ def look_at_the_timeline(page: Page, served: Served, claude: Claude) -> None:
         "Turn ended",
         "Session ended",
     ):
-        expect(page.get_by_text(text).first).to_be_visible()
+        expect(page.get_by_text(text).filter(visible=True).first).to_be_visible()
     expect(page.locator(".entry.approval")).to_have_count(3)
     expect(page.locator(".entry.call")).to_have_count(5)
     edited = page.locator(".entry.call", has_text="edited")
