@@ -156,11 +156,11 @@ class CallGuard:
         """Return the answer to a call that the door has none for. Never raises."""
         if call.ruling is not None and call.ruling.decision not in {ASK, DENY}:
             return None
-        if call.hook is not None and call.hook.name not in self._dialect.calls:
-            return None
         try:
             if not call.reading:
                 await self._read(call, scope, receive)
+            if call.hook is not None and call.hook.name not in self._dialect.calls:
+                return None
             if call.ruling is None:
                 await self._rulings.refresh()
             name, ruling = self._asked(call)
@@ -179,12 +179,8 @@ class CallGuard:
             log.warning("A hook cannot be read: %s", str(problem).strip())
 
     def _asked(self, call: GuardedCall) -> tuple[str | None, Ruling]:
-        """Return which hook about a call it is, None for any other, and what policy says at worst."""
-        hook = call.hook
-        if hook is None:
-            name = self._dialect.call_in(call.body)
-        else:
-            name = hook.name if hook.name in self._dialect.calls else None
+        """Return which hook about a call it is, None for one that may be any other, and what policy says at worst."""
+        name = call.hook.name if call.hook is not None else self._dialect.call_in(call.body)
         return name, call.ruling or self._rulings.strictest_possible(self._known(call))
 
     def _known(self, call: GuardedCall) -> PartialCall:

@@ -6,7 +6,7 @@ know the engine. Statements run in the caller's transaction, on the default conn
 
 from __future__ import annotations
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 SQLITE = "coordinator.engine.sqlite"
@@ -22,4 +22,4 @@ def is_sqlite(on: BaseDatabaseWrapper | None = None) -> bool:
 
 def engine_name() -> str:
     """Return `sqlite` or `postgresql`."""
-    return connection.vendor
+    return "sqlite" if is_sqlite() else "postgresql"
