@@ -226,7 +226,7 @@ def test_ten_thousand_events_go_in_at_once_and_in_order(shared: Served, session_
 
 
 @pytest.mark.skipif(postgres_url() is not None, reason="SQLite's one write lock")
-def test_a_locked_database_is_503_before_executors_give_up_and_then_all_is_well(
+def test_a_locked_database_is_503_within_four_seconds_and_then_all_is_well(
     shared: Served, session_id: str
 ) -> None:
     connections = [connect(shared, to=pid) for pid in shared.worker_pids()]
@@ -241,7 +241,7 @@ def test_a_locked_database_is_503_before_executors_give_up_and_then_all_is_well(
         answer = connection.getresponse()
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         answer.read()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 4
     other.execute("ROLLBACK")
     other.close()
     for connection in connections:
