@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +120,6 @@ def ingesting(served: Served):
         thread.join()
 
 
-def keep_from_sealing(served: Served) -> None:
-    """Hold the lease of the job that seals the audit log, for as long as it can be held without taking it again."""
-    until = int((datetime.now(UTC) + timedelta(seconds=110)).timestamp() * 1000)
-    served.sql(
-        "INSERT INTO leases (name, holder, until) VALUES ('job:audit:seal', 'a test', ?)"
-        " ON CONFLICT (name) DO UPDATE SET until = excluded.until",
-        (until,),
-    )
-
-
 def approve_once(served: Served) -> None:
     """Have a person's approval for one call, which was not used."""
     decided = datetime.now(UTC).isoformat()
@@ -161,7 +151,7 @@ def test_what_is_restored_is_what_was_backed_up_but_for_approvals_that_may_have_
     assert after > before  # the server went on writing
     for table in ("permission_context", "permission_requests"):
         served.sql(f"DELETE FROM {table} WHERE request_id = 'once'")
-    keep_from_sealing(served)
+    served.stop()  # it seals its log, and makes texts ready for search, whenever it comes to it
     manage("backup", str(still), env=served.env)
     kept = everything(served)
 
@@ -187,6 +177,7 @@ def test_what_is_restored_is_what_was_backed_up_but_for_approvals_that_may_have_
     assert "ok    attachments" in tried("doctor", env=other.env).stdout
     assert other.sql("SELECT count(*) FROM audit_logs WHERE event_type = 'BACKUP_RESTORED'") == [(1,)]
 
+    served.start()
     over_a_server = tried("restore", str(still), "--replace", env=served.env)
     assert (over_a_server.returncode, "already runs" in over_a_server.stderr) == (1, True), (
         over_a_server.stderr
