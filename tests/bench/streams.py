@@ -41,8 +41,9 @@ class Streams:
         while waiting and time.monotonic() < deadline:
             for key, _ in self._selector.select(0.2):
                 data = key.fileobj.recv(65_536)  # type: ignore[union-attr]
+                begins = key.fd in waiting  # what follows an answer's head may come by itself
                 waiting.discard(key.fd)
-                if not data.startswith(b"HTTP/1.1 200"):
+                if not data or (begins and not data.startswith(b"HTTP/1.1 200")):
                     self.refused += 1
                     self._drop(key.fileobj)
         self.latencies.clear()
