@@ -258,34 +258,34 @@ class Application:
         await guard.hook(scope, receive, send)
 
     async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /sse/sessions?session_id=&include_init=`, as recorded (edge.session_stream)."""
+        """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
         headers = headers_of(scope)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
-        caller = await self.auth.program(scope, headers, *scopes.READERS, in_query=True)
+        admission = await self.auth.admit_reader(scope, headers, *scopes.READERS)
+        caller = admission.caller
         session_id = query.get("session_id", [None])[-1] or None
         with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
         if not ownership.reads_everything(caller):
             await self._require_own_session(caller, session_id)
-        wants = session_stream.wants(session_id)
-
-        async def render(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(session_stream.render, changes)
 
         async def hello(upto: int) -> list[Frame]:
             return await self.threads.run(session_stream.hello, session_id, upto) if with_init else []
 
-        async def still_allowed() -> None:
-            await self.auth.program(scope, headers, *scopes.READERS, in_query=True)
-
         opening = Opening(
             client=f"key:{caller.name}" if settings.API_AUTH else peer_of(scope).address,
-            channel=self.streams.channel(("sessions", session_id), lambda: Channel(wants, render)),
-            wants=wants,
-            render=render,
+            channel=self.streams.channel(
+                ("sessions", session_id), partial(self._session_channel, session_id)
+            ),
             after=last_seen(headers.get(b"last-event-id"), None),
             hello=hello,
         )
-        await self.streams.serve(send, opening, still_allowed)
+        await self.streams.serve(send, opening, admission.still_allowed)
+
+    def _session_channel(self, session_id: str | None) -> Channel:
+        return Channel(
+            session_stream.wants(session_id),
+            lambda changes: self.threads.run(session_stream.render, changes),
+        )
 
     async def _require_own_session(self, caller: KeyIdentity, session_id: str | None) -> None:
         """An agent's key follows one session of its own at a time: streams of all sessions are shared by many."""
@@ -301,17 +301,7 @@ class Application:
         viewer = await self.auth.viewer(headers)
         names = live.topics_of(scope["query_string"])
         live.require_allowed(viewer, names)
-        wants = live.wants(names)
         query = parse_qs(scope["query_string"].decode("latin-1"))
-
-        async def render(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(live.render, self.fragments, names, changes)
-
-        async def sum_up(changes: Sequence[Change]) -> list[Frame]:
-            return await self.threads.run(live.sum_up, self.fragments, names, changes)
-
-        async def replay(changes: Sequence[Change]) -> list[Frame]:
-            return [*await render(changes), *await sum_up(changes)]
 
         async def hello(upto: int) -> list[Frame]:
             return live.hello(upto)
@@ -321,23 +311,24 @@ class Application:
 
         opening = Opening(
             client=f"user:{viewer.username}",
-            channel=self.streams.channel(
-                ("live", names),
-                lambda: Channel(
-                    wants,
-                    render,
-                    pause=live.pause(names),
-                    sum_up=sum_up if live.views(names) else None,
-                    sum_up_pause=live.SUMMARY_PAUSE,
-                ),
-            ),
-            wants=wants,
-            render=replay,
+            channel=self.streams.channel(("live", names), partial(self._live_channel, names)),
             after=last_seen(headers.get(b"last-event-id"), query.get("last", [""])[-1]),
             hello=hello,
             most_replayed=live.MOST_REPLAYED,
         )
         await self.streams.serve(send, opening, still_allowed)
+
+    def _live_channel(self, names: frozenset[str]) -> Channel:
+        async def sum_up(changes: Sequence[Change]) -> list[Frame]:
+            return await self.threads.run(live.sum_up, self.fragments, names, changes)
+
+        return Channel(
+            live.wants(names),
+            lambda changes: self.threads.run(live.render, self.fragments, names, changes),
+            pause=live.pause(names),
+            sum_up=sum_up if live.views(names) else None,
+            sum_up_pause=live.SUMMARY_PAUSE,
+        )
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

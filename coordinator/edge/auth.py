@@ -148,8 +148,14 @@ class Authenticator:
         """
         if not settings.API_AUTH:
             refuse_browsers(plain(headers))
+        return await self._admission(functools.partial(self.program, scope, headers, *scopes))
+
+    async def admit_reader(self, scope: Scope, headers: Headers, *scopes: str) -> Admission:
+        """Let a program in that listens to a stream; its key may be in the query. Raises as `program` does."""
+        return await self._admission(functools.partial(self.program, scope, headers, *scopes, in_query=True))
+
+    async def _admission(self, ask: Callable[[], Awaitable[KeyIdentity]]) -> Admission:
         generation = self.generation
-        ask = functools.partial(self.program, scope, headers, *scopes)
         return Admission(self, await ask(), ask, generation)
 
     async def sender(self, scope: Scope) -> str | None:

@@ -16,6 +16,7 @@ from django.db import DatabaseError
 
 from coordinator.feed.reader import Change
 from coordinator.lib.asgi import Send
+from coordinator.live.hub import Topics
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ Render = Callable[[Sequence[Change]], Awaitable[list[Frame]]]
 
 
 class Channel:
-    """Streams that get the same: what `wants` picks from the feed, rendered once by `render`.
+    """Streams that get the same: the changes that it `wants`, rendered once by `render`.
 
     Renderings are at least `pause` seconds apart; what comes meanwhile goes together into the next. What `sum_up`
     renders follows within `sum_up_pause` seconds after the first change, for all that came until then. All channels
@@ -146,7 +147,7 @@ class Channel:
 
     def __init__(
         self,
-        wants: Callable[[Change], bool],
+        wants: Topics,
         render: Render,
         *,
         pause: float = 0.0,
@@ -154,7 +155,7 @@ class Channel:
         sum_up_pause: float = 0.0,
     ) -> None:
         self.members: set[Subscriber] = set()
-        self._wants = wants
+        self.wants = wants
         self._render = render
         self._pause = pause
         self._pending: list[Change] = []
@@ -164,21 +165,25 @@ class Channel:
         self._unsummed: dict[tuple[str, str | None], Change] = {}
         self._summing: asyncio.Task[None] | None = None
 
-    def on_changes(self, batch: Sequence[Change]) -> None:
-        """Queue what concerns this channel from a batch of the feed."""
-        wanted = [change for change in batch if self._wants(change)]
-        if not wanted or not self.members:
+    def on_changes(self, changes: Sequence[Change]) -> None:
+        """Queue changes that this channel wants."""
+        if not self.members:
             return
-        self._pending.extend(wanted)
+        self._pending.extend(changes)
         if len(self._pending) > PENDING_MOST:
             self._pending.clear()
             self.cut_all()
         elif self._task is None:
             self._task = asyncio.ensure_future(self._publish())
         if self._sum_up is not None:
-            self._unsummed |= {(change.topic, change.parent or change.key): change for change in wanted}
+            self._unsummed |= {(change.topic, change.parent or change.key): change for change in changes}
             if self._summing is None:
                 self._summing = asyncio.ensure_future(self._publish_summary(self._sum_up))
+
+    async def replay(self, changes: Sequence[Change]) -> list[Frame]:
+        """Return the frames of changes that a member missed, and what sums them up."""
+        frames = await self._render(changes)
+        return [*frames, *await self._sum_up(changes)] if self._sum_up is not None else frames
 
     async def _publish_summary(self, sum_up: Render) -> None:
         try:

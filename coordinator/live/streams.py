@@ -15,8 +15,8 @@ from coordinator.feed import reader as feed
 from coordinator.feed.reader import Change
 from coordinator.lib.asgi import Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.live.channels import HEARTBEAT, Blob, Channel, Frame, Render, Subscriber
-from coordinator.live.hub import Hub, TopicIndex, Topics
+from coordinator.live.channels import HEARTBEAT, Blob, Channel, Frame, Subscriber
+from coordinator.live.hub import Hub, TopicIndex
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,6 @@ class Opening:
 
     client: str
     channel: Channel
-    wants: Topics
-    render: Render
     after: int | None
     hello: Callable[[int], Awaitable[list[Frame]]]
     most_replayed: int | None = None
@@ -163,7 +161,7 @@ class Streams:
     def _joined(self, opening: Opening) -> Iterator[Subscriber]:
         channel, member = opening.channel, Subscriber(self._hub.position)
         if not channel.members:
-            self._wanted[channel] = opening.wants
+            self._wanted[channel] = channel.wants
         channel.members.add(member)
         try:
             yield member
@@ -193,6 +191,6 @@ class Streams:
             if not page:
                 return
             after = page[-1].id
-            wanted = [change for change in page if opening.wants(change)]
-            if wanted and (frames := await opening.render(wanted)):
+            wanted = [change for change in page if opening.channel.wants(change)]
+            if wanted and (frames := await opening.channel.replay(wanted)):
                 yield Blob(frames, upto=after)

@@ -9,6 +9,9 @@ import pytest
 from coordinator.feed.reader import Change
 from coordinator.live import channels
 from coordinator.live.channels import Blob, Channel, Frame, Subscriber
+from coordinator.live.hub import Topics
+
+WANTED = Topics(["events"])
 
 
 def change(number: int) -> Change:
@@ -26,7 +29,7 @@ async def taken(member: Subscriber) -> bytes:
 
 def test_members_share_the_same_bytes() -> None:
     async def work() -> tuple[Blob | None, Blob | None]:
-        channel = Channel(lambda one: True, render)
+        channel = Channel(WANTED, render)
         members = [Subscriber(0), Subscriber(0)]
         channel.members.update(members)
         channel.on_changes([change(1)])
@@ -39,7 +42,7 @@ def test_members_share_the_same_bytes() -> None:
 
 def test_a_member_is_not_told_again_what_it_was_told_before() -> None:
     async def work() -> bytes:
-        channel = Channel(lambda one: True, render)
+        channel = Channel(WANTED, render)
         member = Subscriber(after=2)
         channel.members.add(member)
         channel.on_changes([change(1), change(2), change(3)])
@@ -50,7 +53,7 @@ def test_a_member_is_not_told_again_what_it_was_told_before() -> None:
 
 def test_what_comes_while_a_page_rests_goes_together() -> None:
     async def work() -> list[bytes]:
-        channel = Channel(lambda one: True, render, pause=0.05)
+        channel = Channel(WANTED, render, pause=0.05)
         member = Subscriber(0)
         channel.members.add(member)
         channel.on_changes([change(1)])
@@ -72,7 +75,7 @@ def test_a_member_that_does_not_read_is_cut_and_its_neighbours_are_not(
             into.append(data)
 
     async def work() -> tuple[bool, list[bytes]]:
-        channel = Channel(lambda one: True, render)
+        channel = Channel(WANTED, render)
         got: list[bytes] = []
         quick = Subscriber(0)
         reader = asyncio.ensure_future(read(quick, got))
@@ -100,7 +103,7 @@ def test_a_channel_that_cannot_be_rendered_ends_its_streams_and_lives_on() -> No
         return await render(changes)
 
     async def work() -> tuple[bool, bytes]:
-        channel = Channel(lambda one: True, fail_once)
+        channel = Channel(WANTED, fail_once)
         stuck: asyncio.Task[Any] = asyncio.ensure_future(asyncio.sleep(60))
         first = Subscriber(0)
         first.task = stuck

@@ -37,7 +37,7 @@ class Worker:
         self.answer = can_replay
         threads: Any = SimpleNamespace(run=self.run)
         self.streams = Streams(self.hub, threads, most=10, most_per_client=10)
-        self.channel = self.streams.channel("all", lambda: Channel(WANTED.want, render))
+        self.channel = self.streams.channel("all", lambda: Channel(WANTED, render))
 
     async def run(self, work: Callable[..., Any], *_args: Any, **_options: Any) -> Any:
         """Stand for the database; while it is asked, the worker hears of the next five changes."""
@@ -58,7 +58,7 @@ class Worker:
     async def told(self, *, after: int) -> list[str]:
         """Open a stream for a client that was told up to `after`; return the ids of what it is told."""
 
-        opening = Opening("a client", self.channel, WANTED, render, after, self.hello)
+        opening = Opening("a client", self.channel, after, self.hello)
         stream = asyncio.ensure_future(self.streams.serve(self.send, opening, allowed))
         await asyncio.sleep(0.05)
         self.streams.close()

@@ -64,7 +64,7 @@ async def _cost() -> float:
     for number in range(1_000):
         topics = wants(frozenset({f"events:ses_y{number}", "sessions", "permission_requests"}))
         channel = Channel(topics, _nothing)
-        streams._joined(Opening("c", channel, topics, _nothing, None, _hello)).__enter__()
+        streams._joined(Opening("c", channel, None, _hello)).__enter__()
     began = time.process_time()
     for at in range(0, len(EVENTS), 50):
         for hear in hub.listeners:

@@ -15,6 +15,7 @@ from coordinator.feed.reader import Change
 from coordinator.live import fragments
 from coordinator.live import pages as live
 from coordinator.live.channels import Blob, Channel, Frame, Subscriber
+from coordinator.live.hub import Topics
 from coordinator.models import Event, PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline import Timeline, rows_of
 from dashboard.timeline import news as news_module
@@ -184,7 +185,7 @@ def test_many_changes_are_summed_up_once_a_moment_later() -> None:
         return [Frame(changes[-1].id, b"summary;")]
 
     async def work() -> list[bytes]:
-        channel = Channel(lambda one: True, render, sum_up=sum_up, sum_up_pause=0.05)
+        channel = Channel(Topics(["events"]), render, sum_up=sum_up, sum_up_pause=0.05)
         members = [Subscriber(0), Subscriber(0)]
         channel.members.update(members)
         for number in range(1, 6):
@@ -234,7 +235,7 @@ def test_channels_sum_up_at_the_same_moments() -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(pause - loop.time() % pause)  # to the beginning of a turn
         for _ in range(2):
-            channel = Channel(lambda one: True, render, sum_up=sum_up, sum_up_pause=pause)
+            channel = Channel(Topics(["events"]), render, sum_up=sum_up, sum_up_pause=pause)
             channel.members.add(Subscriber(0))
             channel.on_changes([Change(1, 0, "events", "1", "s", "insert")])
             await asyncio.sleep(pause / 4)
