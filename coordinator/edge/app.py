@@ -204,11 +204,10 @@ class Application:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             CALLER.set(f"address:{network_of(peer_of(scope).address)}")
-            request, body = Observed(scope, send), Leftover(scope, receive)
+            request = Observed(scope, send)
+            body = Leftover(scope, receive, request.send)
             try:
-                await self._http(
-                    scope, body.receive, with_safe_headers(body.closing(request.send), self._safe_headers)
-                )
+                await self._http(scope, body.receive, with_safe_headers(body.send, self._safe_headers))
             finally:
                 request.done()
             await body.read()
@@ -260,11 +259,9 @@ class Application:
     async def _session_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
         headers = headers_of(scope)
-        query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
         admission = await self.auth.admit_reader(scope, headers, *scopes.READERS)
         caller = admission.caller
-        session_id = query.get("session_id", [None])[-1] or None
-        with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
+        session_id, with_init = session_stream.asked_for(scope["query_string"])
         if not ownership.reads_everything(caller):
             await self._require_own_session(caller, session_id)
 

@@ -22,10 +22,10 @@ READ_SECONDS = 2.0  # seconds for all of it
 class Leftover:
     """One request's body: `receive` and `send` stand in for the server's; `read` is called after the answer."""
 
-    __slots__ = ("_receive", "_whole", "_will_end")
+    __slots__ = ("_receive", "_send", "_whole", "_will_end")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
         headers = headers_of(scope)
         length = headers.get(b"content-length", b"0")
         chunked = b"transfer-encoding" in headers
@@ -47,16 +47,12 @@ class Leftover:
             self._whole = True
         return message
 
-    def closing(self, send: Send) -> Send:
-        """Return `send` with `Connection: close` on an answer that comes before the end of a long body."""
-
-        async def closing(message: Message) -> None:
-            early = message["type"] == "http.response.start" and not self._whole
-            if early and not self._will_end and b"connection" not in dict(message["headers"]):
-                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
-
-        return closing
+    async def send(self, message: Message) -> None:
+        """Pass a piece of the answer on, with `Connection: close` where it comes before the end of a long body."""
+        early = message["type"] == "http.response.start" and not self._whole
+        if early and not self._will_end and b"connection" not in dict(message["headers"]):
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await self._send(message)
 
     async def read(self) -> None:
         """Read and drop what is left, up to the bounds. Costs nothing where the body was read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 from django.db import connection
@@ -28,6 +29,13 @@ JSON_PLACES = tuple(map(EVENT.index, JSON_COLUMNS))
 RUN = ("run_id", "error", "session_id", "status", "runner_id")
 
 encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def asked_for(query_string: bytes) -> tuple[str | None, bool]:
+    """Return which session the query names, None for all, and whether the stream begins with an `init` frame."""
+    query = parse_qs(query_string.decode("latin-1"), encoding="utf-8")
+    with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
+    return query.get("session_id", [""])[-1] or None, with_init
 
 
 def wants(session_id: str | None) -> Topics:

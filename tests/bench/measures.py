@@ -103,12 +103,15 @@ def batches(bench: Bench) -> None:
 
 
 def idle_streams(bench: Bench) -> None:
-    """What 1,000 streams cost that are told nothing. Before any load: what a load leaves to do is not theirs."""
+    """What 1,000 streams cost that are told nothing. Before any load: what a load leaves to do is not theirs.
+
+    Memory is what the processes have alone: a share of a page depends on how many processes have it, not on streams.
+    """
     if not bench.pids:
         return
     before = settled_memory(bench)
     with opened(bench, 1000) as streams:
-        cost = (machine.memory_kb(bench.pids) - before) / max(streams.open, 1)
+        cost = (machine.own_memory_kb(bench.pids) - before) / max(streams.open, 1)
         bench.add("memory of an idle stream", kb=cost)
         bench.add("idle with 1,000 streams", cpu_percent=machine.cpu_share(bench.pids, bench.seconds))
 
@@ -117,10 +120,10 @@ def settled_memory(bench: Bench) -> int:
     """Return the server's memory in KB once it stays the same: a server that has just begun still grows by itself."""
     with opened(bench, 50):
         pass
-    known = [machine.memory_kb(bench.pids)]
+    known = [machine.own_memory_kb(bench.pids)]
     while len(known) < 60:
         time.sleep(1)
-        known.append(machine.memory_kb(bench.pids))
+        known.append(machine.own_memory_kb(bench.pids))
         if len(known) > 20 and max(known[-10:]) - min(known[-10:]) < 300:
             break
     return known[-1]

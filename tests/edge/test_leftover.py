@@ -26,5 +26,8 @@ def test_time_is_over_though_a_piece_comes_together_with_its_end(monkeypatch: py
             await asyncio.sleep(60 if pieces == 1 else 0)
         return {"type": "http.request", "body": b"x", "more_body": pieces < 10}
 
-    asyncio.run(Leftover(SCOPE, receive).read())
+    async def send(_message: dict[str, Any]) -> None:
+        raise AssertionError("nothing is answered here")
+
+    asyncio.run(Leftover(SCOPE, receive, send).read())
     assert pieces == 1
