@@ -72,7 +72,7 @@ class SharedServer:
         self._started += 1
         self._served = Served(self._template, self._folder / f"server-{self._started}", workers=2, env={})
         self._served.start()
-        self._workers = self._served.worker_pids()
+        self._workers = self._served.all_worker_pids()
         self._standing = Standing(wrapper_for(self._served))
         self._triggers = triggers.standing(self._standing.on)
         return self._served

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.served
 
 def test_beyond_the_limit_a_stream_is_refused_with_a_time_to_come_back(serve: Callable[..., Served]) -> None:
     served = serve(workers=2, SIGNALBOX_MAX_STREAMS="3", SIGNALBOX_STREAMS_PER_CLIENT="2")
-    pid = served.worker_pids()[0]
+    pid = served.all_worker_pids()[0]
     mine = [Stream(served, to=pid) for _ in range(2)]
     third = Stream(served, to=pid)
     assert (third.status, third.headers["Retry-After"]) == (429, "30")
@@ -22,7 +22,7 @@ def test_beyond_the_limit_a_stream_is_refused_with_a_time_to_come_back(serve: Ca
     assert other.status == 200
     full = Stream(served, to=pid, **bearer("operator"))
     assert (full.status, full.headers["Retry-After"]) == (503, "5")
-    assert Stream(served, to=served.worker_pids()[1]).status == 200
+    assert Stream(served, to=served.all_worker_pids()[1]).status == 200
     mine[0].close()
     deadline = time.monotonic() + 60  # gunicorn lets an application end in peace for three seconds
     while (again := Stream(served, to=pid)).status != 200:
@@ -101,7 +101,7 @@ def without_keys(served_template: Template, tmp_path_factory: pytest.TempPathFac
 
 def test_a_slow_reader_slows_nobody_and_catches_up(served: Served) -> None:
     make_session(served, "ses_1")
-    pid = served.worker_pids()[0]
+    pid = served.all_worker_pids()[0]
     quick = Stream(served, "/sse/sessions?session_id=ses_1", to=pid)
     slow = connect(served, to=pid)
     assert slow.sock is not None
@@ -122,7 +122,7 @@ def test_a_slow_reader_slows_nobody_and_catches_up(served: Served) -> None:
 )
 def test_a_tailer_whose_connection_is_killed_loses_nothing(served: Served) -> None:
     make_session(served, "ses_1")
-    streams = [Stream(served, "/sse/sessions?session_id=ses_1", to=pid) for pid in served.worker_pids()]
+    streams = [Stream(served, "/sse/sessions?session_id=ses_1", to=pid) for pid in served.all_worker_pids()]
     for stream in streams:
         stream.wait(lambda frames: frames)
     for number in range(5):
