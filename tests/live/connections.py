@@ -31,7 +31,7 @@ def worker_of(served: Served, client_port: int) -> int | None:
         local, remote = f"{line.split()[1]} ", f"{line.split()[2]} "
         if local.endswith(ends[0]) and remote.endswith(ends[1]):
             inode = line.split()[9]
-    for pid in served.all_worker_pids():
+    for pid in served.worker_pids():
         for handle in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 if str(handle.readlink()) == f"socket:[{inode}]":

@@ -103,7 +103,12 @@ class ErrorWrapper(DatabaseErrorWrapper):
     def __exit__(self, kind: Any, problem: Any, traceback: Any) -> None:
         if kind is not None and str(problem) == MOVED:
             raise OperationalError(*problem.args).with_traceback(traceback) from problem
-        super().__exit__(kind, problem, traceback)
+        try:
+            super().__exit__(kind, problem, traceback)
+        except Exception as wrapped:
+            # Django's frame holds the error that it raises, and the error its frame. The cursor is in this circle, and
+            # whoever collects the garbage, in whatever thread, waits until the cursor's connection does nothing.
+            raise wrapped.with_traceback(traceback) from problem
 
 
 class Cursor(base.SQLiteCursorWrapper):
