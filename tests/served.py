@@ -224,10 +224,15 @@ class Served:
         return [one for one in below if not _keeps_the_host(one)]
 
     def all_worker_pids(self) -> list[int]:
-        """Wait until every worker is started, since one is enough for an answer; return their process ids."""
+        """Wait until every worker is started, since one is enough for an answer; return their process ids.
+
+        Looks twice: a process that is about to become another program still looks like a worker.
+        """
         deadline = time.monotonic() + READY_WITHIN
-        while len(pids := self.worker_pids()) < self.workers:
+        pids: list[int] = []
+        while len(pids) < self.workers or pids != self.worker_pids():
             assert time.monotonic() < deadline, f"{len(pids)} workers are at work:\n{self.output()}"
+            pids = self.worker_pids()
             time.sleep(0.05)
         return pids
 
