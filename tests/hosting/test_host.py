@@ -19,6 +19,7 @@ from coordinator.hosting import backend, process
 from coordinator.mcp.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
 from tests.patience import PATIENCE
+from tests.processes import until_gone
 
 pytestmark = pytest.mark.one_engine
 
@@ -237,15 +238,7 @@ def test_children_of_a_server_end_with_it(hosted: Hosted) -> None:
     until(lambda: child.exists() and child.read_text().strip())
     assert hosted.pool is not None
     hosted.run(hosted.pool.close())
-    until(lambda: _is_gone(int(child.read_text())))
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().split()[2] == "Z"
-    except FileNotFoundError:
-        return True
+    until_gone(int(child.read_text()))
 
 
 @pytest.mark.parametrize("askers", [1, 2])

@@ -16,7 +16,7 @@ import pytest
 from coordinator.mcp import stdio_host
 from tests.gateway.agents import accept_command
 from tests.hosting.conftest import SERVER, message
-from tests.patience import PATIENCE
+from tests.processes import is_gone, until_gone
 from tests.served import Served, children_of
 
 pytestmark = pytest.mark.served
@@ -56,22 +56,6 @@ def echoed(client: httpx.Client, session: str) -> httpx.Response:
     return client.post(stdio_host.path_of("double"), content=raw, headers={"mcp-session-id": session})
 
 
-def gone(pid: int) -> bool:
-    """Say whether the process has ended with all its threads: until the last one has, its connections are open."""
-    try:
-        ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
-    except FileNotFoundError:
-        return True
-
-
-def until_gone(*pids: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not all(map(gone, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     served: Served, settings: object
 ) -> None:
@@ -91,7 +75,7 @@ def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     states = served.sql("SELECT state, pid FROM mcp_processes WHERE server_id = 'double'")
     assert states == [("running", server)]
 
-    (server_host,) = [one for keeper in keepers_of(served) for one in children_of(keeper) if not gone(one)]
+    (server_host,) = [one for keeper in keepers_of(served) for one in children_of(keeper) if not is_gone(one)]
     os.kill(server_host, signal.SIGKILL)
     until_gone(server_host, server)
     answer = begun(host(served, settings))

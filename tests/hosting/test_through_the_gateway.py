@@ -19,8 +19,9 @@ from tests.claude_code.test_deciding import AGENT_KEY, prepare
 from tests.gateway.agents import LONG_AGO, Wire, accept_command, text_of
 from tests.gateway.test_held_calls import InBackground
 from tests.hosting.conftest import SERVER, message
-from tests.hosting.test_keeper import gone, keepers_of, until_gone
+from tests.hosting.test_keeper import keepers_of
 from tests.patience import PATIENCE
+from tests.processes import is_gone, until_gone
 from tests.served import ROOT, Served, children_of
 from tests.shared_server import SharedServer
 
@@ -92,7 +93,7 @@ def test_a_stdio_server_is_called_through_the_gateway_by_the_bridge_also_once_it
         assert "echo {'a': 1}" in allowed["result"]["content"][0]["text"], allowed
         denied = ask(bridge, "tools/call", 3, name="die", arguments={})
         assert denied["result"]["isError"] is True, denied
-        hosts = [one for keeper in keepers_of(served) for one in children_of(keeper) if not gone(one)]
+        hosts = [one for keeper in keepers_of(served) for one in children_of(keeper) if not is_gone(one)]
         for host in hosts:
             os.kill(host, signal.SIGKILL)  # and with it go all sessions
         until_gone(*hosts)

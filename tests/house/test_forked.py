@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
@@ -16,6 +15,7 @@ import pytest
 
 from tests import forked
 from tests.patience import PATIENCE, until
+from tests.processes import is_gone
 from tests.served import ROOT, Template
 
 SHOWS = """
@@ -64,13 +64,6 @@ def server() -> Iterator[forked.ForkServer]:
     yield server
     server.process.kill()
     server.process.wait()
-
-
-def is_alive(process: int) -> bool:
-    """Say whether it runs: one that ended may wait for somebody to ask how."""
-    with contextlib.suppress(OSError):
-        return " Z " not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:4]
-    return False
 
 
 def both(server: forked.ForkServer, *words: str, env: Mapping[str, str]) -> list[tuple[int, str, str]]:
@@ -135,7 +128,7 @@ def test_it_is_signalled_waited_for_and_ends_with_the_fork_server(tmp_path: Path
         server._link.close()  # as it is when the tests' process is killed
         assert server.process.wait(PATIENCE) == 0
         assert third.wait(PATIENCE) == -signal.SIGKILL
-        until(lambda: not is_alive(third.pid))
+        until(lambda: is_gone(third.pid))
 
 
 def test_no_setting_is_read_as_modules_are_loaded_but_those_that_are_known() -> None:

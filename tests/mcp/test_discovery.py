@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from coordinator.mcp import discovery
 from coordinator.models import AuditLog, McpServer, McpTool
 from tests.access.cases import add_server
 from tests.people import signed_in
+from tests.processes import until_gone
 
 SERVER = """
 import json, os, sys
@@ -161,13 +161,13 @@ def test_a_server_that_ends_by_itself_leaves_no_children(tmp_path: Path) -> None
     note = tmp_path / "pid"
     with pytest.raises(Invalid, match="ended before it answered"):
         ask(with_a_child(note) + "import os; os._exit(3)")
-    assert ended(int(note.read_text()))
+    until_gone(int(note.read_text()), within=2)
 
 
 def test_the_children_of_a_server_that_answered_are_ended(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     assert len(ask(with_a_child(note) + SERVER).tools) == 2
-    assert ended(int(note.read_text()))
+    until_gone(int(note.read_text()), within=2)
 
 
 def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,20 +176,7 @@ def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch:
     source = with_a_child(note) + "import time; time.sleep(60)"
     with pytest.raises(Invalid, match="did not answer within"):
         ask(source)
-    assert ended(int(note.read_text()))
-
-
-def ended(pid: int) -> bool:
-    """Say whether a process is gone, or dead and only not collected yet."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-            os.kill(pid, 0)
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        time.sleep(0.02)
-    return False
+    until_gone(int(note.read_text()), within=2)
 
 
 def test_only_allowed_commands_are_started(settings: Any) -> None:

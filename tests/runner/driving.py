@@ -114,12 +114,3 @@ def runner_apart(
         if program.poll() is None:
             program.send_signal(signal.SIGTERM)
         program.communicate(timeout=patience)
-
-
-def lives(pid: int) -> bool:
-    """Say whether a process is there, and not just waiting to be collected."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from tests.runner.driving import lives, runner_apart, runner_here
+from tests.processes import is_gone
+from tests.runner.driving import runner_apart, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
 pytestmark = pytest.mark.one_engine
@@ -51,16 +52,16 @@ def test_a_killed_runner_leaves_no_process_and_the_next_one_goes_on(
         coordinator.wait(lambda: "hanging" in coordinator.said("s"))
         words = coordinator.said("s").split()
         agent, orphan = int(words[1]), int(words[3])
-        assert lives(agent)
-        assert lives(orphan)
+        assert not is_gone(agent)
+        assert not is_gone(orphan)
         program.kill()
         coordinator.go_away()
         coordinator.come_back()
         until = time.monotonic() + PATIENCE
-        while (lives(agent) or lives(orphan)) and time.monotonic() < until:
+        while (not is_gone(agent) or not is_gone(orphan)) and time.monotonic() < until:
             program.poll()
-        assert not lives(agent)
-        assert not lives(orphan)
+        assert is_gone(agent)
+        assert is_gone(orphan)
     known = coordinator.kinds("s", "signalbox/agent")[0]["agentSessionId"]
     counted = len(coordinator.updates["s"])
     with runner_apart(coordinator.url, work):
@@ -82,8 +83,8 @@ def test_sigterm_ends_turns_properly(coordinator: SmallCoordinator, work: Path) 
     assert coordinator.report("r")[1] == "stopped"
     assert coordinator.left
     words = coordinator.said("s").split()
-    assert not lives(int(words[1]))
-    assert not lives(int(words[3]))
+    assert is_gone(int(words[1]))
+    assert is_gone(int(words[3]))
 
 
 def test_agents_cannot_read_the_runners_key_out_of_its_process(
@@ -105,7 +106,7 @@ def test_an_agent_that_nobody_hears_any_more_is_ended(coordinator: SmallCoordina
         coordinator.refuses = {"updates"}
         coordinator.verdicts["go on"] = {"outcome": {"optionId": "yes"}}
         assert "held by another runner" in coordinator.report("r")[2]["error"]
-        assert not lives(int(coordinator.said("s").split()[1]))
+        assert is_gone(int(coordinator.said("s").split()[1]))
 
 
 def test_a_run_that_was_given_to_another_runner_meanwhile_is_not_begun(
@@ -127,8 +128,8 @@ def test_no_more_agents_live_than_may(coordinator: SmallCoordinator, work: Path)
         assert not coordinator.said("t")
         coordinator.verdicts["wait"] = {"outcome": {"optionId": "yes"}}
         coordinator.report("r2")
-        assert not lives(int(coordinator.said("s").split()[1])), "the idle agent made room"
-        assert lives(int(coordinator.said("t").split()[1]))
+        assert is_gone(int(coordinator.said("s").split()[1])), "the idle agent made room"
+        assert not is_gone(int(coordinator.said("t").split()[1]))
         assert coordinator.statuses == [("s", "finished")]
 
 

@@ -14,7 +14,8 @@ import pytest
 from coordinator.runner import conversation, held_updates, session, worktrees
 from coordinator.runner.outbox import Room
 from tests.patience import PATIENCE
-from tests.runner.driving import KEY, lives, runner_here
+from tests.processes import is_gone
+from tests.runner.driving import KEY, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
 pytestmark = pytest.mark.one_engine
@@ -48,7 +49,7 @@ def test_a_session_is_started_told_more_and_kept(coordinator: SmallCoordinator, 
     assert [report[1] for report in coordinator.reports if report[0] == "r1"] == ["started", "completed"]
     assert coordinator.statuses == [("s", "stopped")], "who leaves ends what it kept"
     assert coordinator.left
-    assert not lives(int(said.split()[1]))
+    assert is_gone(int(said.split()[1]))
 
 
 def test_images_and_unknown_words_of_the_agent_are_kept(coordinator: SmallCoordinator, work: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_turn_is_stopped_and_its_agent_kept_then_the_session_is_ended(
         coordinator.wait(lambda: coordinator.said("s").count("hanging") == 2)
         coordinator.tell({"stop_runs": ["r2"], "stop_sessions": ["s"]})
         assert coordinator.report("r2")[1] == "stopped"
-        assert not lives(int(coordinator.said("s").split()[1]))
+        assert is_gone(int(coordinator.said("s").split()[1]))
 
 
 def test_a_conversation_that_may_open_once_a_minute_waits_for_the_next_one(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.driving import lives
+from tests.processes import is_gone
 from tests.runner.person import Person
 from tests.served import Served
 
@@ -31,12 +31,12 @@ def test_an_agent_is_started_asked_for_told_more_stopped_and_ended(served: Serve
         person.until(lambda: person.served.sql("SELECT 1 FROM drafts WHERE session_id = ?", (session,)))
         assert person.http.post(f"/runs/{run}/stop").status_code == 200
         person.status(run, "stopped")
-        assert lives(pid), "the turn was stopped, the agent kept"
+        assert not is_gone(pid), "the turn was stopped, the agent kept"
         run, _ = person.order("hello again", session)
         person.status(run, "completed")
         person.until(lambda: "I was told: hello again" in person.said(session))
         assert person.http.post(f"/sessions/{session}/stop").status_code == 200
-        person.until(lambda: not lives(pid))
+        person.until(lambda: is_gone(pid))
 
 
 def test_over_a_restart_no_event_and_no_question_is_lost_and_a_killed_runner_s_session_is_taken_up(
@@ -70,7 +70,7 @@ def test_over_a_restart_no_event_and_no_question_is_lost_and_a_killed_runner_s_s
         person.until(lambda: calls(hanging) == (21, 21))
         pid = int(person.said(hanging).split("pid ")[1].split()[0])
         program.kill()
-        person.until(lambda: not lives(pid))
+        person.until(lambda: is_gone(pid))
     with person.runner():
         person.status(hangs, "failed")
         run, _ = person.order("hello again", hanging)
