@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import PHONE, Watch, confirm_by_password
+from tests.patience import until
 from tests.served import Served, Template, running
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
@@ -560,6 +561,9 @@ def test_a_new_title_stands_at_once_on_every_open_page(
     listed.goto("/ui/sessions/")
     live(listed)
     expect(listed.get_by_role("link", name="Mend the totals")).to_be_visible()
+    kept = "SELECT count(*) FROM session_titles WHERE session_id = ?"
+    # Pages show a session's first words before they are kept.
+    until(lambda: served.sql(kept, (agent.session_id,)) == [(1,)])
     served.sql(
         "UPDATE session_titles SET title = ?, source = 'person' WHERE session_id = ?",
         ("Totals & more", agent.session_id),
