@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.hosting.conftest import SERVER
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.served import ROOT
 
 pytestmark = pytest.mark.one_engine
@@ -285,10 +285,3 @@ def test_a_server_that_talks_before_it_reads_on_hears_all_calls(box: Signalbox) 
 def test_it_ends_with_its_server_and_its_exit_code(agent: Agent) -> None:
     agent.send("tools/call", 1, name="die", arguments={})
     assert agent.process.wait(PATIENCE) == 3
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

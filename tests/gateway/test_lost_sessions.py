@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from tests.gateway.agents import LONG_AGO, GatewayRefused, Wire, furnish, rule, 
 from tests.gateway.conftest import TABLES
 from tests.gateway.older_server import OlderServer
 from tests.gateway.test_held_calls import InBackground, decide, pending
-from tests.patience import PATIENCE
+from tests.patience import until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -40,13 +39,6 @@ def begun(box: Served, server: str = "") -> Wire:
     wire = Wire(box, server=server)
     wire.initialize()
     return wire
-
-
-def until(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("forgets", [(404, older_server.LOST), SDK_400])

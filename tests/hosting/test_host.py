@@ -18,17 +18,10 @@ from django.db import OperationalError
 from coordinator.hosting import backend, process
 from coordinator.mcp.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
-from tests.patience import PATIENCE
+from tests.patience import until
 from tests.processes import until_gone
 
 pytestmark = pytest.mark.one_engine
-
-
-def until(condition: Any, within: float = PATIENCE) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def test_a_session_begins_with_what_the_server_said(client: Begun, hosted: Hosted) -> None:

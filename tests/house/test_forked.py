@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.patience import PATIENCE, until
-from tests.processes import is_gone
+from tests.patience import PATIENCE
+from tests.processes import until_gone
 from tests.served import ROOT, Template
 
 SHOWS = """
@@ -128,7 +128,7 @@ def test_it_is_signalled_waited_for_and_ends_with_the_fork_server(tmp_path: Path
         server._link.close()  # as it is when the tests' process is killed
         assert server.process.wait(PATIENCE) == 0
         assert third.wait(PATIENCE) == -signal.SIGKILL
-        until(lambda: is_gone(third.pid))
+        until_gone(third.pid)
 
 
 def test_no_setting_is_read_as_modules_are_loaded_but_those_that_are_known() -> None:

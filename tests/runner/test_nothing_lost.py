@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE
-from tests.processes import is_gone
+from tests.processes import is_gone, until_gone
 from tests.runner.driving import runner_apart, runner_here
 from tests.runner.small_coordinator import SmallCoordinator
 
@@ -57,11 +56,7 @@ def test_a_killed_runner_leaves_no_process_and_the_next_one_goes_on(
         program.kill()
         coordinator.go_away()
         coordinator.come_back()
-        until = time.monotonic() + PATIENCE
-        while (not is_gone(agent) or not is_gone(orphan)) and time.monotonic() < until:
-            program.poll()
-        assert is_gone(agent)
-        assert is_gone(orphan)
+        until_gone(agent, orphan)
     known = coordinator.kinds("s", "signalbox/agent")[0]["agentSessionId"]
     counted = len(coordinator.updates["s"])
     with runner_apart(coordinator.url, work):
