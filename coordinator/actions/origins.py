@@ -9,8 +9,6 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
 from coordinator.engine import bulk, round_trips
 from coordinator.lib import instants
 from coordinator.models import EventOrigin
@@ -85,14 +83,13 @@ def _within(session_id: str, origin: str) -> str:
 
 def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
     """Insert the rows, or take over those whose time is up; return the keys that are ours now."""
-    packed = msgspec.json.encode(rows).decode()
-    given = bulk.rows_of_json("text", "text", "bigint")
+    given, parameters = bulk.given(rows, "text", "text", "bigint")
     with round_trips.planning_cursor() as cursor:
         cursor.execute(
             f"INSERT INTO event_origins (key, session_id, until) {given}"
             " ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id, until = excluded.until"
             " WHERE event_origins.until <= %s RETURNING key",
-            [packed, at],
+            [*parameters, at],
         )
         return {row[0] for row in cursor.fetchall()}
 
@@ -100,12 +97,12 @@ def _claim(rows: Sequence[Sequence[object]], at: int) -> set[str]:
 def known(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
     origin_of = {key: key for _, key in wanted} | {_within(at, key): key for at, key in wanted if at}
-    packed = msgspec.json.encode(list(origin_of)).decode()
+    given, parameters = bulk.given([[key] for key in origin_of], "text")
     with round_trips.planning_cursor() as cursor:
         cursor.execute(
-            f"SELECT key FROM event_origins WHERE key IN ({bulk.texts_of_json()})"  # noqa: S608 # constants
+            f"SELECT key FROM event_origins WHERE key IN ({given})"  # noqa: S608 # constants
             " AND (until IS NULL OR until > %s)",
-            [packed, instants.to_us(now) // 1000],
+            [*parameters, instants.to_us(now) // 1000],
         )
         return {origin_of[row[0]] for row in cursor.fetchall()}
 

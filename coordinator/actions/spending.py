@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from django.conf import settings
 from django.db import connection
 
@@ -39,6 +38,8 @@ DRIVEN_PROGRAM = (
 )
 _TOKENS = tuple(f"{kind}_tokens" for kind in KINDS)
 _COUNTED = ("calls", *_TOKENS)
+_GIVEN = ("session_id", "day", "model", *_COUNTED)
+_TYPES = ("text", "text", "text", *["bigint"] * len(_COUNTED))
 _TYPE = EVENT_COLUMNS.index("event_type")
 _SESSION, _RECEIVED, _MODEL = map(CONTEXT_COLUMNS.index, ("session_id", "received_at", "model"))
 _OUTPUT = CONTEXT_COLUMNS.index("output_tokens")
@@ -63,9 +64,9 @@ def count(rows: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> None:
             for place, at in enumerate(_AT, 1):
                 counts[place] += min(max(context[at] or 0, 0), MOST_TOKENS)
     if sums:
-        packed = msgspec.json.encode([[*key, *counts] for key, counts in sorted(sums.items())]).decode()
+        given, parameters = bulk.given([[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES)
         with round_trips.planning_cursor() as cursor:
-            cursor.execute(_upsert(), [packed])
+            cursor.execute(_upsert(given), parameters)
 
 
 def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
@@ -82,9 +83,7 @@ def name_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
 
 
 @functools.cache
-def _upsert() -> str:
-    given = ("session_id", "day", "model", *_COUNTED)
-    types = ("text", "text", "text", *["bigint"] * len(_COUNTED))
+def _upsert(given: str) -> str:
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
     sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "person")]
@@ -93,7 +92,7 @@ def _upsert() -> str:
     ]  # which agent is driven is told later, too
     program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
     return (
-        f"WITH given ({', '.join(given)}) AS ({bulk.rows_of_json(*types)})"  # noqa: S608 - names of ours
+        f"WITH given ({', '.join(_GIVEN)}) AS ({given})"  # noqa: S608 - names of ours
         f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
         f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {OWNER},"
         f" {', '.join(f'g.{name}' for name in _COUNTED)}"

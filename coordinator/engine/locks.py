@@ -103,7 +103,8 @@ def short_wait_for_other_writers(milliseconds: int) -> Iterator[None]:
 
 
 def fail_fast_on_locks(prepared: object) -> object:
-    """On SQLite, do not sleep for the write lock inside the library: the caller retries, and watches the time.
+    """On SQLite, do not sleep for the write lock inside the library, whose sleeps are long: look for it often, for
+    some milliseconds, then fail. The caller retries, and watches the time.
 
     Return the raw connection that is set up so; `prepared` is the one that was.
     """
@@ -111,6 +112,7 @@ def fail_fast_on_locks(prepared: object) -> object:
         connection.ensure_connection()
         if connection.connection is not prepared:
             wait_for_other_writers(0)
+            connection.looks_often = True  # type: ignore[attr-defined] # engine.sqlite
     return connection.connection
 
 

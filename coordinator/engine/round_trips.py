@@ -25,11 +25,10 @@ def planning_cursor() -> CursorWrapper:
 
     PostgreSQL plans it once a connection, as soon as that looks no dearer: for small statements planning takes longer
     than all else. (Told to do so always, it would keep what our triggers' statements were when a table was empty.)
-    SQLite's driver does so by itself.
+    SQLite's driver does so by itself; there one cursor is kept for all of them. So read what a statement finds before
+    the next one.
     """
-    if is_sqlite():
-        return connection.cursor()
-    cursor: CursorWrapper = connection.planning_cursor()  # type: ignore[attr-defined] # engine.postgresql
+    cursor: CursorWrapper = connection.planning_cursor()  # type: ignore[attr-defined] # our engines'
     return cursor
 
 

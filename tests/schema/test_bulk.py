@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from coordinator.engine import bulk
+from coordinator.engine import bulk, is_sqlite
 
 pytestmark = pytest.mark.django_db
 
@@ -20,6 +20,27 @@ def test_a_column_that_may_be_empty_has_no_default_so_that_it_may_be_left_out(ta
     with connection.cursor() as cursor:
         columns = connection.introspection.get_table_description(cursor, table)
     assert [one.name for one in columns if one.null_ok and one.default not in (None, "NULL")] == []
+
+
+@pytest.mark.skipif(not is_sqlite(), reason="PostgreSQL refuses an integer that it has no form for")
+@pytest.mark.parametrize("others", [[], [["x", 5]]], ids=["one row", "two rows"])
+def test_an_integer_that_sqlite_has_no_form_for_is_kept_as_a_float(others: list[list[object]]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE few (id integer, words text, number integer)")
+        rows = [["x", 10**30], *others]
+        bulk.insert("few", "id", ["words", "number"], list(range(len(rows))), rows)
+        cursor.execute("SELECT words, number FROM few WHERE id = 0")
+        assert cursor.fetchall() == [("x", 1e30)]
+        cursor.execute("DROP TABLE few")
+
+
+@pytest.mark.parametrize("count", [0, 1, bulk.WRITTEN_OUT, bulk.WRITTEN_OUT + 1])
+def test_given_rows_are_read_as_they_are_however_many(count: int) -> None:
+    rows = [[f"it's %s and ? {number}", number, None] for number in range(count)]
+    given, parameters = bulk.given(rows, "text", "bigint", "text")
+    with connection.cursor() as cursor:
+        cursor.execute(given, parameters)
+        assert [list(row) for row in cursor.fetchall()] == rows
 
 
 def test_a_row_that_is_empty_but_for_its_id_is_inserted_too() -> None:

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import functools
 import re
+import sqlite3
+import time
 from collections.abc import Callable
 from typing import Any
 
 from django.db.backends.sqlite3 import base, operations
+from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Col
 from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
@@ -27,6 +30,9 @@ from django.utils.functional import cached_property
 from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.unreadable import UnreadableText
 
+# Looks for the write lock, and seconds between them, of a connection that `looks_often`. Another process' group of
+# events takes some tenths of a millisecond.
+LOOKS, LOOK_EVERY = 40, 0.0002
 LONGEST_REMEMBERED = 10_000  # characters of a statement
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
@@ -120,6 +126,13 @@ class Cursor(base.SQLiteCursorWrapper):
         return _with_question_marks(query)
 
 
+class KeptCursor(CursorWrapper):
+    """A cursor that stays open after its block, for the next: opening one takes longer than a small statement."""
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it open. Whoever used it has read all that its statement found."""
+
+
 @functools.lru_cache(maxsize=1_000)
 def _with_question_marks(query: str) -> str:
     return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
@@ -129,10 +142,41 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with connections that read any bytes as text."""
 
     ops_class = DatabaseOperations
+    looks_often = False  # for the write lock as a transaction begins, instead of waiting in SQLite's library
+    _kept: KeptCursor | None = None
+
+    def _start_transaction_under_autocommit(self) -> None:
+        if not self.looks_often:
+            super()._start_transaction_under_autocommit()  # type: ignore[misc] # Django's stubs leave it out
+            return
+        begin = f"BEGIN {self.transaction_mode}"  # type: ignore[attr-defined] # the same
+        with self.wrap_database_errors:
+            for _ in range(LOOKS - 1):
+                try:
+                    self.connection.execute(begin)
+                    return
+                except sqlite3.OperationalError as problem:
+                    if problem.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                        raise
+                time.sleep(LOOK_EVERY)
+            self.connection.execute(begin)
 
     def create_cursor(self, name: str | None = None) -> Cursor:
         made: Cursor = self.connection.cursor(factory=Cursor)
         return made
+
+    def planning_cursor(self) -> CursorWrapper:
+        """Return the one cursor for statements that come again and again; read what one finds before the next."""
+        self.ensure_connection()
+        if self.queries_logged:
+            return self.cursor()
+        if self._kept is None:
+            self._kept = KeptCursor(self.create_cursor(), self)
+        return self._kept
+
+    def _close(self) -> None:
+        self._kept = None
+        super()._close()  # type: ignore[misc]
 
     @cached_property
     def wrap_database_errors(self) -> ErrorWrapper:
