@@ -23,7 +23,15 @@ from coordinator.actions import reported_sessions as sessions
 from coordinator.actions import tool_calls
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import Hook
-from coordinator.edge.writer import GroupWriter, Look, MakeEvents, Written, not_written
+from coordinator.edge.writer import (
+    SLOW_TO_PREPARE,
+    GroupWriter,
+    Look,
+    MakeEvents,
+    WriteJob,
+    Written,
+    not_written,
+)
 from coordinator.errors import Busy, NotFound, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -106,7 +114,38 @@ class Recorder:
         Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
         by then.
         """
+        known = self._remembered(hook, where)
+        events = None if known is None else self._own_events(hook, known, ruling)
+        if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
+            return await self._write_now(hook, events, size, where.by, look)
         return await self._soon(hook, self._observed(hook, where, size, ruling, look))
+
+    async def _write_now(
+        self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    ) -> Any:
+        """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
+        try:
+            job = self._writer.begin(events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look)
+        except Busy:
+            return await self._soon(hook, self._write(hook, events, size, by, look))
+        is_answered = False
+        try:
+            is_answered = await self._writer.is_answered(job, within=settings.HOOK_ANSWER_AFTER)
+        finally:
+            if not is_answered:  # or whoever waited was called off
+                self._start(hook, self._go_on(hook, job, by))
+        if not is_answered:
+            return None
+        if job.is_refused:
+            return await self._soon(hook, self._go_on(hook, job, by))
+        return job.seen
+
+    async def _go_on(self, hook: Hook, job: WriteJob, by: KeyIdentity | None) -> Any:
+        """Wait for a job that was begun, as `_write` does."""
+        try:
+            return _checked(await self._writer.written(job)).seen
+        except NotFound:
+            return await self._write_anew(hook, job.items, job.size, by, job.look)
 
     async def _observed(
         self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling, look: Look | None
@@ -117,10 +156,8 @@ class Recorder:
             # Once for all hooks that come meanwhile, and in their order.
             await asyncio.wait([self._finding[key]])
             known = self._remembered(hook, where)
-        if known is not None and not self._depends(hook):
-            events = self._plain_events(hook, known.session_id, ruling)
-            if not any(_lacks_its_call(event) for event in events):
-                return await self._write(hook, events, size, where.by, look)
+        if known is not None and (events := self._own_events(hook, known, ruling)) is not None:
+            return await self._write(hook, events, size, where.by, look)
         finding = asyncio.get_running_loop().create_future()
         if known is None:
             self._finding.setdefault(key, finding)
@@ -132,6 +169,13 @@ class Recorder:
             finding.set_result(None)
             if self._finding.get(key) is finding:
                 del self._finding[key]
+
+    def _own_events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent] | None:
+        """Return the hook's events, None where what is written depends on what the database holds."""
+        if self._depends(hook):
+            return None
+        events = self._plain_events(hook, known.session_id, ruling)
+        return None if any(_lacks_its_call(event) for event in events) else events
 
     def _depends(self, hook: Hook) -> bool:
         """Say whether what is written for the hook depends on what the database holds of its session."""
@@ -189,11 +233,16 @@ class Recorder:
         if events:
             await self._soon(hook, self._write(hook, list(events), size, by))
 
-    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | None:
-        """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
+    def _start(self, hook: Hook, work: Coroutine[Any, Any, T]) -> asyncio.Task[T | SignalboxError]:
+        """Have `work` done, whoever waits for it."""
         task = asyncio.create_task(self._kept(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+        return task
+
+    async def _soon(self, hook: Hook, work: Coroutine[Any, Any, T]) -> T | None:
+        """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
+        task = self._start(hook, work)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
         if not task.done():
             return None
@@ -246,16 +295,20 @@ class Recorder:
             try:
                 return (await self._record(size, events, look=look)).seen
             except NotFound:
-                pass
-            # The session was deleted under us: what its agent still does is heard all the same.
-            self._known.pop((by, hook.session), None)
-            named = heard.named if heard is not None else None
-            where = SessionLocation(hook.folder, profile=self.dialect.name, by=by, driven=named)
-            known = await self.session_of(hook, where)
-            events = _untold(events) if known.driven else events  # it was joined with its runner's
-            for event in events:
-                event.session_id = known.session_id
-            return (await self._record(size, events, look=look)).seen if events else None
+                return await self._write_anew(hook, events, size, by, look)
+
+    async def _write_anew(
+        self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+    ) -> Any:
+        """Write what the session was deleted under: what its agent still does is heard all the same."""
+        heard = self._known.pop((by, hook.session), None)
+        named = heard.named if heard is not None else None
+        where = SessionLocation(hook.folder, profile=self.dialect.name, by=by, driven=named)
+        known = await self.session_of(hook, where)
+        events = _untold(events) if known.driven else events  # it was joined with its runner's
+        for event in events:
+            event.session_id = known.session_id
+        return (await self._record(size, events, look=look)).seen if events else None
 
     @contextlib.contextmanager
     def _lost_before(self, hook: Hook) -> Iterator[Counter[str] | None]:
@@ -282,11 +335,7 @@ class Recorder:
     ) -> Written:
         """Write. Raises NotFound where the session is gone, Busy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
-        written = await self._writer.record(events, deadline=deadline, size=size, make=make, look=look)
-        problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
-        if problems:
-            raise next((one for one in problems if isinstance(one, NotFound)), problems[0])
-        return written
+        return _checked(await self._writer.record(events, deadline=deadline, size=size, make=make, look=look))
 
     def _events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
@@ -313,6 +362,14 @@ class Recorder:
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events
+
+
+def _checked(written: Written) -> Written:
+    """Return what became of events. Raises the refusal of any of them, that of a session that is gone first."""
+    problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
+    if problems:
+        raise next((one for one in problems if isinstance(one, NotFound)), problems[0])
+    return written
 
 
 def _heard(hook: Hook, where: SessionLocation) -> KnownSession:

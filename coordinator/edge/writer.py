@@ -87,6 +87,12 @@ class WriteJob:
     written: int = 0  # events, as the transaction that is committed wrote them
     caller: str = field(default_factory=CALLER.get)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is answered with a refusal, of all or of one event."""
+        result = self.answer.result()
+        return isinstance(result, Exception) or any(isinstance(one, SignalboxError) for one in result)
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -199,6 +205,32 @@ class GroupWriter:
         outcomes = await self._done(job)
         return Written(outcomes, job.made, job.seen)
 
+    def begin(
+        self, items: list[NewEvent], *, deadline: float, size: int, look: Look | None = None
+    ) -> WriteJob:
+        """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait. Raises Busy."""
+        loop = asyncio.get_running_loop()
+        job = WriteJob(items, deadline, size, loop, loop.create_future(), look=look)
+        self._enqueue(job)
+        return job
+
+    async def is_answered(self, job: WriteJob, *, within: float) -> bool:
+        """Wait so many seconds for a job that was begun; say whether it is answered. However this ends, it goes on."""
+        waited_for = job.answer
+        job.alarm = job.loop.call_later(within, _wait_no_more, job)
+        try:
+            await waited_for
+        finally:
+            job.alarm.cancel()
+            if waited_for.cancelled():
+                job.answer = job.loop.create_future()
+        return job.answer is waited_for
+
+    async def written(self, job: WriteJob) -> Written:
+        """Wait for a job that was begun, and return what became of it. Raises as `record` does."""
+        outcomes = await self._answered(job)
+        return Written(outcomes, job.made, job.seen)
+
     async def perform(self, work: Callable[[], T], *, deadline: float) -> T:
         """Have a small `work` done in the next group's transaction, after its events; return what it returns.
 
@@ -214,6 +246,10 @@ class GroupWriter:
         if job.size >= SLOW_TO_PREPARE:
             job.prepared = await asyncio.to_thread(prepare_events, job.items, self._clock())
         self._enqueue(job)
+        return await self._answered(job)
+
+    async def _answered(self, job: WriteJob) -> Any:
+        """Wait for the job as long as it has; return its result. Raises what it was refused for."""
         job.alarm = job.loop.call_later(max(job.deadline - time.monotonic(), 0.01), self._give_up, job)
         try:
             result = await job.answer
@@ -460,6 +496,13 @@ def _refusal(problem: DatabaseError) -> SignalboxError:
         return Invalid(f"The database cannot hold this event: {str(problem).strip().splitlines()[0]}")
     log.error("An event could not be written", exc_info=problem)
     return not_written()
+
+
+def _wait_no_more(job: WriteJob) -> None:
+    """Let whoever waits for the job go; whoever asks next is answered."""
+    if not job.answer.done():
+        job.answer, waited_for = job.loop.create_future(), job.answer
+        waited_for.set_result(None)
 
 
 def _answer(job: WriteJob, refusal: Callable[[], Busy]) -> None:
