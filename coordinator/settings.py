@@ -423,11 +423,9 @@ def sqlite_database(path: Path | str) -> dict[str, Any]:
         "OPTIONS": {
             "timeout": 3,
             "transaction_mode": "IMMEDIATE",
-            # A checkpoint writes a page once, however many commits changed it. At 8 MB (SQLite's own: 4) an event costs
-            # a tenth less; at 16 less still, but some wait longer.
             "init_command": (
                 f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SQLITE_SYNCHRONOUS}; "
-                "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000; PRAGMA wal_autocheckpoint=2000"
+                "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000"
             ),
         },
     }
