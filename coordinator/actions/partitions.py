@@ -29,6 +29,9 @@ AHEAD = 2  # parts beyond the one that is being filled, and months' worth of ids
 LEAST_TIME = timedelta(days=7)  # that a pace is measured over: an import of an hour is no month's pace
 MOST_GROWTH = 4  # times the part before
 MARKED_EVERY = timedelta(hours=6)
+# Ids from which statistics are gathered. Of tables that are known to be all but empty, the check of each foreign key
+# keeps a plan that reads them whole, while they fill.
+WORTH_PLANNING = 10_000
 MARKS_KEPT = timedelta(days=400)
 ABANDONED = timedelta(days=1)
 LEAST_ROOM = 10 * LEAST  # ids below the limit of tables that are being converted
@@ -66,7 +69,8 @@ def _mark(last: int, now: datetime) -> None:
         return
     event_spans.mark(to_ms(now))
     event_spans.forget_marks(to_ms(now - MARKS_KEPT))
-    partitions.analyze()
+    if last >= WORTH_PLANNING:
+        partitions.analyze()
 
 
 def month(last: int, now: datetime) -> int:

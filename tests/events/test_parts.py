@@ -163,6 +163,18 @@ def test_there_is_room_for_two_months_at_the_pace_of_late(pace: int) -> None:
     assert max(part.before - part.first for part in free) <= max(pace, PART)
 
 
+@pytest.mark.parametrize(("last", "times"), [(0, 0), (parts_of_events.WORTH_PLANNING, 1)])
+def test_statistics_are_gathered_once_there_are_more_than_a_few_events(
+    last: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[bool] = []
+    monkeypatch.setattr(partitions, "analyze", lambda: gathered.append(True))
+    go_on_at(last + 1)
+    run("DELETE FROM sbx_event_marks")
+    parts_of_events.keep(NOW)
+    assert len(gathered) == times
+
+
 def test_what_comes_beyond_the_parts_is_kept_and_put_where_it_belongs() -> None:
     beyond = partitions.parts()[-1].before
     go_on_at(beyond - 1)
