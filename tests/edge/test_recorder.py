@@ -117,8 +117,9 @@ def test_a_hook_that_was_answered_and_then_lost_is_told_in_its_session(
         assert await observe(recorder, 2) is None
         settings.HOOK_ANSWER_AFTER = PATIENCE
         gate.go_on.set()
-        while not recorder._lost:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            while not recorder._lost:
+                await asyncio.sleep(0)
         gate.shut = False
         await observe(recorder, 3)
 
