@@ -3,16 +3,21 @@
     git worktree add ../before edce5c2
     python -m tests.bench.before ../before
 
-Both servers run for the whole time, each with two workers and an empty database of its own: on SQLite, or on the
-PostgreSQL that DATABASE_URL names. They take turns at each measurement, and who begins changes with each turn, so that
-whatever else the machine does meets both. The client and its loads are this checkout's for both. Prints the medians of
-all turns as one table; a ratio over 1 means that this checkout is better.
+Each turn starts both servers anew, each with two workers and an empty database of its own: on SQLite, or on the
+PostgreSQL that DATABASE_URL names. How fast a server is differs from start to start, by a twentieth and more, so a
+few turns of one start would prove nothing. Within a turn they alternate at each measurement, and each waits until the
+machine is idle: what a load leaves to do, as the search index, must not meet the next one. Who begins changes with
+each turn. The client and its loads are this checkout's for both.
+
+Prints the medians of all turns as one table, and the lowest and highest ratio of a turn. A ratio over 1 means that
+this checkout is better. Where the turns lie on both sides of 1, neither is faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -104,15 +109,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every turn's figures there")
     options = parser.parse_args()
     figures: Figures = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-before-")))
-        benches = {
-            name: stack.enter_context(serving(root, folder / name, options.seconds))
-            for name, root in (("before", options.before.resolve()), ("now", ROOT))
-        }
-        for turn in range(options.turns):
+    roots = {"before": options.before.resolve(), "now": ROOT}
+    for turn in range(options.turns):
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-before-")))
+            benches = {
+                name: stack.enter_context(serving(root, folder / name, options.seconds))
+                for name, root in roots.items()
+            }
             for what in options.only:
                 for name in sorted(benches, reverse=turn % 2 == 1):
+                    machine.until_idle()
                     print(f"turn {turn + 1}, {name}: {what} …", flush=True)
                     measure(benches[name], name, what, figures)
     print(f"\n{table(figures)}\n")
@@ -146,17 +153,27 @@ def measure(bench: Bench, name: str, what: str, figures: Figures) -> None:
 
 
 def table(figures: Figures) -> str:
-    """Return the medians and their ratios as one Markdown table."""
-    lines = ["| what | figure | before | now | ratio |", "|---|---|---:|---:|---:|"]
+    """Return the medians, their ratios, and the turns' lowest and highest ratio, as one Markdown table."""
+    lines = ["| what | figure | before | now | ratio | turns |", "|---|---|---:|---:|---:|---|"]
     for what, by_figure in figures.items():
         for figure, by_checkout in by_figure.items():
             if not (by_checkout["before"] and by_checkout["now"]):
                 continue  # one of them has no such door
             before, now = (median(by_checkout[name]) for name in ("before", "now"))
-            better, worse = (now, before) if figure in MORE_IS_BETTER else (before, now)
-            ratio = f"{better / worse:.2f}" if worse else ""
-            lines.append(f"| {what} | {figure} | {in_cell(before)} | {in_cell(now)} | {ratio} |")
+            turns = [
+                ratio(figure, *pair) for pair in zip(by_checkout["before"], by_checkout["now"], strict=True)
+            ]
+            lines.append(
+                f"| {what} | {figure} | {in_cell(before)} | {in_cell(now)} | {ratio(figure, before, now):.2f}"
+                f" | {min(turns):.2f} to {max(turns):.2f} |"
+            )
     return "\n".join(lines)
+
+
+def ratio(figure: str, before: float, now: float) -> float:
+    """Return how many times better `now` is; NaN where one of them is 0."""
+    better, worse = (now, before) if figure in MORE_IS_BETTER else (before, now)
+    return better / worse if better and worse else math.nan
 
 
 if __name__ == "__main__":

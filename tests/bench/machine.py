@@ -72,6 +72,30 @@ def cpu_share(pids: list[int], seconds: float) -> float:
     return (_ticks(pids) - before) / TICKS / (time.monotonic() - began) * 100
 
 
+def until_idle(percent: float = 10.0, *, patience: float = 120.0) -> None:
+    """Wait until everything on this machine together uses less than `percent` of a core for a second.
+
+    After `patience` seconds it says so and goes on: on such a machine no figure means much.
+    """
+    deadline = time.monotonic() + patience
+    while (used := _used_share(1.0)) >= percent:
+        if time.monotonic() > deadline:
+            print(f"  the machine is not idle: {used:.0f} % of a core is in use", flush=True)
+            return
+
+
+def _used_share(seconds: float) -> float:
+    before, began = _used_ticks(), time.monotonic()
+    time.sleep(seconds)
+    return (_used_ticks() - before) / TICKS / (time.monotonic() - began) * 100
+
+
+def _used_ticks() -> int:
+    """Return what all cores have worked: the first line of /proc/stat without `idle` and `iowait` (see proc(5))."""
+    user, nice, system, _idle, _waiting, irq, softirq = Path("/proc/stat").read_text().split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq)))
+
+
 def _ticks(pids: list[int]) -> int:
     total = 0
     for pid in pids:
