@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 
 from coordinator.models import Lease
+from coordinator.models.fields import MsField
 
 # Clocks of machines on one database may differ by this much. A lease that lasts longer than its length and this was
 # taken before a clock was set back: it is nobody's.
@@ -19,11 +20,28 @@ SKEW = timedelta(seconds=60)
 
 def free(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
     """Return the names of `lengths` (name: how long it is taken for) that nobody holds; takes no lock."""
-    found = dict(Lease.objects.filter(name__in=lengths).values_list("name", "until"))
+    return _free(lengths, dict(Lease.objects.filter(name__in=lengths).values_list("name", "until")), now)
+
+
+def _free(lengths: Mapping[str, timedelta], found: Mapping[str, object], now: datetime) -> set[str]:
     return {
         name
         for name, length in lengths.items()
         if not (isinstance(until := found.get(name), datetime) and now < until <= now + length + SKEW)
+    }
+
+
+def take_all(lengths: Mapping[str, timedelta], *, now: datetime) -> set[str]:
+    """Take those of `lengths` (name: how long it is taken for) that nobody holds, by one write; return their names."""
+    with transaction.atomic():
+        locked = Lease.objects.select_for_update().filter(name__in=lengths).order_by("name")
+        found = dict(locked.values_list("name", "until"))
+        taken = _free(lengths, found, now) & found.keys()
+        if taken:
+            until = Case(*(When(name=name, then=Value(now + lengths[name], MsField())) for name in taken))
+            Lease.objects.filter(name__in=taken).update(holder=_this_process(), until=until)
+    return taken | {
+        name for name in lengths.keys() - found.keys() if take(name, length=lengths[name], now=now)
     }
 
 
@@ -32,7 +50,7 @@ def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bo
 
     `holder` is for people who look: this process where none is given.
     """
-    holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+    holder = holder or _this_process()
     until = now + length
     over = Q(until__lte=now) | Q(until__gt=until + SKEW)
     with transaction.atomic():
@@ -47,3 +65,7 @@ def take(name: str, *, length: timedelta, now: datetime, holder: str = "") -> bo
     except IntegrityError:
         return False
     return True
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -47,6 +47,9 @@ TICK = 1.0  # seconds between looks at what is due
 # Milliseconds for which a job waits for SQLite's one writer; it is due again a moment later. No longer: a cursor of
 # this thread that is collected as garbage in the writer's thread keeps that thread waiting for as long.
 PATIENCE_MS = 400
+# Leases up to this long are taken together, by one write: should this worker die before it has done a job of theirs,
+# another one does it in a moment. Longer ones are taken one by one, each when its job begins.
+BRIEF = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +120,18 @@ def run_due(now: datetime, jobs: list[Job] | None = None, *, start: Start = run_
     """
     jobs = JOBS if jobs is None else jobs
     try:
-        due = leases.free({job.lease: job.every for job in jobs}, now=now)
-        return [job.name for job in jobs if job.lease in due and _do(job, now, start)]
+        free = leases.free({job.lease: job.every for job in jobs}, now=now)
+        due = [job for job in jobs if job.lease in free]
+        taken = leases.take_all({job.lease: job.every for job in due if job.every <= BRIEF}, now=now)
     except DatabaseError as problem:
         log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
         return []
+    return [job.name for job in due if _do(job, now, start, is_taken=job.lease in taken)]
 
 
-def _do(job: Job, now: datetime, start: Start) -> bool:
+def _do(job: Job, now: datetime, start: Start, *, is_taken: bool) -> bool:
     try:
-        if not leases.take(job.lease, length=job.every, now=now):
+        if not is_taken and (job.every <= BRIEF or not leases.take(job.lease, length=job.every, now=now)):
             return False
     except DatabaseError as problem:
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())

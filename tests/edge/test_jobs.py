@@ -4,9 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import leases
+from coordinator.models import Lease
 from coordinator.operations.jobs import JOBS, Job, run_due
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,6 +33,38 @@ def test_of_many_that_reach_for_a_lease_one_has_it() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(reach, range(12))) == 1
+
+
+def test_of_many_leases_those_are_taken_that_nobody_holds() -> None:
+    assert leases.take("held", length=MINUTE, now=NOW)
+    assert leases.take("over", length=MINUTE / 4, now=NOW)
+    now, lengths = NOW + MINUTE / 2, {"held": MINUTE, "over": MINUTE, "new": MINUTE * 2}
+    assert leases.take_all(lengths, now=now) == {"over", "new"}
+    assert leases.take_all(lengths, now=now) == set()
+    ends = dict(Lease.objects.values_list("name", "until"))
+    assert ends == {"held": NOW + MINUTE, "over": now + MINUTE, "new": now + MINUTE * 2}
+
+
+def test_of_many_that_reach_for_the_same_leases_each_is_had_by_one() -> None:
+    names = [f"{number}" for number in range(5)]
+
+    def reach(_: int) -> set[str]:
+        try:
+            return leases.take_all(dict.fromkeys(names, MINUTE), now=NOW)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        had = [name for taken in pool.map(reach, range(12)) for name in taken]
+    assert sorted(had) == names
+
+
+def test_jobs_whose_leases_are_brief_are_leased_by_one_write() -> None:
+    jobs = [Job(name, timedelta(seconds=2), lambda now: None) for name in ("a", "b", "c")]
+    assert run_due(NOW, jobs) == ["a", "b", "c"]
+    with CaptureQueriesContext(connection) as queries:
+        assert run_due(NOW + MINUTE, jobs) == ["a", "b", "c"]
+    assert sum(query["sql"].startswith("UPDATE") for query in queries) == 1
 
 
 def test_a_job_is_done_when_it_is_due() -> None:
