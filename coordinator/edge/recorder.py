@@ -116,9 +116,11 @@ class Recorder:
         """
         known = self._remembered(hook, where)
         events = None if known is None else self._own_events(hook, known, ruling)
+        if events is None:
+            return await self._soon(hook, self._observed(hook, where, size, ruling, look=look, known=known))
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
             return await self._write_now(hook, events, size, where.by, look)
-        return await self._soon(hook, self._observed(hook, where, size, ruling, look))
+        return await self._soon(hook, self._write(hook, events, size, where.by, look))
 
     async def _write_now(
         self, hook: Hook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
@@ -148,16 +150,24 @@ class Recorder:
             return await self._write_anew(hook, job.items, job.size, by, job.look)
 
     async def _observed(
-        self, hook: Hook, where: SessionLocation, size: int, ruling: Ruling, look: Look | None
+        self,
+        hook: Hook,
+        where: SessionLocation,
+        size: int,
+        ruling: Ruling,
+        *,
+        look: Look | None,
+        known: KnownSession | None,
     ) -> Any:
+        """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
         key = where.by, hook.session
-        known = self._remembered(hook, where)
-        if known is None and not where.driven and key in self._finding:
-            # Once for all hooks that come meanwhile, and in their order.
-            await asyncio.wait([self._finding[key]])
+        if known is None:
+            if not where.driven and key in self._finding:
+                # Once for all hooks that come meanwhile, and in their order.
+                await asyncio.wait([self._finding[key]])
             known = self._remembered(hook, where)
-        if known is not None and (events := self._own_events(hook, known, ruling)) is not None:
-            return await self._write(hook, events, size, where.by, look)
+            if known is not None and (events := self._own_events(hook, known, ruling)) is not None:
+                return await self._write(hook, events, size, where.by, look)
         finding = asyncio.get_running_loop().create_future()
         if known is None:
             self._finding.setdefault(key, finding)
