@@ -78,7 +78,8 @@ class HttpClient:
 
     def __init__(self) -> None:
         self._idle: dict[object, deque[_Connection]] = {}
-        self._tls = ssl.create_default_context()
+        # Made for the first address that wants it: reading the CAs takes its time.
+        self._tls: ssl.SSLContext | None = None
 
     async def request(
         self,
@@ -171,6 +172,8 @@ class HttpClient:
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"
             )
+        if target.tls and self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
         problem: OSError = ConnectionRefusedError()
         for address in addresses:
             try:
