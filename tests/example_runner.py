@@ -34,7 +34,9 @@ class ExampleRunner:
         tags: list[str] | None = None,
         newest: bool = False,
     ) -> None:
-        self.client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=35)
+        self.client = httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=35, verify=False
+        )
         self.identity = {
             "hostname": hostname or socket.gethostname(),
             "project_dir": "/home/dev/project",

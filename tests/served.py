@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -269,23 +269,33 @@ class Served:
 
     def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run SQL as another program would, committed at once; `?` marks parameters on both engines."""
+        with self._database() as run:
+            return run(statement, parameters)
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]]:
+        """Give what runs SQL on one connection, for the length of a `with` block: SQLite reads the schema for each."""
         if url := postgres_url():
-            marked = statement.replace("%", "%%").replace("?", "%s")
             with psycopg.connect(with_database(url, self.database), autocommit=True) as connection:
-                cursor = connection.execute(marked, parameters)  # type: ignore[call-overload]
-                return cursor.fetchall() if cursor.description else []
-        with (
-            contextlib.closing(sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=PATIENCE)) as file,
-            file,
-        ):
-            return file.execute(statement, parameters).fetchall()
+
+                def run(statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+                    marked = statement.replace("%", "%%").replace("?", "%s")
+                    cursor = connection.execute(marked, parameters)  # type: ignore[call-overload]
+                    return cursor.fetchall() if cursor.description else []
+
+                yield run
+        else:
+            file = sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=PATIENCE)
+            with contextlib.closing(file), file:
+                yield lambda statement, parameters: file.execute(statement, parameters).fetchall()
 
     def emptied(self, *tables: str) -> Served:
         """Return this server, at work, whatever the test before did to it, and without rows in these tables."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        for table in tables:
-            self.sql(f"DELETE FROM {table}")
+        with self._database() as run:
+            for table in tables:
+                run(f"DELETE FROM {table}", ())
         return self
 
     def close(self) -> None:

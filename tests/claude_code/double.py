@@ -54,7 +54,7 @@ class Claude:
         self.cwd = "/home/dev/shop"
         self.url = f"{served.url}/hooks/claude-code{f'?wait={wait}' if wait else ''}"
         self.headers = {"Authorization": f"Bearer {key}", "X-Signalbox-Host": host}
-        self.http = httpx.Client(timeout=HOOK_TIMEOUT)
+        self.http = httpx.Client(timeout=HOOK_TIMEOUT, verify=False)
         served.clients.append(self.http)
         # What the person at the terminal does when its own prompt decides: allow, or deny.
         self.terminal: Callable[[Call], bool] = lambda call: False
@@ -186,7 +186,7 @@ class Asking:
     def __init__(self, claude: Claude, call: Call, more: dict[str, Any]) -> None:
         self.answer: Answer | None = None
         self.refused = ""
-        self.http = httpx.Client(timeout=HOOK_TIMEOUT)
+        self.http = httpx.Client(timeout=HOOK_TIMEOUT, verify=False)
         body = claude.fields("PermissionRequest", tool_name=call.tool, tool_input=call.tool_input, **more)
         self.thread = threading.Thread(target=self._ask, args=(claude, body), daemon=True)
         self.thread.start()

@@ -63,7 +63,9 @@ def approval(box: Served, approver: dict[str, str], request: pytest.FixtureReque
     }
     asked = box.client("operator").post("/api/permission-requests", json=body)
     name = asked.json()["request_id"]
-    page = httpx.get(f"{box.url}/ui/approvals/{name}/", headers={"Cookie": approver["Cookie"]}).text
+    page = httpx.get(
+        f"{box.url}/ui/approvals/{name}/", headers={"Cookie": approver["Cookie"]}, verify=False
+    ).text
     [seen] = values(page, "judged")
     return Approval(box, name, seen, decide(box, name, seen, approver))
 

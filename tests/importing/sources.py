@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import sqlite3
 from importlib import import_module
@@ -32,13 +34,19 @@ def statements(step: str) -> list[str]:
 def database(path: Path, upto: str = STEPS[-1]) -> sqlite3.Connection:
     """Return a new database at `path`, with the schema and the seeds of that step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = sqlite3.connect(path)
-    for step in STEPS:
-        if step <= upto:
-            for statement in statements(step):
-                file.executescript(statement)
-    file.commit()
-    return file
+    path.write_bytes(_database_of(upto))
+    return sqlite3.connect(path)
+
+
+@functools.cache
+def _database_of(upto: str) -> bytes:
+    with contextlib.closing(sqlite3.connect(":memory:")) as file:
+        for step in STEPS:
+            if step <= upto:
+                for statement in statements(step):
+                    file.executescript(statement)
+        file.commit()
+        return file.serialize()
 
 
 def add(file: sqlite3.Connection, table: str, *rows: dict[str, Any]) -> None:
