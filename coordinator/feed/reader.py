@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from coordinator.engine.commits import CommitWatcher, open_commit_watcher
 from coordinator.engine.values import text_of
 from coordinator.lib import meters
 from coordinator.lib.instants import to_ms
+from coordinator.lib.waking import Alarm
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ class Feed:
         self.watchers = 0
         self.stopping = False
         self.looked_at = 0.0  # on time.monotonic's clock
-        self.woken = threading.Event()
+        self.woken = Alarm()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
@@ -134,6 +136,8 @@ class Feed:
         if self in _here:
             _here.remove(self)
         self._thread.join(2)
+        if not self._thread.is_alive():
+            self.woken.close()
 
     def watch(self) -> None:
         """Note that somebody waits: from now on the feed polls often, until `unwatch`."""
@@ -155,9 +159,9 @@ class Feed:
         while not self.stopping:
             wrapper = pooling.open_direct()
             try:
-                watcher = open_commit_watcher(wrapper)
-                pause = 0.05
-                self._follow(watcher, wrapper)
+                with closing(open_commit_watcher(wrapper)) as watcher:
+                    pause = 0.05
+                    self._follow(watcher, wrapper)
             except DatabaseError as problem:
                 log.warning("The feed lost its connection and opens another: %s", str(problem).strip())
                 self.woken.wait(pause)
