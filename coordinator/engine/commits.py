@@ -111,6 +111,8 @@ class PostgresCommitWatcher:
         self.wrapper = wrapper
         with wrapper.cursor() as cursor:
             cursor.execute(f"SET application_name = '{FEED_SESSION}'")
+            # Its one query's plan is kept. One that was made while there were few changes would read all of them.
+            cursor.execute("SET enable_seqscan = off")
             cursor.execute(f"LISTEN {CHANNEL}")
 
     def listen(self, feed: Follower) -> None:

@@ -18,7 +18,10 @@ from django.db.utils import load_backend
 from coordinator.engine import is_sqlite
 
 WANTED = {"lock_timeout": "3s", "idle_in_transaction_session_timeout": "1min", "jit": "off"}
-SET_UP = "SET lock_timeout = 3000; SET idle_in_transaction_session_timeout = 60000; SET jit = off"
+SET_UP = (
+    "SET lock_timeout = 3000; SET idle_in_transaction_session_timeout = 60000; SET jit = off;"
+    " SET random_page_cost = 1.1"
+)
 _direct: dict[str, Any] = {}
 
 

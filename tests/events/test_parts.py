@@ -17,7 +17,8 @@ from django.test.utils import CaptureQueriesContext
 from coordinator.actions import partitions as parts_of_events
 from coordinator.actions import pruning, search
 from coordinator.actions.events import adopt_events, record_events
-from coordinator.engine import event_spans, partition_changes, partitions
+from coordinator.engine import event_spans, partition_changes, partitions, pooling
+from coordinator.engine.commits import open_commit_watcher
 from coordinator.engine.partitions import Part
 from coordinator.lib.instants import to_ms
 from coordinator.mcp import calls
@@ -173,6 +174,30 @@ def test_statistics_are_gathered_once_there_are_more_than_a_few_events(
     run("DELETE FROM sbx_event_marks")
     parts_of_events.keep(NOW)
     assert len(gathered) == times
+
+
+def test_a_foreign_key_is_checked_by_its_index_also_where_sixty_events_are_known() -> None:
+    """The statement is PostgreSQL's own for such a check, which keeps its plan while the table grows."""
+    first, *_ = told(made("s"), 60)
+    settle()
+    partitions.analyze()
+    part = next(one for one in partitions.parts() if one.first <= first < one.before)
+    plan = run(f"EXPLAIN SELECT 1 FROM ONLY {part.of('events')} x WHERE id = %s FOR KEY SHARE OF x", first)
+    assert "Index Scan" in str(plan)
+
+
+def test_the_feed_reads_changes_by_their_index_also_where_few_are_known() -> None:
+    told(made("s"), 60)
+    settle()
+    run("ANALYZE changes")
+    feed = pooling.open_direct()
+    try:
+        open_commit_watcher(feed)
+        with feed.cursor() as cursor:
+            cursor.execute("EXPLAIN SELECT id FROM changes WHERE id > 1 ORDER BY id LIMIT 2000")
+            assert "Index" in str(cursor.fetchall())
+    finally:
+        feed.close()
 
 
 def test_what_comes_beyond_the_parts_is_kept_and_put_where_it_belongs() -> None:
