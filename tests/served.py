@@ -269,11 +269,11 @@ class Served:
 
     def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run SQL as another program would, committed at once; `?` marks parameters on both engines."""
-        with self._database() as run:
+        with self.connected() as run:
             return run(statement, parameters)
 
     @contextlib.contextmanager
-    def _database(self) -> Iterator[Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]]:
+    def connected(self) -> Iterator[Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]]:
         """Give what runs SQL on one connection, for the length of a `with` block: SQLite reads the schema for each."""
         if url := postgres_url():
             with psycopg.connect(with_database(url, self.database), autocommit=True) as connection:
@@ -293,7 +293,7 @@ class Served:
         """Return this server, at work, whatever the test before did to it, and without rows in these tables."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        with self._database() as run:
+        with self.connected() as run:
             for table in tables:
                 run(f"DELETE FROM {table}", ())
         return self

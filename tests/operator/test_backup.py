@@ -62,7 +62,7 @@ def everything(served: Any) -> dict[str, list[Any]]:
 class Elsewhere:
     """An empty machine to restore on: a data folder, and on PostgreSQL a database."""
 
-    sql = Served.sql
+    sql, connected = Served.sql, Served.connected
 
     def __init__(self, served: Served, folder: Path) -> None:
         self.folder = folder
