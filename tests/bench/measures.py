@@ -20,9 +20,8 @@ TEXT = (
     "An agent's answer of ordinary length, with a few sentences in it, so that a row is worth its name. " * 2
 )
 BATCH = 500
-IDLE_FOR = (
-    20.0  # seconds over which the processor's time of an idle server is measured: its jobs come now and then
-)
+# Seconds over which the processor's time of an idle server is measured: its jobs come now and then.
+IDLE_FOR = 20.0
 
 
 @dataclass
