@@ -121,17 +121,17 @@ def run_due(now: datetime, jobs: list[Job] | None = None, *, start: Start = run_
     jobs = JOBS if jobs is None else jobs
     try:
         free = leases.free({job.lease: job.every for job in jobs}, now=now)
-        due = [job for job in jobs if job.lease in free]
-        taken = leases.take_all({job.lease: job.every for job in due if job.every <= BRIEF}, now=now)
+        brief = {job.lease: job.every for job in jobs if job.lease in free and job.every <= BRIEF}
+        due = free - brief.keys() | leases.take_all(brief, now=now)
     except DatabaseError as problem:
         log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
         return []
-    return [job.name for job in due if _do(job, now, start, is_taken=job.lease in taken)]
+    return [job.name for job in jobs if job.lease in due and _do(job, now, start)]
 
 
-def _do(job: Job, now: datetime, start: Start, *, is_taken: bool) -> bool:
+def _do(job: Job, now: datetime, start: Start) -> bool:
     try:
-        if not is_taken and (job.every <= BRIEF or not leases.take(job.lease, length=job.every, now=now)):
+        if job.every > BRIEF and not leases.take(job.lease, length=job.every, now=now):
             return False
     except DatabaseError as problem:
         log.warning("Housekeeping %s: %s", job.name, str(problem).strip())

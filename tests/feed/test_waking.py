@@ -114,7 +114,7 @@ def test_where_a_folder_is_not_there_nothing_is_left_open(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], tuple[Feed, Heard]]]:
+def followed() -> Iterator[Callable[[], tuple[Feed, Heard]]]:
     """A function that starts a feed for whom somebody waits and to whom nobody says a word."""
     running: list[Feed] = []
 
