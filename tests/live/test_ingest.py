@@ -229,7 +229,7 @@ def test_ten_thousand_events_go_in_at_once_and_in_order(shared: Served, session_
 def test_a_locked_database_is_503_within_four_seconds_and_then_all_is_well(
     shared: Served, session_id: str
 ) -> None:
-    connections = [connect(shared, to=pid) for pid in shared.worker_pids()]
+    connections = [connect(shared, to=pid) for pid in shared.all_worker_pids()]
     path = f"/sessions/{session_id}/events"
     other = sqlite3.connect(shared.folder / "signalbox.sqlite3", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -41,7 +41,7 @@ def host_of(served: Served, runner: str) -> str:
 def test_a_waiting_runner_has_its_run_soon_whichever_worker_holds_it(
     shared: Served, runner: str, worker: int
 ) -> None:
-    connection = connect(shared, to=shared.worker_pids()[worker])
+    connection = connect(shared, to=shared.all_worker_pids()[worker])
     connection.request("GET", f"/runner/runs?runner_id={runner}", headers=bearer("runner"))
     time.sleep(0.2)  # so that it waits: an order that is there already is another test
     began = time.monotonic()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import http.client
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,8 @@ import pytest
 
 from coordinator.edge.held_hooks import KEY_OVER
 from tests.claude_code.double import Claude
-from tests.patience import AT_ONCE, PATIENCE
+from tests.live.connections import bearer, connect
+from tests.patience import AT_ONCE, PATIENCE, until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
@@ -28,13 +31,22 @@ CHECK = {"agent_id": "agent.a", "server_id": "s", "tool_name": "t", "wait": 15}
 
 @contextlib.contextmanager
 def revoked(served: Served, name: str) -> Iterator[None]:
-    """Revoke a key for the length of the block."""
+    """Revoke a test's key for the length of the block; every worker takes it again at the end."""
     at = "2026-03-01T00:00:00.000000+00:00"
     served.sql("UPDATE api_keys SET revoked_at = ? WHERE name = ?", (at, name))
     try:
         yield
     finally:
         served.sql("UPDATE api_keys SET revoked_at = NULL WHERE name = ?", (name,))
+        for pid in served.all_worker_pids():
+            until(functools.partial(_takes, connect(served, to=pid), bearer(name.removeprefix("test-"))))
+
+
+def _takes(worker: http.client.HTTPConnection, key: dict[str, str]) -> bool:
+    worker.request("GET", "/sessions", headers=key)
+    answer = worker.getresponse()
+    answer.read()
+    return answer.status != 401
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def test_stream_opens_with_the_sessions_as_recorded(shared: Served, session_id: 
 
 
 def test_event_posted_to_one_worker_reaches_streams_on_both(shared: Served, session_id: str) -> None:
-    one, other = shared.worker_pids()
+    one, other = shared.all_worker_pids()
     streams = [Stream(shared, f"/sse/sessions?session_id={session_id}", to=pid) for pid in (one, other)]
     assert {stream.worker for stream in streams} == {one, other}
     for number, pid in enumerate((one, other) * 5):
@@ -110,7 +110,7 @@ def test_stream_without_a_key_is_refused(shared: Served) -> None:
 
 
 def test_revoked_key_loses_its_open_streams_and_every_worker_refuses_it(shared: Served) -> None:
-    streams = [Stream(shared, to=pid, **bearer("read")) for pid in shared.worker_pids()]
+    streams = [Stream(shared, to=pid, **bearer("read")) for pid in shared.all_worker_pids()]
     for stream in streams:
         stream.wait(lambda frames: frames)
     shared.sql("UPDATE api_keys SET revoked_at = '2026-03-01T00:00:00.000000+00:00' WHERE name = 'test-read'")
