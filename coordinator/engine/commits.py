@@ -81,6 +81,8 @@ class SqliteCommitWatcher:
                 self._look_by_ourselves()
             if woken or version != self.version:
                 self.version, self.returned_at = version, feed.looked_at
+                if self.writes is not None:
+                    self.writes.pause()  # whoever writes all the time need not tell each time
                 return
 
     def _wait(self, feed: Follower) -> tuple[bool, bool]:
@@ -91,12 +93,22 @@ class SqliteCommitWatcher:
         rest = self.returned_at + WATCHED_EVERY - now
         if self.writes is None or rest > 0:
             return feed.woken.wait(WATCHED_EVERY if self.writes is None else rest), True
+        if self.writes.is_paused:
+            self._resume(self.writes)
+            self.written_at = now  # something may have been, and its commit is not there yet
+            return feed.woken.is_set(), True
         # What was written is committed in a moment: look soon, and then less and less often.
         pause = min(max(now - self.written_at, SOON), QUIET_EVERY)
         woken = feed.woken.wait(pause, self.writes)
         if is_told := self.writes.read():
             self.written_at = time.monotonic()
         return woken, is_told or pause < QUIET_EVERY
+
+    def _resume(self, writes: WriteWatch) -> None:
+        try:
+            writes.resume()
+        except OSError:
+            self.close()
 
     def _look_by_ourselves(self) -> None:
         """Rely on nobody any more where a commit was not told of: on some file systems nothing is."""

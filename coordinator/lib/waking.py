@@ -69,18 +69,22 @@ class Alarm:
 class WriteWatch:
     """Is told by the kernel when a file is written to: Linux's inotify(7). The file may be made, or made anew, later.
 
+    Each write costs its writer some microseconds more meanwhile, so it can be paused.
+
     Not a library's: inotify-simple starts another program to find the C library, at each start of a worker.
     """
 
+    is_paused = True
+
     def __init__(self, path: str) -> None:
         """Watch. Raises OSError where this system does not tell, or watches as many files as it may."""
-        folder, self._name = os.path.split(os.fsencode(os.path.realpath(path)))
-        libc = ctypes.CDLL(None, use_errno=True)
-        if not hasattr(libc, "inotify_init1"):
+        self._folder, self._name = os.path.split(os.fsencode(os.path.realpath(path)))
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(self._libc, "inotify_init1"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._fd = _checked(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        self._fd = _checked(self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
         try:
-            _checked(libc.inotify_add_watch(self._fd, folder, IN_MODIFY))
+            self.resume()
         except OSError:
             self.close()
             raise
@@ -88,6 +92,19 @@ class WriteWatch:
     def fileno(self) -> int:
         """Return its file descriptor, which is readable once something in the folder was written to."""
         return self._fd
+
+    def pause(self) -> None:
+        """Be told of nothing until it is resumed."""
+        if not self.is_paused:
+            self.is_paused = True
+            self._libc.inotify_rm_watch(self._fd, self._watch)
+
+    def resume(self) -> None:
+        """Be told of what is written from now on. Raises OSError where the folder is gone."""
+        if self.is_paused:
+            self.read()  # that it was paused
+            self._watch = _checked(self._libc.inotify_add_watch(self._fd, self._folder, IN_MODIFY))
+            self.is_paused = False
 
     def read(self) -> bool:
         """Say whether the file was written to since this was last asked; at once."""

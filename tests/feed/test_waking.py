@@ -89,6 +89,30 @@ def test_a_write_to_the_file_is_told_of_also_where_it_is_made_later(
     assert watched.read()
 
 
+def test_while_it_is_paused_nothing_is_told(watched: WriteWatch, alarm: Alarm, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("before")
+    watched.pause()
+    watched.pause()
+    (tmp_path / "log").write_text("meanwhile")
+    watched.resume()
+    watched.resume()
+    assert not watched.read()
+    assert not alarm.wait(0, watched)
+    (tmp_path / "log").write_text("again")
+    assert watched.read()
+
+
+def test_where_its_folder_went_while_it_was_paused_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "going").mkdir()
+    watch = WriteWatch(f"{tmp_path}/going/log")
+    watch.pause()
+    (tmp_path / "going").rmdir()
+    with pytest.raises(FileNotFoundError):
+        watch.resume()
+    assert watch.is_paused
+    watch.close()
+
+
 def test_a_write_to_another_file_is_none(watched: WriteWatch, tmp_path: Path) -> None:
     (tmp_path / "log-2").write_text("other")
     (tmp_path / "lo").write_text("other")
