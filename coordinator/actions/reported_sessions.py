@@ -14,6 +14,8 @@ from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions import events, silence, writers
 from coordinator.actions.sessions import ended_by_telemetry, note_lifecycle_event
+from coordinator.engine import round_trips
+from coordinator.engine.values import text_of
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -213,43 +215,47 @@ def take_up(session_id: str, now: datetime) -> None:
         note_lifecycle_event(session_id, start, now)
 
 
+# In plain SQL as well, for the same reason.
+KEEP_PIECE = (
+    "INSERT INTO message_parts (session_id, message_id, place, text) VALUES (%s, %s, %s, %s)"
+    " ON CONFLICT DO NOTHING"
+)
+TAKE_PIECES = (
+    "DELETE FROM message_parts WHERE session_id = %s AND message_id = %s"  # noqa: S608 - a name of ours
+    f" RETURNING place, {text_of('text')}"
+)
+HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
+
+
 def put_together(session_id: str, piece: MessagePiece) -> str | None:
     """Keep a piece of a message; return the whole text where this was its last.
 
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
     until `finish_message` where their sender died.
     """
-    with transaction.atomic():
-        parts = MessagePart.objects.filter(session_id=session_id, message_id=piece.message_id)
+    with round_trips.planning_cursor() as cursor:
         if not piece.final:
-            MessagePart.objects.bulk_create(
-                [
-                    MessagePart(
-                        session_id=session_id,
-                        message_id=piece.message_id,
-                        place=piece.place,
-                        text=piece.text,
-                    )
-                ],
-                ignore_conflicts=True,
-            )
+            cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.place, piece.text])
             return None
-        before = "".join(parts.filter(place__lt=piece.place).order_by("place").values_list("text", flat=True))
-        parts.delete()
+        cursor.execute(TAKE_PIECES, [session_id, piece.message_id])
+        kept = sorted(cursor.fetchall())
+    before = "".join(text for place, text in kept if place < piece.place)
     return piece.text if piece.text.startswith(before) else before + piece.text
 
 
 def leftovers(session_id: str) -> dict[str, str]:
     """Return by message id, and forget, what was displayed of messages that were never finished."""
-    session_id_of: dict[str, str] = {}
+    with round_trips.planning_cursor() as cursor:
+        cursor.execute(HAS_PIECES, [session_id])
+        if cursor.fetchone() is None:  # nearly always: reading takes no lock
+            return {}
+    texts: dict[str, str] = {}
     parts = MessagePart.objects.filter(session_id=session_id)
-    if not parts.exists():
-        return session_id_of
     with transaction.atomic():
         for part in parts.select_for_update().order_by("id"):  # who comes second finds none
-            session_id_of[part.message_id] = session_id_of.get(part.message_id, "") + part.text
+            texts[part.message_id] = texts.get(part.message_id, "") + part.text
         parts.delete()
-    return session_id_of
+    return texts
 
 
 def unfinished(now: datetime) -> list[str]:
