@@ -231,7 +231,7 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 def decoded(text: str) -> Any:
     """Return the value of stored JSON, or the text itself where it is none. A lone surrogate stands as its escape."""
     try:
-        found = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        found = _DECODER.decode(text)
         return _without_lone_surrogates(found) if _SURROGATE.search(text) else found
     except (ValueError, TypeError, RecursionError):
         return UnreadableText(text)
@@ -254,6 +254,9 @@ def _finite(digits: str) -> float:
     if not math.isfinite(number := float(digits)):
         raise ValueError(f"{digits} is no number of JSON.")
     return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 
 
 def dump(value: Any) -> str:

@@ -9,6 +9,7 @@ What is typed is a piece of what is there: `checkpoint` is found in `TestCheckpo
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
@@ -112,6 +113,7 @@ def _cut(words: list[str]) -> tuple[str, ...]:
     return tuple(word[:MOST_LETTERS] for word in words)
 
 
+@functools.lru_cache(maxsize=2_000)  # a session has many events, and there are few kinds and tools
 def label(kind: str, value: str) -> str:
     """Return one word that stands for a fact (`session`, `kind`, `tool`, `day` …) and that no text contains."""
     return f"sbx{kind}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
@@ -134,8 +136,14 @@ class Facts:
         if self.tool_name:
             words.append(label("tool", self.tool_name))
         if self.at:
-            words += [span(f"{self.at:%Y}"), span(f"{self.at:%Y%m}"), span(f"{self.at:%Y%m%d}")]
+            words += _spans_with(self.at.date())
         return words
+
+
+@functools.lru_cache(maxsize=100)
+def _spans_with(day: date) -> tuple[str, str, str]:
+    """Return the words that stand for a day, its month and its year."""
+    return span(f"{day:%Y}"), span(f"{day:%Y%m}"), span(f"{day:%Y%m%d}")
 
 
 def words_of_texts(texts: Iterable[str | None]) -> list[str]:

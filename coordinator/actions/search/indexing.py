@@ -99,7 +99,8 @@ def _follow(after: int) -> Iterator[int]:
         event_ids = sorted({int(change.key) for change in changes if change.topic == "events"})
         indexed = _indexed(event_ids)
         changed = {int(change.key) for change in changes if (change.topic, change.op) == ("events", "update")}
-        mark_stale(sorted(changed & indexed))
+        if stale := sorted(changed & indexed):
+            mark_stale(stale)
         yield from _index_all([pk for pk in event_ids if pk not in indexed])
         note(followed=after)
 
