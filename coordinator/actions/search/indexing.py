@@ -22,7 +22,7 @@ from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.search.text import TEXTS, Facts, words_of_texts
 
-STEP = 250  # events a transaction, so that other writers wait for moments only
+STEP = 100  # events a transaction, so that other writers wait for moments only
 WINDOW = 1_000  # changes, events, or words that are looked at together
 MOST_AT_ONCE = 20_000  # events one call of housekeeping takes on
 GENTLE_FOR = 1.5  # seconds one call of housekeeping takes: less than until the next
