@@ -425,7 +425,8 @@ def sqlite_database(path: Path | str) -> dict[str, Any]:
             "transaction_mode": "IMMEDIATE",
             "init_command": (
                 f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SQLITE_SYNCHRONOUS}; "
-                "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000"
+                "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000; "
+                "PRAGMA wal_autocheckpoint=8000"  # pages: 32 MB of log; see engine.checkpoints
             ),
         },
     }

@@ -43,6 +43,7 @@ from coordinator.edge.rulings import Rulings
 from coordinator.edge.safety import safe_headers, with_safe_headers
 from coordinator.edge.waits import Waits
 from coordinator.edge.writer import GroupWriter
+from coordinator.engine.checkpoints import Checkpointer
 from coordinator.errors import BadRequest, Forbidden, NotFound, Restarting, SignalboxError, TooSlow
 from coordinator.feed.reader import Change, Feed
 from coordinator.identity import ownership, scopes
@@ -113,7 +114,8 @@ class Application:
         self.django = DjangoBridge(
             get_wsgi_application(), threads=settings.THREADS, take=intake.take, who=intake.who
         )
-        self.writer = GroupWriter(self.feed.wake)
+        self.checkpointer = Checkpointer()
+        self.writer = GroupWriter(self.feed.wake, wrote=self.checkpointer.wrote)
         self.waits = Waits(self.hub, self.threads)
         self.streams = Streams(
             self.hub, self.threads, most=settings.MAX_STREAMS, most_per_client=settings.STREAMS_PER_CLIENT
@@ -347,6 +349,7 @@ class Application:
         self.hub.listeners.insert(0, self._forget_changed_callers)
         self.hub.start()
         await self.rulings.refresh()
+        self.checkpointer.start()
         self.writer.start()
         self.streams.start()
         self.housekeeper.start()
@@ -369,6 +372,7 @@ class Application:
     def _stop(self) -> None:
         self.hub.stop()
         self.writer.stop()
+        self.checkpointer.stop()
         self.housekeeper.stop()
         self.feed.stop()
         self.reporter.stop()

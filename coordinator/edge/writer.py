@@ -130,8 +130,16 @@ class Load:
 class GroupWriter:
     """The one writer of a process. `submit` is called on the event loop."""
 
-    def __init__(self, wake: Callable[[], None], *, clock: Callable[[], datetime] = timezone.now) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        *,
+        wrote: Callable[[int], None] = lambda _events: None,
+        clock: Callable[[], datetime] = timezone.now,
+    ) -> None:
+        """`wake` is called after each transaction, and `wrote` with how many events it wrote."""
         self._wake = wake
+        self._wrote = wrote
         self._clock = clock
         self._queue: Turns[WriteJob] = Turns()
         self._all = Load()
@@ -378,6 +386,7 @@ class GroupWriter:
                 meters.EVENTS.add(n=written)
                 meters.GROUPS.observe(written)
             _settle(zip(group, results, strict=True))
+            self._wrote(written)
             return
 
     def _commit(self, group: Sequence[WriteJob]) -> list[Any]:
