@@ -215,7 +215,7 @@ def take_up(session_id: str, now: datetime) -> None:
         note_lifecycle_event(session_id, start, now)
 
 
-# In plain SQL as well, for the same reason.
+# In plain SQL, as DRIVEN is, since many hooks display a piece of a message.
 KEEP_PIECE = (
     "INSERT INTO message_parts (session_id, message_id, place, text) VALUES (%s, %s, %s, %s)"
     " ON CONFLICT DO NOTHING"
