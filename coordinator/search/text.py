@@ -39,6 +39,7 @@ _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
 MOST_TERMS = 12
 MOST_LETTERS = 100  # of a word that are indexed
+LONGEST_REMEMBERED = 200  # characters of a session's id, or a tool's name, whose word is remembered
 PIECE = 3  # letters of the shortest piece of a word that is found within it
 # Events of neighbouring ids share a block, so that an index can be asked for a stretch of them.
 BLOCK = 16_384
@@ -113,10 +114,17 @@ def _cut(words: list[str]) -> tuple[str, ...]:
     return tuple(word[:MOST_LETTERS] for word in words)
 
 
-@functools.lru_cache(maxsize=2_000)  # a session has many events, and there are few kinds and tools
 def label(kind: str, value: str) -> str:
     """Return one word that stands for a fact (`session`, `kind`, `tool`, `day` …) and that no text contains."""
+    return _remembered_label(kind, value) if len(value) <= LONGEST_REMEMBERED else _label(kind, value)
+
+
+def _label(kind: str, value: str) -> str:
     return f"sbx{kind}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+
+
+# A session has many events, and there are few kinds and tools.
+_remembered_label = functools.lru_cache(maxsize=2_000)(_label)
 
 
 @dataclass(frozen=True, slots=True)
