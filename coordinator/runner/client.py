@@ -12,19 +12,25 @@ from acp.meta import CLIENT_METHODS
 
 from coordinator.runner import files
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import RunnerRefused
+from coordinator.runner.errors import FileMissing, RunnerRefused
 from coordinator.runner.terminals import Terminals
 
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 LONGEST_UNKNOWN = 64 << 10  # characters of a message that nobody knows
 REFUSED = -32602
 PERSONS = "user_message_chunk"
+# Agents that read a file before they create it, and take every error for a failure: they compare its text, which they
+# do not find in a JSON-RPC error. An editor's answer, an empty file, lets them go on.
+READ_BEFORE_CREATING = {"gemini-cli", "qwen-code"}
 RUNNERS = "signalbox/"  # so begin the kinds of updates that are the runner's own
 Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Client:
-    """Answers one agent. `told` gets its updates, `unknown` other notifications, `ask` its questions."""
+    """Answers one agent. `told` gets its updates, `unknown` other notifications, `ask` its questions.
+
+    `agent_program` returns the name of the agent's program, "" before it said it.
+    """
 
     def __init__(
         self,
@@ -32,12 +38,14 @@ class Client:
         told: Callable[[dict[str, Any]], None],
         unknown: Callable[[str], None],
         ask: Answer,
+        agent_program: Callable[[], str],
         places: AllowedDirectories,
         directory: str,
         terminals: Terminals,
     ) -> None:
         self._told = told
         self._unknown = unknown
+        self._agent_program = agent_program
         self._terminals = terminals
         self._directory = directory
         self._places = places
@@ -80,7 +88,12 @@ class Client:
         self._unknown(_cut({"method": method, "params": said}))
 
     async def _read(self, params: dict[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(files.read, self._places, params)
+        try:
+            return await asyncio.to_thread(files.read, self._places, params)
+        except FileMissing:
+            if self._agent_program() in READ_BEFORE_CREATING:
+                return {"content": ""}
+            raise RequestError.resource_not_found(str(params.get("path"))) from None
 
     async def _write(self, params: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.to_thread(files.write, self._places, params)

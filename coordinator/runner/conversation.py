@@ -46,6 +46,12 @@ class Conversation:
         found = self.told.get("agentCapabilities")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def program(self) -> str:
+        """The name of the agent's program, as it calls itself; "" before it did."""
+        agent_info = self.told.get("agentInfo")
+        return str(agent_info.get("name", "")) if isinstance(agent_info, dict) else ""
+
     async def open(self, order: Order, known_id: str, *, fork: bool, gateway: Gateway | None = None) -> None:
         """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, RunnerRefused."""
         try:

@@ -7,6 +7,10 @@ class RunnerRefused(Exception):
     """What is asked for is not done here; the text says why and what to do."""
 
 
+class FileMissing(RunnerRefused):
+    """An agent reads a file that does not exist."""
+
+
 class AgentFailed(Exception):
     """The agent's process cannot go on; the text says what happened to it."""
 

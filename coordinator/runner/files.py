@@ -8,13 +8,16 @@ from itertools import islice
 from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.errors import RunnerRefused
+from coordinator.runner.errors import FileMissing, RunnerRefused
 
 LARGEST = 10 << 20  # bytes
 
 
 def read(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
-    """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines. Raises RunnerRefused."""
+    """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines.
+
+    Raises RunnerRefused, FileMissing.
+    """
     path = places.file(params.get("path"))
     line, limit = params.get("line"), params.get("limit")
     try:
@@ -23,6 +26,8 @@ def read(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RunnerRefused(f"{path} is not a file")
             content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise FileMissing(f"{path} does not exist") from None
     except OSError as problem:
         raise RunnerRefused(f"{path} cannot be read: {problem.strerror}") from None
     if len(content) > LARGEST:

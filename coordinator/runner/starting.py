@@ -37,7 +37,13 @@ async def start(
     places = around.places.also(directory)
     terminals = Terminals(around.guard, places, env, wrote)
     client = Client(
-        told=told, unknown=unknown, ask=ask, places=places, directory=directory, terminals=terminals
+        told=told,
+        unknown=unknown,
+        ask=ask,
+        agent_program=lambda: conversation.program,  # after `initialize`; a request comes later still
+        places=places,
+        directory=directory,
+        terminals=terminals,
     )
     process = await AgentProcess.started(
         agent,
@@ -48,4 +54,5 @@ async def start(
         room=around.room.wait,
         garbage=unknown,
     )
-    return terminals, Conversation(agent, process, directory)
+    conversation = Conversation(agent, process, directory)
+    return terminals, conversation

@@ -28,7 +28,7 @@ CALL_AGAIN = "Call the same tool again with exactly the same arguments"  # as th
 
 @dataclass(frozen=True)
 class Use:
-    """The call of a tool that its agent offers under a name with this end."""
+    """The call of a tool that its agent offers under a name with this end, the shortest of several."""
 
     tool: str
     given: Json
@@ -58,7 +58,7 @@ class Api:
         if isinstance(what, str):
             return self.call(at, self.shell, self.command(what))
         named = [one for one in self.tools(asked) if one.endswith(what.tool)]
-        return self.call(at, named[0], what.given) if named else None
+        return self.call(at, min(named, key=len), what.given) if named else None
 
 
 # --- Anthropic's messages (Claude Code) --------------------------------------------------------------------

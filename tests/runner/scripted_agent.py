@@ -77,7 +77,7 @@ class ScriptedAgent:
                 "mcpCapabilities": {"http": HOW != "older"},
                 "sessionCapabilities": {"fork": {}},
             }
-            told = {"name": "scripted", "version": "7"}
+            told = {"name": "gemini-cli" if HOW == "gemini" else "scripted", "version": "7"}
             return {"result": {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": told}}
         if HOW == "login":
             return {"error": {"code": -32000, "message": "Authentication required"}}

@@ -107,6 +107,23 @@ def test_files_and_terminals_stay_in_the_allowed_directories(
     assert "not in a directory that this runner is allowed" in report["error"]
 
 
+@pytest.mark.parametrize(
+    ("agent", "answer"),
+    [("", '"code": -32002, "message": "Resource not found"'), ("gemini", '{"content": ""}')],
+)
+def test_a_missing_file_is_an_error_but_empty_for_an_agent_that_reads_before_it_creates(
+    coordinator: SmallCoordinator, work: Path, agent: str, answer: str
+) -> None:
+    with runner_here(coordinator.url, work, agent):
+        coordinator.order(
+            "s", "r", f"do: read {work}/missing.txt; write {work}/missing.txt; read {work}/missing.txt"
+        )
+        coordinator.report("r")
+    said = coordinator.said("s")
+    assert answer in said
+    assert '"content": "two\\n"' in said
+
+
 def test_a_mode_in_which_the_agent_reviews_itself_is_left_unless_somebody_chose_it(
     coordinator: SmallCoordinator, work: Path
 ) -> None:
