@@ -60,11 +60,7 @@ def call_in(body: bytes | None) -> str | None:
 
 def subject_text(tool: str, tool_input: Any) -> str:
     """Return what a call is about in one text: its command, path or address, else its whole input as JSON."""
-    if isinstance(tool_input, dict):
-        text = tool_input.get(SUBJECTS.get(tool, ""))
-        if isinstance(text, str):
-            return text
-    return json.dumps(tool_input, sort_keys=True, ensure_ascii=False)
+    return hooks.about(tool_input, SUBJECTS.get(tool))
 
 
 # --- hooks as events --------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ is allowed or denied. Anything else makes Codex call the hook failed, and go on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -16,11 +15,13 @@ from typing import Any, ClassVar
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Dialect, Reply
 from coordinator.dialects.hooks import Hook, HookEvents, Meaning
+from coordinator.policy.call_text import text_of_patch
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 
 SOURCE = "codex"
+PATCH = "apply_patch"
 CALLS = frozenset({"PreToolUse", "PermissionRequest"})
 CANNOT_ASK = hooks.cannot_ask("Codex")
 
@@ -45,10 +46,9 @@ def _call_in(body: bytes | None) -> str | None:
     return hooks.call_in(body, CALLS, "PreToolUse")
 
 
-def _subject(_tool: str, tool_input: Any) -> str:
-    """Return the call's command, else its whole input as JSON."""
-    command = tool_input.get("command") if isinstance(tool_input, dict) else None
-    return command if isinstance(command, str) else json.dumps(tool_input, sort_keys=True, ensure_ascii=False)
+def _subject(tool: str, tool_input: Any) -> str:
+    """Return the call's command, the files that a patch touches, else its whole input as JSON."""
+    return text_of_patch(tool_input, "command") if tool == PATCH else hooks.about(tool_input, "command")
 
 
 def _events_of(hook: Hook, session_id: str) -> list[DedupedEvent]:

@@ -19,6 +19,7 @@ import msgspec
 
 from coordinator.errors import Invalid
 from coordinator.lib import instants, json_bounds
+from coordinator.policy.call_text import text_of
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END
 
@@ -403,8 +404,7 @@ def opened(value: Any) -> Any:
 
 def about(tool_input: Any, field: str | None = None) -> str:
     """Return what a call is about in one text: this field of its input, else the whole input as JSON."""
-    text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
-    return text if isinstance(text, str) else json.dumps(tool_input, sort_keys=True, ensure_ascii=False)
+    return text_of(tool_input, field)
 
 
 def in_words(value: Any) -> str:

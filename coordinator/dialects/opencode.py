@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeGuard
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook, HookEvents, Meaning, origin, result_origin
+from coordinator.policy.call_text import text_of_patch
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.policy.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
@@ -81,6 +82,8 @@ def _call_in(body: bytes | None) -> str | None:
 def _subject(tool: str, tool_input: Any) -> str:
     if isinstance(tool_input, dict) and "patterns" in tool_input and PERMISSIONS.get(tool, "") in tool_input:
         return hooks.about(tool_input, PERMISSIONS[tool])
+    if tool == "apply_patch":
+        return text_of_patch(tool_input, SUBJECTS[tool])
     return hooks.about(tool_input, SUBJECTS.get(tool))
 
 

@@ -9,13 +9,30 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Commands that delete, send, install, or run what they are given. Below them, subcommands that do.
+# Commands that delete, send, install, or run what they are given, and every keyword and builtin of shells that may
+# stand before another command. Below them, subcommands that do.
 EXACT_ONLY = _words("""
     rm rmdir shred dd mkfs mv cp ln install tee truncate sudo su doas sh bash zsh dash fish eval exec source . env
     xargs parallel nohup setsid time timeout watch ssh scp sftp rsync nc ncat socat telnet curl wget http ftp kill
     pkill killall chmod chown chgrp mount umount systemctl service crontab at apt apt-get dnf yum brew snap pip pip3
     gem awk gawk mawk perl ruby php lua node deno bun sed find fd export set unset alias trap printf read psql mysql
     nice ionice chrt taskset command builtin stdbuf busybox flock strace ltrace gdb unshare chroot
+    xvfb-run systemd-run systemd-inhibit setpriv runuser caffeinate unbuffer script scriptreplay expect entr watchexec
+    inotifywait daemonize start-stop-daemon chpst s6-setuidgid gosu su-exec tini dumb-init pkexec run0 sg newgrp
+    capsh prlimit numactl cgexec nsenter firejail bwrap proot fakeroot fakechroot eatmydata torsocks torify
+    proxychains proxychains4 tsocks dbus-run-session dbus-launch ssh-agent sshpass autossh mosh screen tmux byobu
+    batch sem rush gnu-parallel hyperfine perf valgrind heaptrack rr ltrace catchsegv coverage direnv dotenv
+    doppler op chamber aws-vault envdir foreman honcho nodemon watchman concurrently cross-env dotenvx with-env
+    tsx ts-node deno-run bunx rlwrap ptyprocess faketime libtool cpulimit choom ld.so linux32 linux64 setarch
+    i386 x86_64 uname26 arch wine wine64 mono dotnet java scala groovy rscript julia racket guile tclsh wish osascript
+    swift runghc ghci stack cabal elixir mix erl iex pwsh-preview wsl runas start forfiles cscript wscript mshta
+    rundll32 regsvr32 psexec schtasks launchctl sandbox-exec trickle pv setcap crash ccache distcc sccache
+    bash5 rbash ksh mksh csh tcsh nu xonsh elvish ash pdsh clush dsh ansible-playbook salt make-kpkg sponge
+    logrotate run-parts lxc lxc-attach nix nix-shell guix flatpak snap-run vagrant hatch pdm pixi rye mise asdf
+    pipenv pyenv rbenv nvm volta conda mamba micromamba
+    if then else elif fi do done for while until case esac select in function coproc ! { } [[ ]] ( ) repeat foreach
+    end begin and or not switch break continue return exit declare local typeset readonly let shift getopts wait
+    jobs fg bg disown enable hash bind complete compgen shopt ulimit umask pushd popd mapfile readarray
     sqlite3 mongo redis-cli aws gcloud az terraform ansible helm vault gpg openssl passwd useradd osascript open
     xdg-open powershell pwsh cmd tar zip unzip docker podman kubectl gh npx uvx pipx
 """)
@@ -39,6 +56,23 @@ RUN_SOMETHING = _words("npm yarn pnpm uv poetry")
 RUNS_NAMED = _words("run run-script")
 INTERPRETERS = re.compile(r"python[0-9.]*")
 NO_MODULES = _words("pip timeit http.server runpy venv")  # of Python, that do what they are given
+# Options behind which a command names a program, a plugin or settings that it then runs.
+RUNS_OPTION = re.compile(
+    r"--?(pre|compress-program|open-files-in-pager|ext-diff|textconv|upload-pack|exec|execdir|ok|okdir|toolexec"
+    r"|plugins?|require|import|loader|rulesdir|config(-file|-path)?|rcfile|rootdir|confcutdir|override-ini|basetemp"
+    r"|init-hook|load-plugins|python-executable|python|interpreter|shell|script-shell|command|cmd|run|globalSetup"
+    r"|globalTeardown|setupFiles|resolve-plugins-relative-to|parser|preset|transform|reporters?|runner|hostname-bin"
+    r"|output|to-files?|shellcmd)(=.*)?"
+)
+RUNS_SHORT_OPTION = {  # by program
+    "git": re.compile(r"-[a-zA-Z]*O.*"),
+    "pytest": re.compile(r"-[a-zA-Z]*[pco].*"),
+    "sort": re.compile(r"-[a-zA-Z]*[oT].*"),
+    "eslint": re.compile(r"-[cof].*"),
+    "jest": re.compile(r"-c.*"),
+    "mocha": re.compile(r"-[r].*"),
+    "tsc": re.compile(r"-[p].*"),
+}
 TAKES_OPTIONS_ONLY = _words("uniq")  # the second file behind it is overwritten
 READS_QUOTED = _words("grep egrep fgrep rg ag echo") | {"git log", "git grep", "git commit"}
 

@@ -18,6 +18,7 @@ from django.db.models import Max, Min, Q
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.policy.approvals import DECIDED, edited_input
+from coordinator.policy.call_text import CallText, mended
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
@@ -197,8 +198,9 @@ class Reader:
 
 def in_words(value: Any) -> str:
     """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
-    text = value if isinstance(value, str) else str(value)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if isinstance(value, CallText):
+        return value.mended()
+    return mended(value if isinstance(value, str) else str(value))
 
 
 def field_of(given: Any, about: str) -> str:

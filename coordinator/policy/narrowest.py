@@ -17,6 +17,7 @@ from coordinator.models import McpTool, PermissionRequest
 from coordinator.policy import approvals, deciders, managed, tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access_requests import wanted_access_of
+from coordinator.policy.call_text import shown_text
 from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall
@@ -100,7 +101,7 @@ def _check(row: PermissionRequest, call: RecordedCall) -> None:
 
 
 def _narrow(call: RecordedCall, saved: Sequence[Rule], grant: Edit | None, now: datetime) -> StandingAnswer:
-    pattern = escaped(call.about) or NO_TEXT
+    pattern = escaped(shown_text(call.about)) or NO_TEXT
     rule = _rule(call, pattern)
     lists = [placed(saved, [rule]), _before_its_asker(rule, call, saved)] if _is_short(pattern) else []
     found = [StandingAnswer(_in(rules, rule), tuple(rules)) for rules in lists if rules is not None]
@@ -168,7 +169,8 @@ def _grant(row: PermissionRequest, call: RecordedCall, now: datetime) -> Edit | 
 def _wide(call: RecordedCall, saved: Sequence[Rule], now: datetime) -> StandingAnswer | None:
     """Return the rule for calls of the same shape, behind every rule that denies; None where there is no such shape."""
     shape = shape_of(call.field, call.about)
-    pattern = pattern_of(shape) if shape.key and shape.key != "any" else None
+    is_plain = shown_text(call.about) == call.about  # no other field that a rule has to name
+    pattern = pattern_of(shape) if is_plain and shape.key and shape.key != "any" else None
     if pattern is None or not _is_short(pattern):
         return None
     rule = _rule(call, pattern)

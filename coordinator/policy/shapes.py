@@ -3,7 +3,8 @@
 A command is taken apart only where every piece of it is plain: words, options, inert quotes, and `&&`, `||`, `;`, `|`
 between simple commands. Options are allowed as they were seen, word for word (numbers in them may differ); other
 arguments as words and paths without `..`, hidden parts, wildcards or anything a shell would expand. A command that
-deletes, sends, installs or runs what it is given (EXACT_ONLY) is only ever taken word for word, and only commands that
+deletes, sends, installs or runs what it is given (EXACT_ONLY) is only ever taken word for word, and so is one behind
+which such a command stands, as a keyword of the shell or a program nobody knows may run it. Only commands that
 read, check or test (VARIES) may have other words behind them than those that were seen.
 """
 
@@ -22,6 +23,8 @@ from coordinator.policy.command_words import (
     READS_QUOTED,
     RUN_SOMETHING,
     RUNS_NAMED,
+    RUNS_OPTION,
+    RUNS_SHORT_OPTION,
     SUBCOMMANDS,
     TAKES_OPTIONS_ONLY,
     VARIES,
@@ -229,11 +232,23 @@ def _head(words: list[str]) -> int:
     program = words[0].rpartition("/")[2]
     if not _PLAIN.fullmatch(words[0]) or "=" in words[0] or words[0][0] in "-~" or program in EXACT_ONLY:
         return 0
+    if _may_run_another(program, words):
+        return 0
     if INTERPRETERS.fullmatch(program):
         return _head_of_script(words)
     if program in TAKES_OPTIONS_ONLY and any(word[0] != "-" for word in words[1:]):
         return 0
     return 1 if program not in SUBCOMMANDS or len(words) == 1 else _head_of_subcommand(program, words)
+
+
+def _may_run_another(program: str, words: list[str]) -> bool:
+    """Say whether the command may run a program that it is given: by an option, or as one that nobody here knows."""
+    short = RUNS_SHORT_OPTION.get(program)
+    if any(RUNS_OPTION.fullmatch(word) or (short and short.fullmatch(word)) for word in words[1:]):
+        return True
+    if program in VARIES or program in SUBCOMMANDS or INTERPRETERS.fullmatch(program):
+        return False
+    return any(word.rpartition("/")[2] in EXACT_ONLY for word in words[1:] if word != ".")
 
 
 def _head_of_subcommand(program: str, words: list[str]) -> int:

@@ -22,6 +22,7 @@ from coordinator.models import Agent
 from coordinator.policy import tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
 from coordinator.policy.access import DEFAULT_POLICY
+from coordinator.policy.call_text import shown_text
 from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import BIGGEST_ID, AnsweredRequest, Budget, Reader, RecordedCall, steps
@@ -94,7 +95,7 @@ class Group:
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
-        _remember(self.texts, call.about)
+        _remember(self.texts, shown_text(call.about))
 
 
 def _remember(texts: dict[str, int], text: str) -> None:
@@ -416,12 +417,13 @@ def _place_of(call: RecordedCall, managed: ManagedServers) -> tuple[str | None, 
         return _packed("grant", call.tool, call.agent, server, tool), Shape("any")
     if not _NAMES_ONE.fullmatch(call.tool):
         return None, Shape("")
-    shape = shape_of(call.field, call.about)
+    text = shown_text(call.about)
+    shape = shape_of(call.field, call.about) if text == call.about else Shape("")
     if shape.key:
         return _packed("rule", call.tool, shape.key), shape
-    if len(call.about) > LONGEST_EXACT or "\n" in call.about or MASK in call.about:
+    if len(text) > LONGEST_EXACT or "\n" in text or MASK in text:
         return None, shape
-    return _packed("exact", call.tool, call.about), Shape("")
+    return _packed("exact", call.tool, text), Shape("")
 
 
 def _packed(*parts: str) -> str:

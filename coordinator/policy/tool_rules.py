@@ -4,6 +4,7 @@ Patterns are RE2 expressions: they take time in proportion to the text, whatever
 no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
 line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
 (`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
+Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy import access, managed
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
+from coordinator.policy.call_text import is_covered, lifts_guards, resolved_path, seen_texts, shown_text
 from coordinator.policy.managed import ManagedServers
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
@@ -38,7 +40,11 @@ LONGEST_PATTERN = 2_000
 MOST_RULES = 200
 LONGEST_WAIT = 6 * 3600  # seconds
 _WILD = re.compile(r"[*?\[]")
-_SPEAKS_OF_LINES = re.compile(r"\\n|\(\?[a-zA-Z]*s")  # `\n` or the flag `s`
+# A pattern's pieces: `\Q…\E`, an escape, a class ([^…] apart), the opening of a group with flags, any other character.
+_PIECES = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\[\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?[a-zA-Z]+|.",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class Rule:
             return False
         if self.program and program != self.program:
             return False
-        return self.names(tool, server) and (not self.pattern or self._matches(text))
+        return self.names(tool, server) and self._fits_text(text)
 
     def names(self, tool: str, server: str = "") -> bool:
         """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
@@ -82,14 +88,32 @@ class Rule:
             return False
         if call.tool is not None and not self.names(call.tool, server):
             return False
-        return call.text is None or not self.pattern or self._matches(call.text)
+        return call.text is None or self._fits_text(call.text)
 
-    def _matches(self, text: str) -> bool:
-        whole = self.verdict == ALLOW
-        if whole and "\n" in text and not _SPEAKS_OF_LINES.search(self.pattern):
+    def _fits_text(self, text: str) -> bool:
+        if self.verdict == ALLOW:
+            return self._allows(text)
+        if not self.pattern:
+            return True
+        expression = compiled(self.pattern, False)
+        # What lets a call go on looks at the text that names it alone.
+        texts = (str(text),) if self.verdict == OBSERVE else seen_texts(text)
+        return any(expression.search(seen) for seen in texts)
+
+    def _allows(self, text: str) -> bool:
+        if not self.pattern:
+            return not lifts_guards(text)
+        if not is_covered(text, self.pattern):
+            return False
+        shown = shown_text(text)
+        if "\n" in shown and not speaks_of_lines(self.pattern):
             return False  # `ls [^;]*` is written for one line, and would match a command on the next
-        found = compiled(self.pattern, whole)
-        return bool(found.fullmatch(text) if whole else found.search(text))
+        expression = compiled(self.pattern, True)
+        if not expression.fullmatch(shown):
+            return False
+        # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
+        resolved = resolved_path(text)
+        return resolved is None or r"\.\." in self.pattern or bool(expression.fullmatch(resolved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +173,20 @@ def check(rule: Rule) -> None:
         raise Invalid(
             f"Rule {rule.number}: the pattern cannot be read ({words}). Look-around and back-references do not work."
         ) from None
+
+
+@lru_cache(maxsize=1024)
+def speaks_of_lines(pattern: str) -> bool:
+    """Say whether an allow pattern is written for texts of several lines: it has a `\\n` to be met, or the flag `s`.
+
+    Not the second half of an escaped backslash (`C:\\\\notes`), nor a `\\n` that a class shuts out (`[^\\n]`).
+    """
+    for piece in _PIECES.findall(pattern):
+        if piece == r"\n" or (piece.startswith("(?") and "s" in piece):
+            return True
+        if piece[0] == "[" and piece[1] != "^" and r"\n" in re.findall(r"\\.", piece, re.DOTALL):
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)

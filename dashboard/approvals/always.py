@@ -14,6 +14,7 @@ from coordinator.gateway.binding import about as gateway_about
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals, narrowest, tool_rules
 from coordinator.policy.access import ALLOW as GRANTED
+from coordinator.policy.call_text import CallText, shown_text
 from coordinator.policy.edits import Edit
 from coordinator.policy.grant_lengths import default_end
 from coordinator.policy.history import RecordedCall, field_of, in_words
@@ -46,7 +47,7 @@ class Offer:
     def text(self) -> str:
         """Return what the call must be: a pattern where that is wider than its own text."""
         rule = self.answer.rule
-        return rule.pattern if rule is not None and self.answer.wider else self.call.about
+        return rule.pattern if rule is not None and self.answer.wider else shown_text(self.call.about)
 
     @property
     def grant(self) -> Edit | None:
@@ -66,7 +67,10 @@ def offer_for(row: PermissionRequest, whose: int, now: datetime, *, wide: bool) 
 
 def _others(row: PermissionRequest, call: RecordedCall) -> list[str]:
     given = approvals.subject_of(row).tool_input
-    return [name for name in given if name != call.field] if call.field and isinstance(given, dict) else []
+    if not call.field or not isinstance(given, dict):
+        return []
+    named = call.about.uncovered if isinstance(call.about, CallText) else frozenset()
+    return [name for name in given if name != call.field and name not in named]
 
 
 def _call_of(row: PermissionRequest) -> RecordedCall:

@@ -152,3 +152,27 @@ def test_uniq_has_a_shape_only_without_files_because_it_overwrites_the_second() 
 @pytest.mark.parametrize("program", ["nice", "command", "builtin", "stdbuf", "busybox", "flock", "strace"])
 def test_commands_that_run_others_have_no_shape(program: str) -> None:
     assert shape_of("command", f"{program} make test").key == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "for i in 1 2; do rm -rf /srv/build1; done",
+        "if test -d /srv/db1; then dropdb db1; fi",
+        "if test -d /srv/db1; then ls; else dropdb db1; fi",
+        "while true; do dropdb db1; done",
+        *(
+            f"{runner} rm -rf /srv/build1"
+            for runner in (
+                "xvfb-run", "systemd-run", "nice", "timeout 5", "watch", "setpriv", "runuser", "caffeinate", "unbuffer",
+                "script -c", "flock /tmp/l", "stdbuf -o0", "chronic", "a-runner-nobody-knows --quiet", "! ", "{",
+            )
+        ),
+        "rg --pre cat x",
+        "git grep -Oless x",
+        "sort --compress-program=gzip x",
+        "pytest -p plugin tests",
+    ],
+)  # fmt: skip
+def test_what_may_run_another_program_is_only_ever_taken_word_for_word(command: str) -> None:
+    assert shape_of("command", command).key == ""

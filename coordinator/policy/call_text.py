@@ -1,0 +1,216 @@
+"""What rules see of a tool call: one text that names it, and the other fields of its input.
+
+Deny and ask rules look at every field that says what a call reaches (`path` and `glob` of a search, the targets of a
+patch), and at paths as they are once `..` and doubled slashes are resolved. What is merely written there (a file's
+new text, a description) is seen by no rule: a patch that mentions `.env` touches none.
+
+An allow rule covers the text it was written for and the fields in COVERED, which change nothing about what a call may
+do. Any other field that is set (`dangerouslyDisableSandbox`, the `path` of a search, one that nobody knows) must be
+named by the pattern, and the pattern then has to fit the whole input as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+COMMAND_FIELDS = frozenset({"command", "cmd", "script"})
+PATH_FIELDS = frozenset(
+    {"file_path", "notebook_path", "path", "filePath", "filepath", "absolute_path", "dir_path", "source"}
+)
+ADDRESS_FIELDS = frozenset({"url", "uri"})
+MAX_FIELD_TEXTS = 500  # beyond this a call's input is looked at as one JSON text
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words about a call, and how long and where its agent waits for it: the call does the same with or without them.
+_NOTES = _names("""
+    description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds yield_time_ms
+    max_output_tokens run_in_background is_background isBackground background initial_wait async
+""")
+# Where a command runs. Rules have never named it; a deny rule sees it.
+_FOLDERS = _names("cwd workdir working_directory working_dir directory dir_path")
+# What is written into a file or asked about a page.
+_CONTENT = _names("""
+    content contents file_text old_string new_string old_str new_str oldString newString oldText newText before after
+    edits new_source cell_type cell_id edit_mode replace_all replaceAll expected_replacements allow_multiple
+    insert_line instruction ai_proposed_content modified_by_user
+""")
+_PART_OF_FILE = _names("offset limit pages view_range start_line end_line startLine endLine depth")
+_PAGE = _names("prompt format max_length start_index raw")
+_MATCHES = _names(
+    "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
+)
+
+UNSEEN = _NOTES | _CONTENT | _PAGE  # by deny and ask rules
+# What lifts a guard of the agent itself: no allow rule covers it, not even one without a pattern.
+LIFTS_GUARDS = _names("""
+    dangerouslyDisableSandbox disable_sandbox disableSandbox with_escalated_permissions sandbox_permissions
+    require_escalated escalated_permissions elevated additional_permissions required_permissions
+""")
+_PATCH_TARGET = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*$", re.MULTILINE)
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {})  # a field that says as much as one that is not there
+
+
+class CallText(str):
+    """The text that names a call (its command, path or address), with the rest of its input as rules see it.
+
+    As a string it is that text alone, which cards show and history keeps.
+    """
+
+    def __new__(cls, text: str, field: str = "", tool_input: Any = None) -> CallText:
+        made = super().__new__(cls, text)
+        made.field = field
+        made.tool_input = tool_input
+        return made
+
+    field: str  # of the input, that holds the text; "" where the text is the whole input
+    tool_input: Any
+
+    @cached_property
+    def seen_texts(self) -> tuple[str, ...]:
+        """Every text at which deny and ask rules look, the call's own first."""
+        texts = [str(self), *_resolved(self)] if self.field in PATH_FIELDS else [str(self)]
+        if not self.field or not isinstance(self.tool_input, Mapping):
+            return tuple(texts)
+        rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in UNSEEN}
+        for number, text in enumerate(_strings_in(rest)):
+            if number >= MAX_FIELD_TEXTS:
+                texts.append(as_json(rest))
+                break
+            texts += [text, *_resolved(text)]
+        return tuple(dict.fromkeys(map(mended, texts)))
+
+    def mended(self) -> CallText:
+        """Return the same with a text that every engine of patterns takes."""
+        return self if self.isascii() else type(self)(mended(self), self.field, self.tool_input)
+
+    @cached_property
+    def uncovered(self) -> frozenset[str]:
+        """The fields that are set and that no allow rule covers unless its pattern names them."""
+        if not self.field or not isinstance(self.tool_input, Mapping):
+            return frozenset()
+        covered = _covered_beside(self.field)
+        return frozenset(
+            str(name)
+            for name, value in self.tool_input.items()
+            if name != self.field and name not in covered and not _says_nothing(value)
+        )
+
+    @property
+    def shown_text(self) -> str:
+        """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
+        if not self.uncovered:
+            return str(self)
+        shown = {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered}
+        return mended(as_json(shown))
+
+
+class PatchText(CallText):
+    """The files that a patch touches, one a line; its content is seen by no rule."""
+
+    @cached_property
+    def seen_texts(self) -> tuple[str, ...]:
+        """Each target by itself, as it is written and resolved, and all of them together."""
+        targets = self.split("\n")
+        texts = [str(self), *targets, *(resolved for target in targets for resolved in _resolved(target))]
+        return tuple(dict.fromkeys(map(mended, texts)))
+
+
+def mended(text: str) -> str:
+    """Return a text without lone surrogates, which no engine of patterns takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def text_of(tool_input: Any, field: str | None) -> str:
+    """Return what a call is about: this field of its input, else the whole input as JSON."""
+    text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
+    return CallText(text, field or "", tool_input) if isinstance(text, str) else as_json(tool_input)
+
+
+def text_of_patch(tool_input: Any, field: str) -> str:
+    """Return which files a patch touches; as `text_of` where it names none."""
+    patch = tool_input.get(field) if isinstance(tool_input, dict) else None
+    targets = list(dict.fromkeys(_PATCH_TARGET.findall(patch))) if isinstance(patch, str) else []
+    return PatchText("\n".join(targets), field, tool_input) if targets else text_of(tool_input, field)
+
+
+def as_json(value: Any) -> str:
+    """Return an input as rules see one that has no field of its own to name the call."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def seen_texts(text: str) -> tuple[str, ...]:
+    """Return every text of a call at which deny and ask rules look."""
+    return text.seen_texts if isinstance(text, CallText) else (text,)
+
+
+def shown_text(text: str) -> str:
+    """Return the text of a call that an allow pattern has to fit."""
+    return text.shown_text if isinstance(text, CallText) else text
+
+
+def lifts_guards(text: str) -> bool:
+    """Say whether a field of the call lifts one of its agent's own guards."""
+    return isinstance(text, CallText) and bool(text.uncovered & LIFTS_GUARDS)
+
+
+def is_covered(text: str, pattern: str) -> bool:
+    """Say whether an allow rule with this pattern names every field of the call that it has to name."""
+    if not isinstance(text, CallText):
+        return True
+    return all(re.escape(name) in pattern or name in pattern for name in text.uncovered)
+
+
+def resolved_path(text: str) -> str | None:
+    """Return a call's path without `..` and doubled slashes; None where it has neither, or is none."""
+    if not isinstance(text, CallText) or text.field not in PATH_FIELDS:
+        return None
+    return next(iter(_resolved(text)), None)
+
+
+def _covered_beside(field: str) -> frozenset[str]:
+    if field in COMMAND_FIELDS:
+        return _NOTES | _FOLDERS
+    if field in PATH_FIELDS:
+        return _NOTES | _CONTENT | _PART_OF_FILE
+    if field in ADDRESS_FIELDS:
+        return _NOTES | _PAGE
+    return _NOTES | _MATCHES
+
+
+def _says_nothing(value: Any) -> bool:
+    return any(
+        value is nothing or (type(value) is type(nothing) and value == nothing) for nothing in _NOTHING
+    )
+
+
+def _strings_in(value: Any) -> Iterator[str]:
+    """Yield every string below a value, and the names that lead to them."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            pending += [*part.values(), *(name for name in part if isinstance(name, str) and "/" in name)]
+        elif isinstance(part, list | tuple):
+            pending += part
+        elif part is not None and not isinstance(part, bool):
+            yield str(part)
+
+
+def _resolved(path: str) -> list[str]:
+    """Return the path that a text means, where that is another text: without `.`, `..` and doubled slashes."""
+    if "/" not in path or "\n" in path or "://" in path:
+        return []
+    plain = posixpath.normpath(path)
+    plain = f"/{plain.lstrip('/')}" if plain.startswith("//") else plain
+    return [plain] if plain != path.rstrip("/") else []

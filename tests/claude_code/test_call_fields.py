@@ -1,0 +1,162 @@
+"""Deny and ask rules see every field of a call that says what it reaches; allow rules cover what they were made for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.dialects.loaded import DIALECTS
+from coordinator.policy import tool_rules
+from coordinator.policy.call_text import shown_text
+from coordinator.policy.shapes import escaped
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, OBSERVE, Rule
+
+PATCH = (
+    "*** Begin Patch\n*** Update File: notes/a.txt\n@@\n+copy .env.example to .env first\n*** Add File: notes/new.txt\n"
+    "+x\n*** Delete File: scratch/f1.txt\n*** Update File: {}\n@@\n+TOKEN=abc\n*** End Patch\n"
+)
+
+
+def decide(rule: Rule, source: str, tool: str, tool_input: dict[str, Any]) -> str:
+    tool_rules.check(rule)
+    text = DIALECTS[source].subject(tool, tool_input)
+    return tool_rules.by_rules([rule], tool, text, "agent.bot", source).decision
+
+
+@pytest.mark.parametrize("verdict", [DENY, ASK])
+@pytest.mark.parametrize(
+    ("source", "tool", "tool_input"),
+    [
+        ("claude-code", "Grep", {"pattern": ".", "path": "/srv/app/.env"}),
+        ("claude-code", "Grep", {"pattern": "KEY", "glob": ".env*"}),
+        ("claude-code", "Glob", {"pattern": "*", "path": "/srv/app/.env.d"}),
+        ("claude-code", "NotebookEdit", {"notebook_path": "a.ipynb", "path": "/srv/.env"}),
+        ("claude-code", "Bash", {"command": "cat x", "options": {"files": ["a", "/srv/.env"]}}),
+        ("opencode", "grep", {"pattern": ".", "path": "/srv/app/.env"}),
+        ("gemini", "grep_search", {"pattern": ".", "dir_path": "/srv/app/.env.d"}),
+        ("gemini", "run_shell_command", {"command": "cat x", "directory": "/srv/.env.d"}),
+        ("cursor", "Grep", {"pattern": ".", "path": "/srv/app/.env"}),
+        ("codex", "apply_patch", {"command": PATCH.format("/srv/shop/.env")}),
+        ("opencode", "apply_patch", {"patchText": PATCH.format("/srv/shop/.env")}),
+    ],
+)
+def test_deny_and_ask_rules_see_every_field_that_names_a_place(
+    verdict: str, source: str, tool: str, tool_input: dict[str, Any]
+) -> None:
+    assert decide(Rule(1, "*", verdict, r"\.env(\.d|\*)?$"), source, tool, tool_input) == verdict
+
+
+@pytest.mark.parametrize(
+    ("source", "tool", "tool_input"),
+    [
+        ("codex", "apply_patch", {"command": PATCH.format("README.md")}),
+        ("opencode", "apply_patch", {"patchText": PATCH.format("README.md")}),
+        ("claude-code", "Write", {"file_path": "README.md", "content": "Keep .env out of git"}),
+        ("claude-code", "Edit", {"file_path": "a", "old_string": ".env", "new_string": ".env.d"}),
+        ("claude-code", "Bash", {"command": "ls", "description": "look for .env"}),
+    ],
+)
+def test_what_is_only_written_or_described_is_seen_by_no_rule(
+    source: str, tool: str, tool_input: dict[str, Any]
+) -> None:
+    assert decide(Rule(1, "*", DENY, r"\.env"), source, tool, tool_input) == OBSERVE
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/shadow", "/srv/../etc/shadow", "//etc/shadow", "/srv/./../etc/shadow"]
+)
+def test_a_path_is_judged_as_what_it_means(path: str) -> None:
+    call = ("claude-code", "Read", {"file_path": path})
+    assert decide(Rule(1, "Read", DENY, "^/etc/"), *call) == DENY
+    assert decide(Rule(1, "Read", ALLOW, "/srv/.*"), *call) == OBSERVE
+    assert decide(Rule(1, "Read", ALLOW, escaped(path)), *call) in (ALLOW, OBSERVE)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"dangerouslyDisableSandbox": True},
+        {"a_field_of_next_year": "x"},
+        {"sandbox_permissions": "require_escalated"},
+    ],
+)
+def test_an_allow_rule_covers_no_field_that_it_does_not_name(added: dict[str, Any]) -> None:
+    call = {"command": "npm test"}
+    plain = Rule(1, "Bash", ALLOW, escaped("npm test"))
+    assert decide(plain, "claude-code", "Bash", call) == ALLOW
+    assert decide(plain, "claude-code", "Bash", call | added) == OBSERVE
+    assert decide(Rule(1, "Bash", ALLOW, ".*"), "claude-code", "Bash", call | added) == OBSERVE
+    exact = Rule(1, "Bash", ALLOW, escaped(shown_text(DIALECTS["claude-code"].subject("Bash", call | added))))
+    assert decide(exact, "claude-code", "Bash", call | added) == ALLOW
+    assert decide(exact, "claude-code", "Bash", call) == OBSERVE
+
+
+@pytest.mark.parametrize(
+    "field", ["dangerouslyDisableSandbox", "with_escalated_permissions", "sandbox_permissions"]
+)
+def test_a_rule_without_a_pattern_covers_no_lifted_guard(field: str) -> None:
+    rule = Rule(1, "Bash", ALLOW)
+    assert decide(rule, "claude-code", "Bash", {"command": "ls", field: True}) == OBSERVE
+    assert decide(rule, "claude-code", "Bash", {"command": "ls", field: False}) == ALLOW
+    assert decide(rule, "claude-code", "Bash", {"command": "ls", "another": 1}) == ALLOW
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"description": "Run tests", "timeout": 600_000},
+        {"run_in_background": True},
+        {"dangerouslyDisableSandbox": False},
+    ],
+)
+def test_an_allow_rule_covers_fields_that_change_nothing(beside: dict[str, Any]) -> None:
+    rule = Rule(1, "Bash", ALLOW, escaped("npm test"))
+    assert decide(rule, "claude-code", "Bash", {"command": "npm test", **beside}) == ALLOW
+
+
+def test_an_allow_rule_fits_a_patch_only_where_all_its_targets_are_named() -> None:
+    rule = Rule(1, "apply_patch", ALLOW, "/srv/shop/notes/.*")
+    single = "*** Begin Patch\n*** Update File: /srv/shop/notes/a.txt\n+x\n*** End Patch"
+    double = single.replace("+x", "+x\n*** Delete File: /srv/shop/.env")
+    assert decide(rule, "codex", "apply_patch", {"command": single}) == ALLOW
+    assert decide(rule, "codex", "apply_patch", {"command": double}) == OBSERVE
+
+
+def test_more_fields_than_are_looked_at_one_by_one_are_looked_at_together() -> None:
+    many = {f"f{n}": "x" for n in range(2_000)}
+    call = {"pattern": ".", **many, "zz": "/srv/.env"}
+    assert decide(Rule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
+
+
+def test_a_half_surrogate_in_a_field_is_no_error() -> None:
+    call = {"pattern": ".", "path": "/srv/\ud800/.env"}
+    assert decide(Rule(1, "Grep", DENY, r"\.env"), "claude-code", "Grep", call) == DENY
+
+
+@pytest.mark.parametrize(
+    ("pattern", "opens"),
+    [
+        (r"type C:\\notes[^;|&]*", False),
+        (r"type C:\\\notes.*", True),  # an escaped backslash, then a line end
+        (r"[^\n]*", False),
+        (r"[^;\n]*", False),
+        (r"a[\n ]b", True),
+        (r"a\nb", True),
+        (r"(?s)a.*", True),
+        (r"(?is:a.*)", True),
+        (r"\(?s", False),
+        (r"[(?s]*", False),
+        (r"\Qa\n\E.*", False),
+        (r"a(?i)S", False),
+    ],
+)
+def test_a_pattern_speaks_of_lines_only_where_it_is_written_for_them(pattern: str, opens: bool) -> None:
+    tool_rules.check(Rule(1, "Bash", ALLOW, pattern))
+    assert tool_rules.speaks_of_lines(pattern) is opens
+
+
+def test_a_windows_path_opens_no_second_line() -> None:
+    text = "type C:\\notes\\a.txt\nRemove-Item -Recurse C:\\"
+    rule = Rule(1, "Bash", ALLOW, r"type C:\\notes[^;|&]*")
+    assert decide(rule, "claude-code", "Bash", {"command": text}) == OBSERVE
