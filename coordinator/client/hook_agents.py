@@ -106,6 +106,10 @@ def _hook_output(event: str, **said: Any) -> dict[str, Any]:
 
 
 _PROMPT = Forms(_hook_output("PermissionRequest", decision={"behavior": "deny", "message": WORDS}), None)
+_SKILL_DENIED = _hook_output(
+    "PreSkillShellCommand", permissionDecision="deny", permissionDecisionReason=WORDS
+)
+_SKILL_COMMAND = Forms(_SKILL_DENIED, _SKILL_DENIED)  # while a skill is loaded nobody can be asked
 _CANNOT_ASK = "cannot be told to ask for it in {}. Have it approved in Signalbox, then try again."
 
 
@@ -135,7 +139,11 @@ HOOK_AGENTS = {
         Agent(
             "claude-code",
             600,
-            {"PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask")), "PermissionRequest": _PROMPT},
+            {
+                "PreToolUse": Forms(_pre_tool("deny"), _pre_tool("ask")),
+                "PermissionRequest": _PROMPT,
+                "PreSkillShellCommand": _SKILL_COMMAND,
+            },
         ),
         Agent(
             "codex",

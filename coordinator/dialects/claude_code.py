@@ -21,7 +21,9 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END, MessagePiece
 
 SOURCE = "claude-code"
-CALLS = frozenset({"PreToolUse", "PermissionRequest"})
+# A shell line in a skill or a slash command, which runs as its text is loaded: from version 2.1.3xx on.
+SKILL_COMMAND = "PreSkillShellCommand"
+CALLS = frozenset({"PreToolUse", "PermissionRequest", SKILL_COMMAND})
 LONGEST_REASON = 9_000  # Claude Code cuts at 10,000 characters
 
 # What tool calls are about, by tool: the text that a rule's pattern looks at and that a card names.
@@ -122,6 +124,7 @@ _MEANINGS: dict[str, Meaning] = {
     "UserPromptSubmit": hooks.prompted,
     "Notification": hooks.notified,
     "PreToolUse": hooks.call_starts,
+    SKILL_COMMAND: hooks.call_starts,
     "PostToolUse": hooks.call_ends,
     "PostToolUseFailure": hooks.call_fails,
     "PermissionDenied": _call_denied,
@@ -143,18 +146,32 @@ def _complete(hook: Hook, call: AskedCall) -> AskedCall:
         # A card shows a command in full by itself.
         target=call.about if SUBJECTS.get(hook.tool, "command") != "command" else None,
         offered=tuple(one for one in offered if isinstance(one, dict)) if isinstance(offered, list) else (),
-        details={"cwd": hook.folder, "permission_mode": hook.text("permission_mode")},
+        details={
+            "cwd": hook.folder,
+            "permission_mode": hook.text("permission_mode"),
+            **({"skill": hook.text("command_name")} if hook.name == SKILL_COMMAND else {}),
+        },
     )
 
 
 def _say(name: str, decision: str, words: str, added: Mapping[str, Any]) -> Reply | None:
-    """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already."""
+    """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
+
+    The command of a skill can only be allowed or denied: nobody could be asked while the skill is loaded.
+    """
     edited = {"updatedInput": added["updated_input"]} if "updated_input" in added else {}
     denial = words if decision == DENY else None
     if name == "PreToolUse":
         why = words[:LONGEST_REASON]
         return _reply(
             name, denial and why, permissionDecision=decision, permissionDecisionReason=why, **edited
+        )
+    if name == SKILL_COMMAND:
+        denied = decision != ALLOW
+        reason = words[:LONGEST_REASON]
+        decided = DENY if denied else ALLOW
+        return _reply(
+            name, reason if denied else None, permissionDecision=decided, permissionDecisionReason=reason
         )
     if decision == ASK:
         return None
@@ -234,7 +251,7 @@ DIALECT = Dialect(
     name=SOURCE,
     calls=CALLS,
     prompts=frozenset({"PermissionRequest"}),
-    edits=CALLS,
+    edits=CALLS - {SKILL_COMMAND},
     beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
     turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"}),
     read=hook_of,

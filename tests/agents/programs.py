@@ -42,6 +42,10 @@ PACKAGES = {
     "claude-code": Package(
         "@anthropic-ai/claude-code", "~2.1.197", "@anthropic-ai/claude-code-linux-*/claude"
     ),
+    # npm serves the one above to Node 20. The program needs no Node.
+    "claude-code-newest": Package(
+        "@anthropic-ai/claude-code", "2.1.332", "@anthropic-ai/claude-code-linux-*/claude"
+    ),
     "codex": Package("@openai/codex", "~0.169.0", "@openai/codex-linux-*/vendor/*/bin/codex"),
     # Node 20 runs it, too, at half as much again.
     "gemini": Package("@google/gemini-cli", "~0.61.0", "@google/gemini-cli/bundle/gemini.js", 22),

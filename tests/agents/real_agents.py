@@ -152,9 +152,10 @@ AGENTS = {
 class Home:
     """The home of one agent, as it is on the machine of a person who uses it."""
 
-    def __init__(self, agent: str, folder: Path) -> None:
+    def __init__(self, agent: str, folder: Path, program: str = "") -> None:
+        """Make the home of an agent; `program`: another version of its program, by its name in PACKAGES."""
         self.agent = AGENTS[agent]
-        self.command = programs.command(agent)
+        self.command = programs.command(program or agent)
         self.path = folder / "home"
         self.work = folder / "work"
         self.path.mkdir(parents=True)
@@ -174,11 +175,11 @@ class Home:
         """Return the files with the agent's settings that are there."""
         return [self.path / one for one in self.agent.files if (self.path / one).exists()]
 
-    def starts(self, *commands: Command, **variables: str) -> Run:
-        """Start the agent; its model wants to run these commands, or to use these tools."""
+    def starts(self, *commands: Command, prompt: str = PROMPT, **variables: str) -> Run:
+        """Start the agent with a prompt; its model wants to run these commands, or to use these tools."""
         self.script.commands, self.script.waits = commands, 0
         self.script.requests.clear()
-        return Run(self, variables)
+        return Run(self, variables, prompt)
 
     def ran(self, name: str) -> bool:
         """Say whether a command made the file of that name in the work folder."""
@@ -193,12 +194,12 @@ class Home:
 class Run:
     """One headless run of an agent."""
 
-    def __init__(self, home: Home, variables: dict[str, str]) -> None:
+    def __init__(self, home: Home, variables: dict[str, str], prompt: str = PROMPT) -> None:
         self.home = home
         self.said = home.path / "said"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*home.command, *home.agent.words],
+                [*home.command, *(prompt if word == PROMPT else word for word in home.agent.words)],
                 cwd=home.work,
                 env=home.environment | variables,
                 stdin=subprocess.DEVNULL,

@@ -334,6 +334,7 @@ CLAUDE_CODE_EVENTS = {
     "UserPromptSubmit": QUICK,
     "PreToolUse": WAITING,
     "PermissionRequest": WAITING,
+    "PreSkillShellCommand": WAITING,
     "PostToolUse": QUICK,
     "PostToolUseFailure": QUICK,
     "PermissionDenied": QUICK,
