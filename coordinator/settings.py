@@ -167,7 +167,7 @@ def keep_database_private(path: Path) -> None:
     try:
         if path.parent.exists():
             private_files.require_safe_place(path)
-        for beside in ("", "-wal", "-shm", "-journal", ".migrating"):
+        for beside in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
             private_files.file(path.with_name(path.name + beside))
     except (OSError, private_files.NotPrivate) as problem:
         raise ImproperlyConfigured(

@@ -40,7 +40,7 @@ from coordinator.sessions.events import NewEvent, Recorded
 
 log = logging.getLogger(__name__)
 
-GROUP_EVENTS = 1_000  # events in one transaction, unless one batch alone is larger
+GROUP_EVENTS = 200  # in one transaction, unless one batch alone is larger: some 0.1 s, for which others wait
 # A caller who would have more of these waiting than it leaves free is told to come back.
 QUEUE_EVENTS = 50_000
 QUEUE_BYTES = 128 * 1024 * 1024

@@ -19,6 +19,11 @@ T = TypeVar("T")
 CALLER: ContextVar[str] = ContextVar("signalbox_caller", default="")
 
 
+def is_for_person() -> bool:
+    """Say whether this thread or task works for somebody who is signed in."""
+    return CALLER.get().startswith("person:")
+
+
 def for_all() -> None:
     """From here on, this task works for all callers, whoever started it."""
     CALLER.set("")
@@ -84,14 +89,14 @@ class FairThreads:
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._turns: Turns[tuple[Future[Any], Callable[[], Any]]] = Turns()
+        self._turns: Turns[tuple[str, Future[Any], Callable[[], Any]]] = Turns()
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
         """Queue `work` for when it is the caller's turn. Raises Closed."""
         future: Future[T] = Future()
         with self._lock:
-            self._turns.put(caller, (future, work))
+            self._turns.put(caller, (caller, future, work))
         try:
             self._pool.submit(self._next)
         except RuntimeError:
@@ -105,7 +110,8 @@ class FairThreads:
     def _next(self) -> None:
         """Do one piece of work. As many of these are queued as there are pieces; whose it is, the turns say."""
         with self._lock:
-            future, work = self._turns.take()
+            caller, future, work = self._turns.take()
+        CALLER.set(caller)
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -118,4 +124,4 @@ class FairThreads:
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             while self._turns:
-                self._turns.take()[0].cancel()
+                self._turns.take()[1].cancel()

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import functools
 import re
-import sqlite3
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +25,7 @@ from django.db.models.expressions import Col
 from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 
+from coordinator.engine.sqlite.write_order import WriteOrder
 from coordinator.lib.chosen_database import MOVED
 from coordinator.lib.unreadable import UnreadableText
 
@@ -146,20 +145,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
     _kept: KeptCursor | None = None
 
     def _start_transaction_under_autocommit(self) -> None:
-        if not self.looks_often:
-            super()._start_transaction_under_autocommit()  # type: ignore[misc] # Django's stubs leave it out
-            return
-        begin = f"BEGIN {self.transaction_mode}"  # type: ignore[attr-defined] # the same
+        raw = self.connection
         with self.wrap_database_errors:
-            for _ in range(LOOKS - 1):
-                try:
-                    self.connection.execute(begin)
-                    return
-                except sqlite3.OperationalError as problem:
-                    if problem.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                        raise
-                time.sleep(LOOK_EVERY)
-            self.connection.execute(begin)
+            if self.looks_often:
+                self._write_order.begin(self._begin, seconds=LOOKS * LOOK_EVERY, try_every=LOOK_EVERY)
+                return
+            (milliseconds,) = raw.execute("PRAGMA busy_timeout").fetchone()
+            raw.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._write_order.begin(self._begin, seconds=milliseconds / 1000)
+            finally:
+                raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+    def _begin(self) -> None:
+        self.connection.execute(f"BEGIN {self.transaction_mode or ''}")  # type: ignore[attr-defined] # stubs leave it out
 
     def create_cursor(self, name: str | None = None) -> Cursor:
         made: Cursor = self.connection.cursor(factory=Cursor)
@@ -174,8 +173,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._kept = KeptCursor(self.create_cursor(), self)
         return self._kept
 
+    @cached_property
+    def _write_order(self) -> WriteOrder:
+        return WriteOrder(str(self.settings_dict["NAME"]))
+
     def _close(self) -> None:
         self._kept = None
+        self._write_order.close()
         super()._close()  # type: ignore[misc]
 
     @cached_property
