@@ -33,7 +33,7 @@ print(json.dumps({
     "connected": [one.alias for one in connections.all() if one.connection],
     "static": [storages["staticfiles"].location, str(engines.all()[0].dirs)],
     "logs": [logging.root.level, repr(logging.root.handlers[0].formatter), sys.stderr.fileno()],
-    "signals": [line for line in status if line.startswith(("Sig", "Shd"))],
+    "signals": [line for line in status if line.startswith(("SigP", "SigB", "SigI", "SigC", "Shd"))],
     "handlers": repr([signal.getsignal(number) for number in sorted(signal.valid_signals())][:30]),
     "threads": [line for line in status if line.startswith("Threads")] + [threading.current_thread().name],
     "process": [os.getcwd(), sys.argv, sys.orig_argv, os.umask(0), os.getpgid(0), gc.isenabled(), gc.get_threshold()],
