@@ -7,7 +7,7 @@ from datetime import datetime
 from coordinator.actions import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant, PermissionRequest
-from coordinator.policy.access import ALLOW
+from coordinator.policy.access import ALLOW, top_rows
 from coordinator.policy.access_requests import WantedAccess, wanted_access_of
 from coordinator.policy.edits import Edit
 
@@ -15,17 +15,28 @@ from coordinator.policy.edits import Edit
 def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
     """Grant what an approved request asks for, until the approval ends; nothing for any other request.
 
-    A grant that stands already and lasts as long is left alone. Raises what `grants.apply` raises: without
-    the grant there must be no approval either, so call it in the transaction of the decision.
+    The grant lies on top of what stands for that agent and tool: a permanent denial, or a grant that asks, is in force
+    again once the approval is over. Where what decides now allows for as long already, nothing is granted. Raises what
+    `grants.apply` raises: without the grant there must be no approval either, so call it in the transaction of the
+    decision.
     """
     wish = wanted_access_of(row)
     if wish is None:
         return
     until = row.expires_at if isinstance(row.expires_at, datetime) else None
-    if any(_lasts(one, until) for one in _standing(wish, now)):
+    top = top_rows(_standing(wish, now))
+    if top and all(row.says == ALLOW for row in top) and any(_lasts(row, until) for row in top):
         return
     why = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
-    edit = Edit(wish.agent_id, wish.server_id, wish.tool_name, ALLOW, until, why[: grants.LONGEST_TEXT])
+    edit = Edit(
+        wish.agent_id,
+        wish.server_id,
+        wish.tool_name,
+        ALLOW,
+        until,
+        why[: grants.LONGEST_TEXT],
+        gives_way=True,
+    )
     grants.apply([edit], by=by, now=now)
 
 

@@ -1,16 +1,18 @@
 """Grants: given, changed, ended. A change set is one transaction, each row of it one audit entry.
 
-A slot is what one agent has on one server or on one of its tools; at most one grant of it is in force. Nothing
-is overwritten: a grant that is replaced or revoked ends now and stays, with its old end in its metadata, so that
-the past can be told. An editor names the version of each slot it has seen, and a save on a stale one is refused
-with both versions. Capability rows are left alone.
+A slot is what one agent has on one server or on one of its tools. Its grants lie on top of each other: one that has an
+end, or ends with an approval, leaves those that last longer in place, and they decide again once it is over
+(policy.edits.rows_beneath); one without an end replaces all. Nothing is overwritten: a grant that is replaced or
+revoked ends now and stays, with its old end in its metadata, so that the past can be told. An editor names the version
+of each slot it has seen, and a save on a stale one is refused with both versions. Capability rows are left alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -21,8 +23,8 @@ from coordinator.identity.actors import Actor
 from coordinator.lib import instants, versions
 from coordinator.mcp import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
-from coordinator.policy.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT
-from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of
+from coordinator.policy.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT, top_rows
+from coordinator.policy.edits import INHERIT, Edit, Slot, columns_of, rows_beneath
 from coordinator.policy.grant_lengths import default_end
 
 LONGEST_TEXT = 2000
@@ -32,11 +34,12 @@ COLUMNS = ("permission", "granted_by", "granted_at", "expires_at", "justificatio
 
 @dataclass(frozen=True, slots=True)
 class AppliedEdit:
-    """What became of an edit: the rows that ended and the one that is in force since, each as it is told."""
+    """What became of an edit: the rows that ended, the one that is in force since, and those beneath it."""
 
     edit: Edit
     before: list[dict[str, Any]]
     after: dict[str, Any] | None
+    beneath: list[dict[str, Any]] = field(default_factory=list)
 
 
 class StaleEdit(Conflict):
@@ -184,13 +187,17 @@ def _require_seen(edits: Sequence[Edit], standing: Mapping[Slot, list[Grant]]) -
 
 def _apply(edit: Edit, rows: list[Grant], by: Actor, now: datetime) -> AppliedEdit | None:
     standing = [row for row in rows if stands(row, now)]
-    if _is_unchanged(edit, standing):
+    beneath = rows_beneath(edit, standing)
+    replaced = [row for row in standing if row not in beneath]
+    if _is_unchanged(edit, replaced):
         return None
-    before = [grant_as_json(row) for row in standing]
-    after = None if edit.permission == INHERIT else _insert(edit, by, now)
-    for row in standing:
+    before = [grant_as_json(row) for row in replaced]
+    after = None if edit.permission == INHERIT else _insert(edit, beneath, by, now)
+    for row in replaced:
         _end(row, by, now, edit.justification, after)
-    applied = AppliedEdit(edit, before, grant_as_json(after) if after else None)
+    applied = AppliedEdit(
+        edit, before, grant_as_json(after) if after else None, [grant_as_json(row) for row in beneath]
+    )
     _record(applied, by, now)
     return applied
 
@@ -200,12 +207,12 @@ def stands(row: Grant, now: datetime) -> bool:
     return row.expires_at is None or not isinstance(row.expires_at, datetime) or row.expires_at > now
 
 
-def _is_unchanged(edit: Edit, standing: list[Grant]) -> bool:
+def _is_unchanged(edit: Edit, replaced: list[Grant]) -> bool:
     if edit.permission == INHERIT:
-        return not standing
-    if len(standing) != 1:
+        return not replaced
+    if len(replaced) != 1:
         return False
-    row = standing[0]
+    row = replaced[0]
     return (row.entry_type, row.tool_name, row.says, row.expires_at, row.justification) == (
         edit.entry_type,
         edit.tool_name,
@@ -215,8 +222,8 @@ def _is_unchanged(edit: Edit, standing: list[Grant]) -> bool:
     )
 
 
-def _insert(edit: Edit, by: Actor, now: datetime) -> Grant:
-    values = columns_of(edit, by, now)
+def _insert(edit: Edit, beneath: Sequence[Grant], by: Actor, now: datetime) -> Grant:
+    values = columns_of(edit, by, now, beneath)
     asks = values.pop("asks")
     row: Grant = Grant.objects.create(**values)
     if asks:
@@ -239,6 +246,9 @@ def _end(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Gr
 
 def _record(applied: AppliedEdit, by: Actor, now: datetime) -> None:
     edit = applied.edit
+    metadata: dict[str, Any] = {"before": applied.before, "after": applied.after}
+    if applied.beneath:
+        metadata["beneath"] = applied.beneath
     event = (
         "GRANT_REVOKED" if applied.after is None else "GRANT_REPLACED" if applied.before else "GRANT_CREATED"
     )
@@ -249,7 +259,7 @@ def _record(applied: AppliedEdit, by: Actor, now: datetime) -> None:
         permission=edit.permission,
         result="success",
         reason=edit.justification,
-        metadata={"before": applied.before, "after": applied.after},
+        metadata=metadata,
         now=now,
     )
 
@@ -294,10 +304,16 @@ def extend(
 ) -> list[AppliedEdit]:
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
-    Raises NotFound, Invalid, StaleEdit, Forbidden.
+    `seen` is the version of the slot. Raises NotFound, Invalid, StaleEdit, Forbidden, and Conflict where another grant
+    of the slot decides now: that one must not end by the way.
     """
     with transaction.atomic():
         row = _locked(grant_id, seen)
+        standing = [other for other in rows_of_slot(row) if stands(other, now)]
+        if standing and row not in top_rows(standing):
+            state = "lies on top of this one" if row in standing else "was given after this one ended"
+            newest = standing[-1]
+            raise Conflict(f"Grant {newest.pk} ({newest.says}) {state}. Change or revoke that one first.")
         edit = _edit_of(row, row.says, until, (reason or "").strip() or row.justification)
         return apply([edit], by=by, now=now)
 
@@ -311,11 +327,17 @@ def _locked(grant_id: int, seen: str | None, now: datetime | None = None) -> Gra
     row: Grant | None = Grant.objects.select_for_update().filter(pk=grant_id).first()
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
         raise NotFound("This grant no longer exists.")
-    if seen is not None and seen != version_of([row]):
-        raise StaleEdit([(_edit_of(row, INHERIT, None, None), [row])])
+    rows = rows_of_slot(row)
+    if seen is not None and seen != version_of(rows):
+        raise StaleEdit([(_edit_of(row, INHERIT, None, None), rows)])
     if now is not None and not stands(row, now):
         raise Conflict("This grant has already ended.")
     return row
+
+
+def rows_of_slot(row: Grant) -> list[Grant]:
+    """Return every grant of the slot that the row is of, oldest first."""
+    return slots_of([row.agent_id], [row.server_id]).get(_slot_of(row), [])
 
 
 def _edit_of(row: Grant, permission: str, until: datetime | None, justification: str | None) -> Edit:
@@ -343,18 +365,52 @@ def end_all(
 def replace_for_server(
     server_id: str, entries: Sequence[Mapping[str, Any]], *, by: Actor, now: datetime
 ) -> list[AppliedEdit]:
-    """Make `entries` all that a server's grants say, for every agent; capability rows stay.
+    """Make `entries` what a server's grants say, for every agent; capability rows stay.
 
-    `entries` are rows as other programs write them; who gave them and when is not theirs to say. Raises
-    BadRequest for an entry of another server or kind, and what `apply` raises.
+    `entries` are rows as other programs write them; who gave them and when is not theirs to say. Several entries of one
+    slot lie on top of each other, the one that lasts longest at the bottom. A slot that no entry names ends; one whose
+    only entry has an end keeps what lasts longer beneath it. Raises BadRequest for an entry of another server or kind,
+    and what `apply` raises.
     """
-    wanted = {edit.slot: edit for edit in (_edit_from(server_id, entry) for entry in entries)}
-    if len(wanted) != len(entries):
-        raise BadRequest("The same agent and tool is named twice.")
+    wanted: dict[Slot, list[Edit]] = {}
+    for edit in (_edit_from(server_id, entry) for entry in entries):
+        wanted.setdefault(edit.slot, []).append(edit)
     with transaction.atomic():
+        _require_person(by)
+        _lock_servers({server_id})
+        standing: dict[Slot, list[Grant]] = {}
         rows = Grant.objects.filter(server_id=server_id).exclude(entry_type="capability")
-        gone = {_slot_of(row) for row in rows if stands(row, now)} - wanted.keys()
-        return apply([*wanted.values(), *(Edit(*slot, INHERIT) for slot in gone)], by=by, now=now)
+        for row in rows.order_by("id"):
+            if stands(row, now):
+                standing.setdefault(_slot_of(row), []).append(row)
+        layers = [
+            _ordered_layers(edits)
+            for slot, edits in wanted.items()
+            if _contents(edits) != _contents(standing.get(slot, []))
+        ]
+        layers += [[Edit(*slot, INHERIT)] for slot in standing.keys() - wanted.keys()]
+        depth = max(map(len, layers), default=0)
+        rounds = [[edits[level] for edits in layers if level < len(edits)] for level in range(depth)]
+        return [applied for edits in rounds for applied in apply(edits, by=by, now=now)]
+
+
+def _ordered_layers(edits: list[Edit]) -> list[Edit]:
+    """Return the entries of one slot from the bottom up; raise BadRequest where two end at the same time."""
+    if len({edit.expires_at for edit in edits}) != len(edits):
+        raise BadRequest("The same agent and tool is named twice.")
+    return sorted(edits, key=lambda edit: edit.expires_at or datetime.max.replace(tzinfo=UTC), reverse=True)
+
+
+def _contents(rows: Iterable[Grant | Edit]) -> Counter[tuple[str, Any, str | None]]:
+    """Return what a slot's rows or edits say, whatever their order."""
+    return Counter(
+        (
+            row.permission if isinstance(row, Edit) else row.says,
+            row.expires_at,
+            (row.justification or "").strip() or None,
+        )
+        for row in rows
+    )
 
 
 def _edit_from(server_id: str, entry: Mapping[str, Any]) -> Edit:
@@ -393,9 +449,10 @@ def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: dat
     with transaction.atomic():
         _add_placeholders(server_ids, by, now)
         rows = Grant.objects.filter(agent_id=agent_id, entry_type=SERVER_GRANT, tool_name__isnull=True)
-        allowed = {row.server_id for row in rows if stands(row, now) and row.says == ALLOW}
-        others = {row.server_id for row in rows if stands(row, now) and row.says != ALLOW}
-        if clash := others & set(server_ids):
+        standing = [row for row in rows.order_by("id") if stands(row, now)]
+        allowed = {row.server_id for row in standing if row.says == ALLOW}
+        denying = {row.server_id for row in top_rows(standing) if row.says != ALLOW}
+        if clash := denying & set(server_ids):
             raise Conflict(
                 f"{agent_id} is denied {_listed(clash)}, or must ask for each call. Remove that grant first."
             )
@@ -404,8 +461,14 @@ def set_servers(agent_id: str, server_ids: Sequence[str], *, by: Actor, now: dat
             for name in dict.fromkeys(server_ids)
             if name not in allowed
         ]
-        edits += [Edit(agent_id, name, None, INHERIT) for name in sorted(allowed - set(server_ids))]
-        return apply(edits, by=by, now=now)
+        applied = apply(edits, by=by, now=now)
+        # Only what allows ends: a denial or "ask" beneath it, or on top of it, stays.
+        for row in standing:
+            if row.says == ALLOW and row.server_id not in server_ids:
+                revoked = revoke(row.pk, by=by, now=now)
+                edit = _edit_of(revoked, INHERIT, None, None)
+                applied.append(AppliedEdit(edit, [grant_as_json(row)], None))
+        return applied
 
 
 def _add_placeholders(names: Iterable[str], by: Actor, now: datetime) -> None:

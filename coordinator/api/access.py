@@ -62,6 +62,9 @@ class AccessAnswer(Schema):
     )
     grant_id: int | None
     until: str | None = Field(description="When the deciding grant ends; null if it has no known end.")
+    then: str | None = Field(
+        description="The verdict once the deciding grant has ended; null as for `until`."
+    )
     reason: str
 
 

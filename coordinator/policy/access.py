@@ -11,16 +11,20 @@ What is unclear denies. Of several live rows of one kind a denial wins, then one
 newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
 force and lets one that asks deny. `faults_of` says so of each such row, so that pages can flag it.
 
+Grants of one slot can lie on top of each other: a temporary one names in its metadata (ON_TOP_OF) the ids of those it
+was laid upon. While it is live they do not count; once it is over they do again. A row that it does not name, such as
+a newer denial of another program, counts beside it.
+
 `Policy` holds the rows that matter to some agents and servers and answers without the database, so the door
 that enforces, the matrix and a preview of unsaved edits all run the same lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.db.models import F
@@ -31,10 +35,14 @@ from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission, Gr
 
 ALLOW, ASK, DENY = GrantWord.ALLOW.value, GrantWord.ASK.value, GrantWord.DENY.value
 STRICTEST_FIRST = (DENY, ASK, ALLOW)
+PARTICIPLES = {ALLOW: "allowed", ASK: "asked", DENY: "denied"}
 TOOL_GRANT, SERVER_GRANT = EntryType.TOOL_GRANT.value, EntryType.SERVER_GRANT.value
 DEFAULT_POLICY, UNKNOWN_SERVER = "default_policy", "unknown_server"
 
+ON_TOP_OF = "on_top_of"  # the member of a grant's metadata that lists the ids of the grants beneath it
+
 Matrix = dict[tuple[str, str], dict[str, "Verdict"]]
+GrantLike = TypeVar("GrantLike", "GrantRow", Grant)
 
 
 class GrantRow(NamedTuple):
@@ -51,6 +59,7 @@ class GrantRow(NamedTuple):
     expires_at: Any
     justification: str | None
     asks: bool = False
+    metadata: Any = None
 
     @property
     def says(self) -> str:
@@ -89,6 +98,8 @@ class Verdict:
     changed_at: datetime | None = None
     # No server of this name is registered: a grant decided, or nothing did.
     is_unknown: bool = False
+    # What holds once the row that decided has ended; None where it has no end, and of the past.
+    then: Verdict | None = None
 
     @property
     def allowed(self) -> bool:
@@ -119,7 +130,15 @@ class Verdict:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
         told = self._told()
+        if self.is_temporary and self.then is not None and self.until is not None:
+            until = self.until.strftime("%Y-%m-%d %H:%M")
+            told = f"{told} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
         return f"{told} There is no MCP server {self.server_id!r} here." if self.is_unknown else told
+
+    @property
+    def is_temporary(self) -> bool:
+        """Say whether the grant that decided lies on top of another one."""
+        return self.grant is not None and bool(ids_beneath(self.grant))
 
     def _told(self) -> str:
         if self.changed_at is not None and self.denied:
@@ -144,6 +163,7 @@ class Verdict:
             "unknown_server": self.is_unknown,
             "grant_id": self.grant.id if self.grant else None,
             "until": instants.canonical(until) if until else None,
+            "then": self.then.decision if self.then else None,
             "reason": self.reason,
         }
 
@@ -178,7 +198,13 @@ class Policy:
     def verdict(
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
     ) -> Verdict:
-        """Say whether `agent_id` may call the tool at `at`, by the rows held here."""
+        """Return whether `agent_id` may call the tool at `at`, by the rows held here."""
+        found = self._verdict(agent_id, server_id, tool_name, at, past=past)
+        if past or found.until is None:
+            return found
+        return replace(found, then=self.verdict(agent_id, server_id, tool_name, found.until))
+
+    def _verdict(self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool) -> Verdict:
         default = self.servers.get(server_id)
         slots = self.slots.get((agent_id, server_id), {})
         found = _by_grant(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
@@ -222,7 +248,7 @@ def unknown(server_id: str) -> Verdict:
 def _by_grant(
     rows: list[GrantRow] | None, source: str, server_id: str, at: datetime, past: bool
 ) -> Verdict | None:
-    live = [row for row in rows or () if row.is_live(at, past=past)]
+    live = top_rows([row for row in rows or () if row.is_live(at, past=past)])
     if not live:
         return None
     strictest = min((row.decision for row in live), key=STRICTEST_FIRST.index)
@@ -230,12 +256,30 @@ def _by_grant(
     return Verdict(strictest, source, server_id, row)
 
 
+def ids_beneath(row: GrantRow | Grant) -> list[int]:
+    """Return the ids of the grants that the row was laid upon, as its metadata names them."""
+    ids = row.metadata.get(ON_TOP_OF) if isinstance(row.metadata, dict) else None
+    return [number for number in ids if isinstance(number, int)] if isinstance(ids, list) else []
+
+
+def top_rows(rows: Sequence[GrantLike]) -> list[GrantLike]:
+    """Return those of a slot's live rows that no other of them lies on top of. A row covers older ones only."""
+    by_id = {row.id: row for row in rows}
+    covered = {
+        number
+        for row in rows
+        for number in ids_beneath(row)
+        if number in by_id and _age(by_id[number]) < _age(row)
+    }
+    return [row for row in rows if row.id not in covered]
+
+
 def _by_default(server_id: str, policy: str) -> Verdict:
     decision = ALLOW if policy == DefaultPolicy.OPT_OUT else DENY
     return Verdict(decision, DEFAULT_POLICY, server_id, default_policy=policy)
 
 
-def _age(row: GrantRow) -> tuple[datetime, int]:
+def _age(row: GrantRow | Grant) -> tuple[datetime, int]:
     """Order rows from the oldest; one whose date cannot be read is older than all."""
     return (row.granted_at if isinstance(row.granted_at, datetime) else instants.EPOCH, row.id)
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from coordinator.identity.actors import Actor
-from coordinator.policy.access import ASK, DENY, SERVER_GRANT, TOOL_GRANT, GrantRow, Policy
+from coordinator.models import Grant
+from coordinator.policy.access import (
+    ALLOW,
+    ASK,
+    DENY,
+    ON_TOP_OF,
+    SERVER_GRANT,
+    TOOL_GRANT,
+    GrantLike,
+    GrantRow,
+    Policy,
+    top_rows,
+)
 
 INHERIT = "inherit"
+UNSAVED_ID = 2**63 - 1  # of a row that a preview makes: newer than all
 
 Slot = tuple[str, str, str | None]
 
@@ -19,7 +32,8 @@ Slot = tuple[str, str, str | None]
 class Edit:
     """What one slot shall say: allow, ask, deny, or `inherit`, which ends what it says.
 
-    `seen` is the version its editor looked at.
+    `seen` is the version its editor looked at. `gives_way` marks a grant that ends with something else than the
+    clock, such as the approval that made it: like one with an end, it lies on top of what stands (rows_beneath).
     """
 
     agent_id: str
@@ -29,6 +43,7 @@ class Edit:
     expires_at: datetime | None = None
     justification: str | None = None
     seen: str | None = None
+    gives_way: bool = False
 
     @property
     def slot(self) -> Slot:
@@ -45,14 +60,42 @@ def policy_after(policy: Policy, edits: Iterable[Edit], *, by: Actor, now: datet
     slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
     for edit in edits:
         tools = slots.setdefault((edit.agent_id, edit.server_id), {})
-        tools.pop(edit.tool_name, None)
+        beneath = rows_beneath(edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)])
         if edit.permission != INHERIT:
-            tools[edit.tool_name] = [GrantRow(id=0, **columns_of(edit, by, now))]
+            columns = columns_of(edit, by, now, beneath)
+            tools[edit.tool_name] = [*beneath, GrantRow(id=UNSAVED_ID, **columns)]
     return Policy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
-def columns_of(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:
-    """Return what the row that `edit` makes holds, and whether it asks (models.AskingGrant)."""
+def rows_beneath(edit: Edit, standing: Sequence[GrantLike]) -> list[GrantLike]:
+    """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
+
+    Under a grant that has an end, or gives way, everything stays that lasts longer. Only where the topmost row says
+    the same already does the edit change that one's end, and it does not stay.
+    """
+    if edit.permission == INHERIT or (edit.expires_at is None and not edit.gives_way):
+        return []
+    top = {row.id for row in top_rows(standing)}
+    return [
+        row
+        for row in standing
+        if _outlasts(row, edit.expires_at) and not (row.id in top and row.says == edit.permission)
+    ]
+
+
+def _outlasts(row: GrantRow | Grant, end: datetime | None) -> bool:
+    """Return whether the row counts still when a grant with this end is over."""
+    if row.expires_at is None:
+        return True
+    if not isinstance(row.expires_at, datetime):
+        return row.says != ALLOW
+    return end is not None and row.expires_at > end
+
+
+def columns_of(
+    edit: Edit, by: Actor, now: datetime, beneath: Sequence[GrantRow | Grant] = ()
+) -> dict[str, Any]:
+    """Return what the row that `edit` makes on top of `beneath` holds, and whether it asks (models.AskingGrant)."""
     return {
         "entry_type": edit.entry_type,
         "agent_id": edit.agent_id,
@@ -64,4 +107,5 @@ def columns_of(edit: Edit, by: Actor, now: datetime) -> dict[str, Any]:
         "expires_at": edit.expires_at,
         "justification": edit.justification,
         "asks": edit.permission == ASK,
+        "metadata": {ON_TOP_OF: [row.id for row in beneath]} if beneath else None,
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.lib import instants
 from coordinator.mcp.names import ServerTool, name_in_calls
-from coordinator.policy import tool_rules
+from coordinator.policy import access, tool_rules
 from coordinator.policy.access import GrantRow, Policy
 from coordinator.policy.budgets import BudgetRow
 from coordinator.policy.tool_rules import Rule, Ruling
@@ -61,7 +61,9 @@ def budget_as_json(budget: BudgetRow) -> dict[str, Any]:
 def grant_as_json(row: GrantRow) -> dict[str, Any]:
     """Return a grant as it stands in an audit entry; an end that cannot be read stands as its text."""
     values = {**row._asdict(), "permission": row.says}
-    del values["asks"]
+    del values["asks"], values["metadata"]
+    if beneath := access.ids_beneath(row):
+        values[access.ON_TOP_OF] = beneath
     return {
         name: instants.canonical(value) if isinstance(value, datetime) else value
         for name, value in values.items()

@@ -19,8 +19,8 @@ from coordinator.lib import instants
 from coordinator.mcp import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
 from coordinator.policy import access, grant_lengths
-from coordinator.policy.access import ALLOW, ASK, DENY, GrantRow, Verdict
-from coordinator.policy.edits import INHERIT, Edit, Slot
+from coordinator.policy.access import ALLOW, ASK, DENY, PARTICIPLES, GrantRow, Verdict, top_rows
+from coordinator.policy.edits import INHERIT, Edit, Slot, rows_beneath
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
@@ -43,6 +43,24 @@ class SheetLine:
     @property
     def comes_from(self) -> str:
         return source_words(self.verdict)
+
+    @property
+    def then(self) -> str:
+        """What holds once a grant that lies on top of another one is over, as "asked"; else nothing."""
+        if self.row is None or not self.verdict.is_temporary or self.verdict.grant is None:
+            return ""
+        if self.verdict.grant.id != self.row.pk or self.verdict.then is None:
+            return ""
+        return PARTICIPLES[self.verdict.then.decision]
+
+
+@dataclass(frozen=True, slots=True)
+class EditLine:
+    """One edit of a preview: the grant that decides again after it, and those that it ends unseen."""
+
+    edit: Edit
+    beneath: Grant | None
+    hidden: list[Grant]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +174,7 @@ def _line(
     title: str,
     marks: list[str],
 ) -> SheetLine:
-    live = [row for row in rows if as_row(row).is_live(now) and _sound_shape(row)]
+    live = top_rows([row for row in rows if as_row(row).is_live(now) and _sound_shape(row)])
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((one for one in live if own is not None and one.pk == own.id), None)
     choice = INHERIT if row is None else as_row(row).decision
@@ -212,6 +230,18 @@ def _slot_of(text: str) -> tuple[str, str, str | None, str, str | None]:
     ):
         raise Invalid("This form could not be read. Reload the page.")
     return agent_id, server_id, tool_name, current, seen
+
+
+def edit_lines(edits: list[Edit], now: datetime) -> list[EditLine]:
+    """Return each edit with what it is laid upon; `hidden` are layers that the sheet does not show as the choice."""
+    slots = grants.slots_of({edit.agent_id for edit in edits}, {edit.server_id for edit in edits})
+    lines = []
+    for edit in edits:
+        live = [row for row in slots.get(edit.slot, []) if as_row(row).is_live(now) and _sound_shape(row)]
+        beneath, top = rows_beneath(edit, live), top_rows(live)
+        hidden = [row for row in live if row not in beneath and row not in top]
+        lines.append(EditLine(edit, top_rows(beneath)[-1] if beneath else None, hidden))
+    return lines
 
 
 def packed(edits: Iterable[Edit]) -> str:

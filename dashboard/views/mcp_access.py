@@ -80,6 +80,7 @@ def preview(request: HtmxHttpRequest) -> HttpResponse:
         return _refused(request, refusal)
     context = {
         "edits": edits[:MOST_SHOWN],
+        "lines": access_sheet.edit_lines(edits[:MOST_SHOWN], now),
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.packed(edits),
         "preview": shown,
@@ -273,13 +274,18 @@ def grant_detail(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     """Show one grant: what it says, since when, until when, who said so, and what became of it."""
     row, now = get_object_or_404(Grant, pk=grant_id), timezone.now()
     ended = row.metadata.get("ended") if isinstance(row.metadata, dict) else None
+    slot = grants.rows_of_slot(row)
+    standing = [other for other in slot if grants.stands(other, now)]
     context = {
         "row": row,
-        "version": grants.version_of([row]),
+        "version": grants.version_of(slot),
+        "beneath": [other for other in standing if other.pk in access.ids_beneath(row)],
+        "above": [other for other in standing if row.pk in access.ids_beneath(other)],
         "live": access_sheet.as_row(row).is_live(now),
         "faults": access.faults_of(row),
         "ended": ended if isinstance(ended, dict) else None,
-        "validities": grant_lengths.choices(grant_lengths.RENEWAL),
+        # A grant on top of another is not made permanent by leaving the form as it is.
+        "validities": grant_lengths.choices("1h" if access.ids_beneath(row) else grant_lengths.RENEWAL),
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }
