@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from coordinator.models import Agent
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.sessions.agent_programs import AGENT_TITLES
+from dashboard.frame.kept_choices import KeptChoiceField, offer
 
 MOST_NAMES = 200
 
@@ -23,12 +24,15 @@ class AmountForm(forms.Form):
         help_text="In tokens, US dollars or tool calls. Denied calls count, too.",
         widget=forms.NumberInput({"step": "any", "inputmode": "decimal"}),
     )
-    at_limit = forms.ChoiceField(
-        choices=AtLimit.choices,
+    at_limit = KeptChoiceField(
         initial=AtLimit.WARN,
         label="When it is used up",
         help_text="In any case, affected sessions show a warning from 80 percent on.",
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offer(self, "at_limit", AtLimit.choices)
 
 
 class BudgetForm(AmountForm):

@@ -15,6 +15,7 @@ from coordinator.lib import instants
 from coordinator.policy import deciding_rules
 from coordinator.policy.deciders import DeciderBook
 from coordinator.policy.deciding_rules import TERMS, Rule
+from dashboard.frame.kept_choices import KeptTypedMultipleChoiceField, offer
 
 Choices = Sequence[tuple[int, str]]
 
@@ -23,9 +24,9 @@ def _name(**more: Any) -> forms.CharField:
     return forms.CharField(max_length=deciding_rules.LONGEST_NAME, required=False, **more)
 
 
-def _several(size: int) -> forms.TypedMultipleChoiceField:
+def _several(size: int) -> KeptTypedMultipleChoiceField:
     widget = forms.SelectMultiple(attrs={"size": size})
-    return forms.TypedMultipleChoiceField(coerce=int, required=False, widget=widget)
+    return KeptTypedMultipleChoiceField(coerce=int, required=False, widget=widget)
 
 
 class RowForm(forms.Form):
@@ -44,11 +45,8 @@ class RowForm(forms.Form):
 
     def __init__(self, *args: Any, known_groups: Choices, known_people: Choices, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, known in (("groups", known_groups), ("people", known_people)):
-            kept = [one for one in self.initial.get(name) or [] if one not in dict(known)]
-            field = self.fields[name]
-            assert isinstance(field, forms.TypedMultipleChoiceField)
-            field.choices = [*known, *((one, f"Deleted ({one})") for one in kept)]
+        offer(self, "groups", known_groups)
+        offer(self, "people", known_people)
 
     @property
     def is_new(self) -> bool:

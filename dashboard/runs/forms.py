@@ -8,6 +8,7 @@ from django import forms
 
 from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import brought_agents
+from dashboard.frame.kept_choices import KeptChoiceField, offer
 from dashboard.runs.offers import Offered
 
 
@@ -61,7 +62,7 @@ class StartForm(DemandsForm):
         help_text="The agent works on its own branch, so that runs in one repository do not interfere.",
     )
     fork_of = forms.CharField(required=False, widget=forms.HiddenInput)
-    agent_name = forms.ChoiceField(
+    agent_name = KeptChoiceField(
         required=False,
         label="Blueprint",
         help_text="The blueprint of the agent. Its demands are added to the run's.",
@@ -103,9 +104,7 @@ class StartForm(DemandsForm):
         self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
         names = sorted(active | {agent.name for agent in brought_agents()})
-        field = self.fields["agent_name"]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", "No blueprint"), *((name, name) for name in names)]
+        offer(self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)])
 
     # Those that are asked first; the others stand behind a fold.
     FIRST = ("agent", "project_dir", "prompt", "worktree")

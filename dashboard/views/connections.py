@@ -22,6 +22,7 @@ from dashboard.connections import addresses, pasting, what_works
 from dashboard.connections.heard import last_heard
 from dashboard.frame.guards import admin, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.kept_choices import KeptChoiceField, offer
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
 
@@ -32,7 +33,7 @@ class MachineForm(forms.Form):
     name = forms.CharField(
         max_length=100, help_text="Which machine it is for, for example <code>ann-laptop</code>."
     )
-    agent_id = forms.ChoiceField(
+    agent_id = KeptChoiceField(
         label="Agent",
         required=False,
         help_text="The agent whose MCP grants apply and whose sessions it may reach. Without one, "
@@ -42,9 +43,7 @@ class MachineForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        field = self.fields["agent_id"]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", "none"), *agents]
+        offer(self, "agent_id", [("", "none"), *agents])
 
 
 @require_GET

@@ -20,6 +20,7 @@ from coordinator.models import Agent, ApiKey
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.kept_choices import KeptChoiceField, offer
 
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
@@ -30,7 +31,7 @@ class KeyForm(forms.Form):
         choices=[(scope, f"{scope}: {allowed}") for scope, allowed in WHAT_SCOPES_ALLOW.items()],
         widget=forms.CheckboxSelectMultiple,
     )
-    agent_id = forms.ChoiceField(
+    agent_id = KeptChoiceField(
         label="Agent",
         required=False,
         help_text="Binds the key to this agent's sessions and chat. Without an agent, a key of scope "
@@ -41,9 +42,7 @@ class KeyForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        field = self.fields["agent_id"]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", "none"), *agents]
+        offer(self, "agent_id", [("", "none"), *agents])
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

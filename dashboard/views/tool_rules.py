@@ -31,35 +31,48 @@ from coordinator.policy.tool_rules import Rule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.kept_choices import KeptChoiceField, KeptMultipleChoiceField, offer
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.views.rule_trials import first_context
 
 MOST_OFFERED = 300
+EVERY_AGENT = "*"
 
 
 class RuleForm(forms.Form):
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
-    program = forms.ChoiceField(choices=[("", "Every program"), *AGENT_TITLES.items()], required=False)
-    verdict = forms.ChoiceField(choices=RuleVerdict.choices, initial=RuleVerdict.DENY)
-    agents = forms.MultipleChoiceField(required=False, widget=forms.SelectMultiple(attrs={"size": 3}))
+    program = KeptChoiceField(required=False)
+    verdict = KeptChoiceField(initial=RuleVerdict.DENY)
+    agents = KeptMultipleChoiceField(
+        required=False, initial=[EVERY_AGENT], widget=forms.SelectMultiple(attrs={"size": 3})
+    )
     reason = forms.CharField(max_length=1000, required=False)
     wait_seconds = forms.IntegerField(min_value=1, max_value=policy.LONGEST_WAIT, required=False)
     deny_at_deadline = forms.BooleanField(required=False)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        known = list(Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"))
-        named = [one for one in self.initial.get("agents") or [] if one not in dict(known)]
-        field = self.fields["agents"]
-        assert isinstance(field, forms.MultipleChoiceField)
-        field.choices = [*known, *((one, one) for one in named)]
+        agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
+        offer(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
+        offer(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
+        offer(self, "verdict", RuleVerdict.choices)
+
+    def clean_agents(self) -> list[str]:
+        """Refuse every agent beside some of them: which of the two is meant is not known."""
+        agents: list[str] = self.cleaned_data["agents"]
+        if EVERY_AGENT in agents and len(agents) > 1:
+            raise forms.ValidationError("Choose every agent, or some agents, not both.")
+        return agents
 
     @property
     def says_more(self) -> bool:
         """Say whether one of the fields that are folded away is filled in."""
-        return any(self[name].value() for name in ("program", "agents", "wait_seconds", "deny_at_deadline"))
+        is_for_some = self["agents"].value() != [EVERY_AGENT]
+        return is_for_some or any(
+            self[name].value() for name in ("program", "wait_seconds", "deny_at_deadline")
+        )
 
 
 RuleForms = forms.formset_factory(
@@ -124,7 +137,8 @@ def _asked(request: HtmxHttpRequest, saved: Sequence[Rule]) -> TestedCall | None
 @approver
 def save(request: HtmxHttpRequest) -> HttpResponse:
     """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
-    forms_ = RuleForms(request.POST)
+    named_agents = sorted({agent for rule in policy.saved() for agent in rule.agents or ()})
+    forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
     seen = request.POST.get("version", "")
     if not forms_.is_valid():
         return _page(request, forms_, seen, None, status=422)
@@ -145,7 +159,8 @@ def save(request: HtmxHttpRequest) -> HttpResponse:
 
 def _forms_of(saved: Sequence[Rule]) -> Any:
     initial = [
-        {name: getattr(rule, name) for name in RuleForm.base_fields} | {"agents": list(rule.agents or ())}
+        {name: getattr(rule, name) for name in RuleForm.base_fields}
+        | {"agents": [EVERY_AGENT] if rule.agents is None else list(rule.agents)}
         for rule in saved
     ]
     return RuleForms(initial=initial)
@@ -162,7 +177,7 @@ def _wanted(forms_: Any) -> list[Rule]:
             said["tool"].strip(),
             said["verdict"],
             said["pattern"],
-            tuple(said["agents"]) or None,
+            None if said["agents"] == [EVERY_AGENT] else tuple(said["agents"]),
             said["reason"].strip(),
             said["wait_seconds"],
             said["deny_at_deadline"],

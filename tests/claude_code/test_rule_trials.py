@@ -215,6 +215,7 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
     form = {
         "form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 0, "do": "try", "version": policy.version(()),
         "form-0-tool": "Bash", "form-0-pattern": "git push", "form-0-verdict": "deny",
+        "form-0-agents": "*",
     }  # fmt: skip
     page = counted_to_the_end(client, client.post("/ui/rules/save/", form))
     assert page.context["trial"].changed.number == 2

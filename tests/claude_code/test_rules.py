@@ -162,7 +162,10 @@ def form(*rules: dict[str, Any], do: str = "save", version: str | None = None) -
     data: dict[str, Any] = {"form-TOTAL_FORMS": len(rules), "form-INITIAL_FORMS": 0, "do": do}
     data["version"] = policy.version(policy.saved()) if version is None else version
     for number, rule in enumerate(rules):
-        data |= {f"form-{number}-{name}": value for name, value in ({"verdict": "deny"} | rule).items()}
+        data |= {
+            f"form-{number}-{name}": value
+            for name, value in ({"verdict": "deny", "agents": "*"} | rule).items()
+        }
     return data
 
 

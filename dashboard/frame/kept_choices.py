@@ -1,0 +1,55 @@
+"""Choice fields that lose nothing: what was saved or posted and cannot be chosen any more stays selected.
+
+A form whose choices come from the database is drawn again after an error. A choice that is gone by then would be left
+out, and where nothing selected means everything, saving the page would widen what its editor never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+
+
+class _KeepsChoices:
+    unavailable: frozenset[str] = frozenset()
+
+    def valid_value(self, value: Any) -> bool:
+        """Return whether the value can be saved: it is offered, and not only shown because it was posted."""
+        return super().valid_value(value) and str(value) not in self.unavailable  # type: ignore[misc]
+
+
+class KeptChoiceField(_KeepsChoices, forms.ChoiceField):
+    pass
+
+
+class KeptMultipleChoiceField(_KeepsChoices, forms.MultipleChoiceField):
+    pass
+
+
+class KeptTypedMultipleChoiceField(_KeepsChoices, forms.TypedMultipleChoiceField):
+    pass
+
+
+def offer(
+    form: forms.BaseForm, name: str, choices: Iterable[tuple[Any, str]], *, saved: Iterable[Any] = ()
+) -> None:
+    """Let the field offer `choices`, and the form's initial, `saved` and posted values that are not among them.
+
+    Initial and saved values may be saved again as they are. Posted ones are shown by their id and refused.
+    """
+    field = form.fields[name]
+    assert isinstance(field, KeptChoiceField | KeptMultipleChoiceField | KeptTypedMultipleChoiceField)
+    offered = list(choices)
+    values = {str(value) for value, _ in offered} | {""}
+    initial = form.initial.get(name)
+    kept = [*(initial if isinstance(initial, list | tuple) else [initial]), *saved]
+    kept = list(dict.fromkeys(str(value) for value in kept if value is not None and str(value) not in values))
+    key = form.add_prefix(name)
+    posted = form.data.getlist(key) if hasattr(form.data, "getlist") else [form.data.get(key)]
+    gone = list(
+        dict.fromkeys(value for value in posted if value is not None and value not in {*values, *kept})
+    )
+    field.choices = [*offered, *((value, f"Deleted ({value})") for value in (*kept, *gone))]
+    field.unavailable = frozenset(gone)
