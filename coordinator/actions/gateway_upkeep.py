@@ -33,7 +33,8 @@ def _forget_results(now: datetime) -> None:
     GatewayCall.objects.filter(heard | Q(expires_at__lt=now), result__isnull=False).update(result=None)
     GatewayCall.objects.filter(expires_at__lt=now, message__isnull=False).update(message=None)
     gateway_calls.overtaking().filter(expires_at__lt=now).delete()
-    GatewayCall.objects.filter(created_at__lt=now - CALLS_FOR).exclude(state=CallState.RUNNING).delete()
+    over = GatewayCall.objects.filter(created_at__lt=now - CALLS_FOR, expires_at__lt=now)
+    over.exclude(state=CallState.RUNNING).delete()
 
 
 def _forget_sessions(now: datetime) -> None:

@@ -25,6 +25,7 @@ from django.contrib.sessions.models import Session as SignIn
 from django.db import OperationalError, ProgrammingError, transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Length
+from django.utils import timezone
 
 from coordinator.actions import audit, chat, idempotency, partitions, search, sessions
 from coordinator.engine import bulk, locks
@@ -37,12 +38,15 @@ from coordinator.models import (
     ChatMessage,
     Event,
     EventContext,
+    GatewayCall,
     IdempotencyKey,
     Notification,
+    PermissionContext,
     PermissionRequest,
     Run,
     Session,
 )
+from coordinator.models.gateway import CallState
 from coordinator.runs.statuses import OPEN
 from coordinator.sessions.statuses import ENDED, LIVE
 
@@ -130,7 +134,7 @@ def rules(**days: float | None) -> list[RetentionRule]:
             "notifications",
             "the log of webhooks and mails",
             settings.KEEP_NOTIFICATIONS_DAYS,
-            "created_at",
+            lambda before: Notification.objects.filter(created_at__lt=before).exclude(state="waiting"),
         ),
         _plain(
             IdempotencyKey,
@@ -225,11 +229,18 @@ def _plain(
 
 
 def _old_sessions(before: datetime) -> QuerySet[Session]:
-    """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work."""
+    """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work.
+
+    One stays, too, while a person may still decide a request of it, or a call of it may still run by an approval.
+    """
     at_work = Run.objects.filter(session=OuterRef("pk"), status__in=OPEN)
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
     young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_us(before))
+    # A run that was told to wait has ended, and is resumed once a person has decided.
+    asked = PermissionContext.objects.filter(session_id=OuterRef("pk"), request__status="pending")
     return Session.objects.filter(
+        ~Exists(asked),
+        ~Exists(_usable(session_id=OuterRef("pk"))),
         ~Exists(at_work),
         ~Exists(children),
         ~Exists(young),
@@ -421,11 +432,30 @@ def _remove_bodies(page: list[int], *_: datetime) -> int:
 
 
 def _old_requests(before: datetime) -> QuerySet[PermissionRequest]:
+    """Return requests that were asked and closed before then, no longer in force, and that no call may use still."""
     in_force = PermissionRequest.objects.in_force(before).values("pk")
+    young = PermissionContext.objects.filter(request_id=OuterRef("request_id"), closed_at__gte=before)
+    calls = GatewayCall.objects.filter(
+        request_id=OuterRef("request_id"), state__in=[CallState.WAITING, CallState.RUNNING]
+    )
     return (
-        PermissionRequest.objects.filter(created_at__lt=before)
+        PermissionRequest.objects.filter(
+            ~Exists(young), ~Exists(_usable()), ~Exists(calls), created_at__lt=before
+        )
         .exclude(status="pending")
         .exclude(pk__in=in_force)
+    )
+
+
+def _usable(**of: Any) -> QuerySet[PermissionContext]:
+    """Return approvals by which a call that was told to wait may still run (policy.approvals.usable_until)."""
+    return PermissionContext.objects.filter(
+        **(of or {"request_id": OuterRef("request_id")}),
+        closed_at__gt=timezone.now() - timedelta(seconds=settings.HELD_FOR),
+        request__status="approved",
+        repeat_key__isnull=False,
+        used_at__isnull=True,
+        revoked_at__isnull=True,
     )
 
 

@@ -61,20 +61,21 @@ DRIVEN = (
     f" AND r.status IN ({in_sql(ACTIVE)}))"
     " OR EXISTS (SELECT 1 FROM living_executors l WHERE l.session_id = d.session_id)))"
     " OR (d.session_id = %s AND (d.agent_session_id IS NULL OR d.agent_session_id = %s))"
-    " ORDER BY d.session_id LIMIT 1"
+    " ORDER BY d.session_id LIMIT 10"
 )
 
 
 def _driven(executor_id: str, where: SessionLocation) -> str | None:
-    """Return the session in which a runner drives this very agent now, whoever's key its hooks have; else None.
+    """Return the session in which a runner drives this very agent now, if its hooks' key may write into it; else None.
 
     The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
     is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
     """
     with connection.cursor() as cursor:
         cursor.execute(DRIVEN, [executor_id, where.driven, executor_id])
-        found = cursor.fetchone()
-    return found[0] if found else None
+        ids = [session_id for (session_id,) in cursor.fetchall()]
+    closed = ownership.refusals(where.by, ids) if ids and where.by is not None else {}
+    return next((session_id for session_id in ids if session_id not in closed), None)
 
 
 def active_session_for(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
@@ -123,9 +124,9 @@ def goes_on(session_id: str, at_us: int) -> bool:
     return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
 
 
-def session_id_of(executor_id: str) -> str | None:
-    """Return the id of the session with this executor's id, if there is one."""
-    session = _find(executor_id)
+def session_id_of(executor_id: str, by: KeyIdentity | None = None) -> str | None:
+    """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
+    session = _find(executor_id, by)
     return session.session_id if session else None
 
 

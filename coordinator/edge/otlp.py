@@ -128,7 +128,7 @@ def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list
     times = _times(reports, now)
     for one in reports:
         if one.session not in known:
-            if one.only_known and sessions.session_id_of(one.session) is None:
+            if one.only_known and sessions.session_id_of(one.session, by) is None:
                 continue
             where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
             first, last = times[one.session]

@@ -12,12 +12,17 @@ from django.utils import timezone
 
 from coordinator.actions import approvals, runners, tool_calls, writers
 from coordinator.actions.events import record_events
-from coordinator.actions.reported_sessions import session_for, session_id_of
+from coordinator.actions.reported_sessions import (
+    active_session_for,
+    observed_session_for,
+    session_for,
+    session_id_of,
+)
 from coordinator.errors import Forbidden, NotFound
 from coordinator.identity import ownership
 from coordinator.identity.actors import key as key_actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
-from coordinator.models import Event, PermissionRequest, Run, Runner, Session, SessionWriter
+from coordinator.models import DrivenSession, Event, PermissionRequest, Run, Runner, Session, SessionWriter
 from coordinator.policy.approvals import Scope, Subject, Validity
 from coordinator.policy.tool_calls import AskedCall
 from coordinator.sessions.events import DedupedEvent
@@ -114,6 +119,71 @@ def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> No
     assert session_for("claude-1", SessionLocation(by=ANNA), now).session_id == annas
     assert session_for("claude-1", SessionLocation(by=BERT), now).session_id == berts
     assert session_for("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id == annas
+
+
+@pytest.fixture
+def driven(session: Session) -> Session:
+    """ses_anna, in which a runner drives the agent that calls itself claude-1."""
+    now = timezone.now()
+    run = {"type": "start_session", "status": "running", "prompt": "x", "created_at": now, "started_at": now}
+    Run.objects.create(run_id="run_a", session=session, **run)
+    DrivenSession.objects.create(session=session, runner_id="r", run_id="run_a")
+    return session
+
+
+@pytest.mark.parametrize(
+    "named",  # the agent's own id, the header, and what the runner has said of the agent's own id
+    [("anything", "ses_anna", None), ("claude-1", None, "claude-1"), ("claude-1", "ses_anna", "claude-1")],
+)
+@pytest.mark.parametrize(
+    ("by", "is_let_in"),
+    [
+        (ANNA, True),
+        (BERT, False),
+        (caller("unbound", "agent"), True),
+        (caller("o", "operator"), True),
+        (caller("other-runner", "runner"), True),  # no runner has taken it
+        (caller("bert-and-reads", "agent", "read", agent_id="agent.bert"), False),
+    ],
+)
+def test_a_driven_session_is_found_by_keys_that_may_write_into_it(
+    driven: Session, by: KeyIdentity, is_let_in: bool, named: tuple[str, str | None, str | None]
+) -> None:
+    executor_id, header, agents_own_id = named
+    DrivenSession.objects.update(agent_session_id=agents_own_id)
+    where = SessionLocation(agent_name=by.agent_id, by=by, driven=header)
+    now = timezone.now()
+    for find in (session_for, active_session_for):
+        assert (find(executor_id, where, now).session_id == driven.pk) is is_let_in
+    observed = observed_session_for(executor_id, where, now, now, now)
+    assert (observed.session_id == driven.pk, observed.driven) == (is_let_in, is_let_in)
+
+
+def test_a_runner_whose_session_another_has_taken_finds_it_neither(driven: Session) -> None:
+    SessionWriter.objects.create(session_id=driven.pk, writer="one", is_runner=True)
+    now = timezone.now()
+    for name, is_let_in in (("one", True), ("two", False)):
+        where = SessionLocation(by=caller(name, "runner"), driven=driven.pk)
+        assert (session_for("anything", where, now).session_id == driven.pk) is is_let_in
+
+
+def test_two_driven_agents_with_one_id_are_each_their_own(driven: Session) -> None:
+    now = timezone.now()
+    berts = Session.objects.create(
+        session_id="ses_0", status="running", created_at=now, agent_name="agent.bert"
+    )
+    run = {"type": "start_session", "status": "running", "prompt": "x", "created_at": now, "started_at": now}
+    Run.objects.create(run_id="run_0", session=berts, **run)
+    DrivenSession.objects.create(session=berts, runner_id="r", run_id="run_0")
+    DrivenSession.objects.update(agent_session_id="claude-1")
+    for by, session_id in ((ANNA, "ses_anna"), (BERT, "ses_0")):
+        assert session_for("claude-1", SessionLocation(by=by), now).session_id == session_id
+
+
+def test_telemetry_of_known_sessions_knows_the_keys_own_alone(driven: Session) -> None:
+    Session.objects.update(executor_session_id="claude-1")
+    assert session_id_of("claude-1", ANNA) == driven.pk
+    assert session_id_of("claude-1", BERT) is None
 
 
 def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions import approvals, chat, idempotency, pruning
+from coordinator.actions import approvals, chat, gateway_upkeep, idempotency, pruning
 from coordinator.actions.chat import Upload
 from coordinator.actions.events import record_events
 from coordinator.actions.pruning import Prunable, RetentionRule, prune, rules
@@ -24,7 +24,10 @@ from coordinator.models import (
     ChatMessage,
     Event,
     EventContext,
+    GatewayCall,
     IdempotencyKey,
+    Notification,
+    NotificationTarget,
     PermissionRequest,
     Run,
     Session,
@@ -264,6 +267,83 @@ def test_requests_that_are_in_force_or_wait_stay() -> None:
     assert pruned("requests").rows == 1
     left = set(PermissionRequest.objects.values_list("request_id", flat=True))
     assert left == {waiting.request_id, lasting.request_id}
+
+
+def told_to_wait(
+    session_id: str, *, asked_at: datetime, approved_at: datetime | None = None
+) -> PermissionRequest:
+    """Return the request of a call that was told to wait, as it stands once it was approved."""
+    request = asked(
+        now=asked_at,
+        session_id=session_id,
+        folder="/srv",
+        host="box",
+        outlasts=True,
+        waits_until=asked_at + timedelta(minutes=10),
+        deadline=asked_at + timedelta(days=1),
+        target_resource=session_id,
+    )
+    if approved_at is not None:
+        approvals.decide(request.request_id, by=person(session_id), verdict="approved", now=approved_at)
+    return request
+
+
+def test_an_approval_stays_while_a_waiting_call_may_use_it(settings) -> None:
+    hour = timedelta(hours=1)
+    usable = told_to_wait("ses_1", asked_at=NOW - 25 * hour, approved_at=NOW - 2 * hour)
+    over = told_to_wait("ses_2", asked_at=NOW - 51 * hour, approved_at=NOW - 49 * hour)
+    assert pruned("requests", days=1).rows == 1
+    assert pruned("requests", days=1 / 24).rows == 0
+    assert [row.pk for row in PermissionRequest.objects.all()] == [usable.pk]
+    settings.HELD_FOR = 3600
+    assert pruned("requests", days=1 / 24).rows == 1
+    assert over.pk != usable.pk
+
+
+def test_a_request_goes_so_many_days_after_it_was_closed() -> None:
+    request = asked(now=OLD)
+    approvals.decide(request.request_id, by=person(), verdict="denied", now=NOW - timedelta(days=29))
+    assert pruned("requests").rows == 0
+    assert pruned("requests", days=28).rows == 1
+
+
+def test_the_request_of_a_gateway_call_that_waits_stays() -> None:
+    request = asked(now=OLD)
+    approvals.decide(request.request_id, by=person(), verdict="approved", now=OLD)
+    names = ("agent_id", "server_id", "tool_name", "call_key", "arguments_digest", "definition_digest")
+    call = GatewayCall.objects.create(
+        call_id="call_1",
+        request_id=request.request_id,
+        key_id=1,
+        policy_version="1",
+        state="waiting",
+        created_at=OLD,
+        expires_at=NOW + timedelta(days=1),
+        **dict.fromkeys(names, "x"),
+    )
+    assert pruned("requests").rows == 0
+    gateway_upkeep.keep_in_order(NOW + timedelta(hours=1))
+    assert GatewayCall.objects.filter(pk=call.pk).exists()
+    GatewayCall.objects.update(state="done")
+    assert pruned("requests").rows == 1
+
+
+def test_a_session_stays_while_its_call_waits_or_may_still_run() -> None:
+    session("ses_asks")
+    session("ses_may_run")
+    session("ses_gone")
+    told_to_wait("ses_asks", asked_at=NOW)
+    told_to_wait("ses_may_run", asked_at=NOW - timedelta(hours=2), approved_at=NOW)
+    pruned("sessions")
+    assert set(Session.objects.values_list("pk", flat=True)) == {"ses_asks", "ses_may_run"}
+
+
+def test_a_message_that_was_not_sent_yet_stays() -> None:
+    target = NotificationTarget.objects.create(person="alice", kind="email", address="a@b.c", created_at=OLD)
+    for state in ("waiting", "sent"):
+        Notification.objects.create(target=target, request_id="r", created_at=OLD, state=state)
+    assert pruned("notifications").rows == 1
+    assert Notification.objects.get().state == "waiting"
 
 
 def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
