@@ -55,6 +55,11 @@ def name_of(server_id: str, tool: str) -> str:
     return f"{PREFIX}{name_in_calls(server_id)}__{name_in_calls(tool)}"
 
 
+def name_of_method(server_id: str, method: str) -> str:
+    """Return the name by which rules and timelines know a request other than a call: no tool's name has its slash."""
+    return f"{PREFIX}{name_in_calls(server_id)}__{method}"
+
+
 def digest_of(raw: bytes) -> str:
     """Return the SHA-256 of the bytes of a call's arguments."""
     return hashlib.sha256(raw).hexdigest()

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.gateway.binding import about, name_of
+from coordinator.gateway.binding import about, name_of, name_of_method
 from coordinator.gateway.servers import KnownTool, Server
 from coordinator.policy import access, budgets, tool_rules
 from coordinator.policy.access import Verdict
@@ -55,6 +55,20 @@ def on_call(
     if is_held_back(server, verdict, known):
         return tool_rules.stricter(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
+
+
+def on_read(
+    rules: Sequence[Rule], verdict: Verdict, server: Server, method: str, *, caller: Caller, arguments: Any
+) -> Ruling:
+    """Return the strictest decision of rules and grants about a request that reads or sets something at a server.
+
+    `verdict` is about the server as a whole: what a tool is granted says nothing of resources and prompts.
+    """
+    name = name_of_method(server.name, method)
+    if server.is_off:
+        return Ruling(DENY, f"The MCP server {server.name} {server.fault}.", "gateway")
+    by_rules = _by_rules(rules, server, name, about(arguments), caller)
+    return tool_rules.stricter(by_rules, tool_rules.by_access(verdict))
 
 
 def _by_rules(rules: Sequence[Rule], server: Server, name: str, text: str, caller: Caller) -> Ruling:
@@ -106,10 +120,13 @@ def _may_see(rules: Sequence[Rule], agent_id: str, program: str) -> bool:
     return True
 
 
-def now(server: Server, tool: str, caller: Caller, arguments: Any, at: datetime) -> tuple[Ruling, Verdict]:
-    """Decide by what is in the database at this instant."""
-    verdict = access.resolve(caller.agent_id, server.name, tool, at)
-    ruling = on_call(tool_rules.saved(), verdict, server, tool, caller=caller, arguments=arguments)
+def now(
+    server: Server, name: str, caller: Caller, arguments: Any, at: datetime, *, is_read: bool = False
+) -> tuple[Ruling, Verdict]:
+    """Decide by what is in the database at this instant; `name` is the tool's, or a method's that `is_read`."""
+    verdict = access.resolve(caller.agent_id, server.name, "" if is_read else name, at)
+    judge = on_read if is_read else on_call
+    ruling = judge(tool_rules.saved(), verdict, server, name, caller=caller, arguments=arguments)
     if caller.session_id is not None:
         by_budgets = budgets.ruling(budgets.in_force(), [caller.agent_id], caller.session_id, at)
         ruling = tool_rules.stricter(ruling, by_budgets)

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from coordinator.gateway import methods
+from coordinator.gateway.methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.lib import json_bounds
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
@@ -24,10 +26,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32603,
 )
 HEADER_MISMATCH, MISSING_CAPABILITY = -32020, -32021
-UNREACHABLE, BRAKED = -32010, -32011  # of the codes that are left to implementations
-META_VERSION = "io.modelcontextprotocol/protocolVersion"
-META_CLIENT = "io.modelcontextprotocol/clientInfo"
-META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+UNREACHABLE, BRAKED, DENIED = -32010, -32011, -32012  # of the codes that are left to implementations
 TASKS = "io.modelcontextprotocol/tasks"
 # Methods whose target stands in the header Mcp-Name, by the parameter that holds it.
 NAMED_BY = {
@@ -61,13 +60,18 @@ class _Arguments(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b"")
 
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
 _parts = msgspec.json.Decoder(_Parts).decode
 _arguments = msgspec.json.Decoder(_Arguments).decode
 
 
 @dataclass(frozen=True)
 class Message:
-    """A request, a notification or a response, as it came (`raw`) and as it was read (`value`)."""
+    """A request, a notification or a response, as it goes on (`raw`) and as it was read (`value`).
+
+    Members that its method does not have are in neither; of the others the bytes are those that came.
+    """
 
     raw: bytes
     value: dict[str, Any] = field(repr=False)
@@ -137,7 +141,9 @@ def read(raw: bytes) -> Message:
         text = raw.decode()
         json_bounds.check(raw)
         value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
-    except (UnicodeDecodeError, RecursionError):
+        if rb"\u" in raw:
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text in UTF-8
+    except (UnicodeError, RecursionError):
         raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
     except _Twins as twins:
         raise Unreadable(INVALID_REQUEST, str(twins)) from None
@@ -165,7 +171,32 @@ def _checked(raw: bytes, value: dict[str, Any]) -> Message:
         _refuse_requests_without_id(value)
     elif number is None or ("result" in value) == ("error" in value):
         raise Unreadable(INVALID_REQUEST, "The message is not a request, notification or response.")
-    return Message(raw, value)
+    return _restricted(raw, value)
+
+
+def _restricted(raw: bytes, value: dict[str, Any]) -> Message:
+    """Return the message without the members that its method does not have. Raises Unreadable."""
+    known = methods.known_members(value)
+    if known is value:
+        return Message(raw, value)
+    try:
+        return Message(_rebuilt(raw, value, known), known)
+    except (msgspec.MsgspecError, UnicodeError):
+        raise Unreadable(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
+
+
+def _rebuilt(raw: bytes, before: dict[str, Any], after: dict[str, Any]) -> bytes:
+    """Return the JSON object `after`, which is part of `before`, with the bytes of `raw` for what has not changed."""
+    fields = _fields(raw)
+    rebuilt = {}
+    for name, value in after.items():
+        if value is before[name]:
+            rebuilt[name] = fields[name]
+        elif isinstance(value, dict):
+            rebuilt[name] = msgspec.Raw(_rebuilt(bytes(fields[name]), before[name], value))
+        else:
+            rebuilt[name] = msgspec.Raw(_encode(value))
+    return _encode(rebuilt)
 
 
 def _inner(value: dict[str, Any], name: str) -> Any:

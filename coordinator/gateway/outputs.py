@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+BLOCKS = ("content", "contents", "messages")  # of a call, a resource, a prompt
 LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 
 
@@ -23,9 +24,8 @@ def kept_output(response: bytes | None) -> tuple[Any, str | None]:
     result = value.get("result")
     if not isinstance(result, dict):
         return None, None
-    content = (
-        [_without_data(one) for one in result["content"]] if isinstance(result.get("content"), list) else []
-    )
+    blocks: list[Any] = next((result[name] for name in BLOCKS if isinstance(result.get(name), list)), [])
+    content = [_without_data(one) for one in blocks]
     if len(response) > LONGEST_OUTPUT:
         content = [_shortened(one) for one in content[:20]]
     failed = "The tool reports a failure." if result.get("isError") is True else None
@@ -46,11 +46,8 @@ def _without_data(block: Any) -> Any:
         else value
         for name, value in block.items()
     }
-    return (
-        found | {"resource": _without_data(found["resource"])}
-        if isinstance(found.get("resource"), dict)
-        else found
-    )
+    inner = {name: found[name] for name in ("resource", "content") if isinstance(found.get(name), dict)}
+    return found | {name: _without_data(value) for name, value in inner.items()}
 
 
 def _shortened(block: Any) -> Any:

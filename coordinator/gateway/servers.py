@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from coordinator.errors import SignalboxError
+from coordinator.gateway import param_headers
 from coordinator.gateway.http_client import Target, target_of
 from coordinator.mcp import credentials, stdio_host
 from coordinator.mcp.names import name_in_calls, read_as, spellings
@@ -20,12 +21,16 @@ NOWHERE = "has no address and no command"
 
 @dataclass(frozen=True, slots=True)
 class KnownTool:
-    """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted."""
+    """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted.
+
+    `param_headers` are those that repeat arguments, as the definition declares them.
+    """
 
     definition: str
     accepted: str
     is_gone: bool
     changed_at: datetime | None = None
+    param_headers: param_headers.Declared = ()
 
     @property
     def is_changed(self) -> bool:
@@ -75,9 +80,18 @@ def load(name: str) -> Server | None:
     if not row.is_active or (upstream is not None and not upstream.enabled):
         return Server(name, None, "is switched off", is_off=True)
     known = McpTool.objects.filter(server_id=name)
+    declaring = known.filter(input_schema__contains=param_headers.ANNOTATION)
+    declared = {
+        tool: param_headers.declared_in(schema)
+        for tool, schema in declaring.values_list("name", "input_schema")
+    }
     tools = {
         tool: KnownTool(
-            definition, accepted, gone is not None, changed if isinstance(changed, datetime) else None
+            definition,
+            accepted,
+            gone is not None,
+            changed if isinstance(changed, datetime) else None,
+            declared.get(tool, ()),
         )
         for tool, definition, accepted, gone, changed in known.values_list(
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"

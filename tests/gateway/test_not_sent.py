@@ -14,6 +14,7 @@ from django.db import OperationalError
 from coordinator.edge.gateway.calls import Calls
 from coordinator.edge.gateway.running import NotSent, Runner
 from coordinator.errors import Busy, SignalboxError
+from coordinator.gateway.messages import Message
 from coordinator.policy.tool_rules import Ruling
 
 LOCKED, BUSY = OperationalError("database is locked"), Busy("Too many wait.")
@@ -26,8 +27,8 @@ def calls(**parts: Any) -> Calls:
 
 def exchange() -> Any:
     params = {"name": "echo", "arguments": {}}
-    message = SimpleNamespace(params=params, id=1, raw=b"{}")
-    server = SimpleNamespace(name="example", tools={"echo": SimpleNamespace(is_gone=False)})
+    message = Message(b"{}", {"method": "tools/call", "id": 1, "params": params})
+    server = SimpleNamespace(name="example", tools={"echo": SimpleNamespace(is_gone=False, param_headers=())})
     return SimpleNamespace(message=message, server=server, client=None, line=None, is_sent=False)
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.actions import gateway_calls
 from coordinator.actions.gateway_calls import Attempt, CallPlace, Settled
-from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.exchange import Exchange, param_mismatch
 from coordinator.edge.gateway.holding import Held, Holding
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.listings import Listings
@@ -30,7 +30,7 @@ from coordinator.errors import SignalboxError
 from coordinator.gateway import answers, deciding, messages
 from coordinator.gateway.binding import Binding, digest_of, policy_version
 from coordinator.gateway.http_client import LOOK_HOLDS, UpstreamFailed
-from coordinator.gateway.messages import INVALID_PARAMS
+from coordinator.gateway.messages import HEADER_MISMATCH, INVALID_PARAMS
 from coordinator.gateway.states import PREFIX, GoOnState, WaitState, opened
 from coordinator.lib.threads import EdgeThreads
 from coordinator.policy.access import Verdict
@@ -99,6 +99,9 @@ class Calls:
             return
         if tool not in x.server.tools or x.server.tools[tool].is_gone:
             await self._listings.look_for(x, tool)
+        if (mismatch := param_mismatch(x)) is not None:
+            await x.line.answer(answers.error(x.message.id, HEADER_MISMATCH, mismatch), 400)
+            return
         session_id = await self._records.session_of(x)  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide(x, tool, arguments, session_id)
         state = opened(x.message.params.get("requestState"))
@@ -142,8 +145,12 @@ class Calls:
         else:
             await self._pass(x, record, verdict)
 
-    async def decide(self, x: Exchange, tool: str, arguments: Any, session_id: str) -> tuple[Ruling, Verdict]:
+    async def decide(
+        self, x: Exchange, name: str, arguments: Any, session_id: str, *, is_read: bool = False
+    ) -> tuple[Ruling, Verdict]:
         """Return the strictest of what rules, grants and budgets say now of a call in this session.
+
+        `name` is the tool's; that of the method where it `is_read`, a request other than a call.
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
@@ -157,11 +164,13 @@ class Calls:
         x.server = await self._listings.server(x)  # it may be another one than when the request came
         now = timezone.now()
         if rules is None:
-            return await self._threads.run(deciding.now, x.server, tool, x.caller, arguments, now)
+            read = functools.partial(deciding.now, is_read=is_read)
+            return await self._threads.run(read, x.server, name, x.caller, arguments, now)
         pair = x.agent_id, x.server.name
         policy = (await self._policies.of({pair}))[pair]
-        verdict = policy.verdict(x.agent_id, x.server.name, tool, now)
-        ruling = deciding.on_call(rules, verdict, x.server, tool, caller=x.caller, arguments=arguments)
+        verdict = policy.verdict(x.agent_id, x.server.name, "" if is_read else name, now)
+        judge = deciding.on_read if is_read else deciding.on_call
+        ruling = judge(rules, verdict, x.server, name, caller=x.caller, arguments=arguments)
         if x.caller.session_id is not None:
             ruling = stricter(ruling, await self._rulings.by_budgets([x.agent_id], x.caller.session_id))
         return ruling, verdict

@@ -1,6 +1,7 @@
 """`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it.
 
-Messages pass raw. What is understood of them: which session they belong to, lists of tools, and calls of tools.
+Messages pass as the bytes that came, without members that MCP does not have. Only known methods pass: calls of tools
+are judged one by one, reads by what the server is granted as a whole.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.links import Links
 from coordinator.edge.gateway.listings import Listings
 from coordinator.edge.gateway.news import News
+from coordinator.edge.gateway.reads import Reads
 from coordinator.edge.gateway.records import Records
 from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
@@ -48,9 +50,10 @@ from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import BadRequest, Forbidden, NotFound, SignalboxError
-from coordinator.gateway import answers, messages
+from coordinator.gateway import answers, messages, methods
 from coordinator.gateway.http_client import UpstreamFailed
 from coordinator.gateway.messages import HEADER_MISMATCH, INTERNAL, UNREACHABLE, Message, Unreadable
+from coordinator.gateway.methods import Use
 from coordinator.gateway.servers import Server
 from coordinator.identity.scopes import GATEWAY_SCOPES
 from coordinator.lib.asgi import Receive, Scope, Send
@@ -118,6 +121,7 @@ class GatewayDoor:
             threads=threads,
             notes=notes,
         )
+        self.reads = Reads(self.calls, self._relaying, records, self.refusals)
         self.all_servers = AllServers(
             clients=self.clients,
             links=self.links,
@@ -235,15 +239,22 @@ class GatewayDoor:
             await x.line.answer(answers.error(x.message.id, INTERNAL, str(problem.detail)))
 
     async def _answer(self, x: Exchange) -> None:
-        method = x.message.method
-        if not x.message.is_request:
+        method, use = x.message.method, methods.use_of(x.message.value)
+        if x.message.is_response or (not x.message.is_request and method in methods.NOTIFICATIONS):
             await self._relaying.send_on(x)
+        elif not x.message.is_request or use is None:
+            await self.reads.refuse_unknown(x)
+        elif use is Use.READ or use is Use.LIST:
+            await self.reads.answer(x, use)
         elif method == "initialize" and not x.message.is_stateless:
             await self._relaying.initialize(x)
         elif method == "tools/call":
             await self.calls.call(x)
         elif self.tasks.is_ours(x.message):
             await self.tasks.answer(x)
+        elif use is Use.TASK:
+            await self.reads.record_task(x)
+            await self._relaying.relay(x, None)
         elif method == "tools/list":
             await self._relaying.relay(x, self.listings.shown)
         elif method == "server/discover":

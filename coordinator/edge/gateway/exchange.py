@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +19,10 @@ from coordinator.edge.gateway.line import Line
 from coordinator.edge.http import Headers
 from coordinator.edge.waits import Disconnect
 from coordinator.errors import Forbidden
+from coordinator.gateway import param_headers
 from coordinator.gateway.deciding import Caller
-from coordinator.gateway.messages import META_CLIENT, NAMED_BY, Message
+from coordinator.gateway.messages import NAMED_BY, Message
+from coordinator.gateway.methods import META_CLIENT
 from coordinator.gateway.servers import Server
 from coordinator.identity.keys import KeyIdentity
 from coordinator.policy.brakes import Braked
@@ -29,6 +32,9 @@ NO_AGENT = (
     "This key is not bound to an agent. Use a key that is bound to one, or name the agent in the header "
     "X-Signalbox-Agent."
 )
+BOTH = b"application/json, text/event-stream"
+_VERSION = re.compile(rb"\d{4}-\d\d-\d\d")
+_TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's traceparent
 # How clients call themselves in the beginning, and the agent program that this is.
 PROGRAMS = tuple((MCP_CLIENTS.get(name, name), name) for name in AGENT_TITLES)
 
@@ -164,3 +170,44 @@ def _decoded(value: bytes) -> str | None:
         return base64.b64decode(text[9:-2], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
+
+
+def param_mismatch(x: Exchange) -> str | None:
+    """Return which header of a stateless call says something else than the argument that it repeats; None for none."""
+    for name, path in _declared_headers(x):
+        found = x.headers.get(name.encode())
+        if found is not None and not _repeats(found, x, path):
+            return f"The header {name} does not match the argument {'.'.join(path)}."
+    return None
+
+
+def headers_for_server(x: Exchange, method: str) -> Headers:
+    """Return the headers of a client's request that go on to the server, none of which says what its body does not."""
+    found = {}
+    if b"accept" in x.headers:
+        found[b"accept"] = BOTH if x.takes_events else b"application/json"
+    if _TRACE.fullmatch(x.headers.get(b"traceparent", b"")):
+        found[b"traceparent"] = x.headers[b"traceparent"]
+    version = x.headers.get(b"mcp-protocol-version", b"")
+    if _VERSION.fullmatch(version) or (version and x.message.is_stateless):  # then the body has the same
+        found[b"mcp-protocol-version"] = version
+    if method == "GET" and b"last-event-id" in x.headers:
+        found[b"last-event-id"] = x.headers[b"last-event-id"]
+    if x.message.is_stateless:
+        names = [b"mcp-method"] if x.message.method else []
+        names += [b"mcp-name"] if x.message.name is not None else []
+        found |= {name: x.headers[name] for name in names if name in x.headers}
+        for header, path in _declared_headers(x):
+            name = header.encode()
+            if name in x.headers and _repeats(x.headers[name], x, path):
+                found[name] = x.headers[name]
+    return found
+
+
+def _declared_headers(x: Exchange) -> param_headers.Declared:
+    tool = x.server.tools.get(x.message.name or "") if x.message.method == "tools/call" else None
+    return tool.param_headers if tool is not None and x.message.is_stateless else ()
+
+
+def _repeats(header: bytes, x: Exchange, path: tuple[str, ...]) -> bool:
+    return param_headers.repeats_argument(_decoded(header), x.message.params.get("arguments"), path)

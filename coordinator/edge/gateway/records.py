@@ -8,6 +8,7 @@ import functools
 import hashlib
 import logging
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.tallies import Tallies
 from coordinator.edge.writer import GroupWriter
 from coordinator.errors import Invalid, SignalboxError
-from coordinator.gateway.binding import name_of
+from coordinator.gateway.binding import name_of, name_of_method
 from coordinator.gateway.outputs import kept_output
 from coordinator.lib import instants, meters
 from coordinator.lib.expiring_cache import ExpiringCache
@@ -63,6 +64,7 @@ class CallRecord:
     """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
 
     `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
+    `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
     earlier request, `is_over` that it has ended, or goes on with another one.
     """
@@ -83,6 +85,7 @@ class CallRecord:
     is_begun: bool = False
     is_over: bool = False
     goes_on: bool = False
+    is_read: bool = False
     told: AgentsCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -105,6 +108,8 @@ class CallRecord:
     @property
     def name(self) -> str:
         """Return the name of its tool there: as its agent calls it, where that can mean nothing else."""
+        if self.is_read:
+            return name_of_method(self.server_id, self.tool)
         own, told = name_of(self.server_id, self.tool), self.told.tool_name if self.told else ""
         return told if own in {told, behind_gateway(told)} else own
 
@@ -156,6 +161,12 @@ class Records:
         at = instants.canonical(timezone.now())
         record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
         record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self._begin_soon, record)
+        return record
+
+    def begin_read(self, x: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
+        """Note that a request other than a call begins, as `begin` does."""
+        record = self.begin(x, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
+        record.is_read = record.known = True
         return record
 
     def taken_up(
@@ -213,7 +224,7 @@ class Records:
             event_type="pre_tool",
             session_id=record.session_id,
             timestamp=record.at,
-            tool_name=name_of(record.server_id, record.tool),
+            tool_name=record.name,
             tool_input=record.arguments if isinstance(record.arguments, dict) else {},
             tool_use_id=record.call_id,
             reason=record.decided_by or None,
@@ -282,7 +293,8 @@ class Records:
 
     def _may_be_told(self, record: CallRecord) -> bool:
         """Say whether it is still to be looked up if the call's agent told its beginning."""
-        return record.goes_on or (not record.is_begun and record.session_id in self._of_agents)
+        of_agents = record.session_id in self._of_agents and not record.is_read
+        return record.goes_on or (not record.is_begun and of_agents)
 
     def _ending(
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None

@@ -50,6 +50,7 @@ class HeldByBrake(Exception):
 
     def __init__(self, brake: Braked) -> None:
         super().__init__(brake.words)
+        self.brake = brake
 
 
 class Relaying:
@@ -74,20 +75,32 @@ class Relaying:
 
     async def relay(self, x: Exchange, change: Any) -> None:
         """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
+        try:
+            await self.pass_on(x, change)
+        except HeldByBrake as stopped:
+            await self.refuse_for_brake(x, stopped)
+
+    async def pass_on(self, x: Exchange, change: Any) -> bytes | None:
+        """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
+
+        Raises HeldByBrake.
+        """
         if x.message.method in PASS_A_BRAKE:
-            await self._relay(x, change, None)
-            return
+            return await self._relay(x, change, None)
 
         async def look() -> None:
             await self._require_no_brake(x)
 
-        try:
-            await look()
-            await self._relay(x, change, look)
-        except HeldByBrake as stopped:
-            words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
-            await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
-            await x.line.answer(answers.error(x.message.id, BRAKED, words))
+        await look()
+        return await self._relay(x, change, look)
+
+    async def refuse_for_brake(self, x: Exchange, stopped: HeldByBrake) -> bytes:
+        """Answer that a brake stops a request, and have that audited; return the answer."""
+        words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
+        await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
+        response = answers.error(x.message.id, BRAKED, words)
+        await x.line.answer(response)
+        return response
 
     async def _require_no_brake(self, x: Exchange) -> None:
         """Raise HeldByBrake where a brake is on for the agent at this instant."""
@@ -95,8 +108,7 @@ class Relaying:
         if brake is not None:
             raise HeldByBrake(brake)
 
-    async def _relay(self, x: Exchange, change: Any, look: Look | None) -> None:
-
+    async def _relay(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
         async def changed(body: bytes) -> bytes:
             found: bytes = await change(x, body)
             return found
@@ -110,10 +122,11 @@ class Relaying:
             if not left.by_server:
                 raise
             await x.line.end()  # its client asks the server for the rest
-            return
+            return None
         finally:
             answer.close()
         await finish(x.line, response, event, answer.status)
+        return response
 
     async def _sent(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""

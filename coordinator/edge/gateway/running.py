@@ -20,13 +20,13 @@ from coordinator.actions import gateway_calls
 from coordinator.actions.approvals.holding import held_for
 from coordinator.actions.gateway_calls import CallPlace
 from coordinator.edge.brake_gate import BrakeGate
-from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.exchange import Exchange, headers_for_server
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.links import SessionOver
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.sending import Sending
-from coordinator.edge.gateway.upstreams import PASSED, PASSED_LIKE, Forgotten, LeftOpen, finish
+from coordinator.edge.gateway.upstreams import Forgotten, LeftOpen, finish
 from coordinator.edge.http import Headers
 from coordinator.edge.notes import Notes
 from coordinator.edge.rulings import by_brake
@@ -382,11 +382,8 @@ def renumbered(response: bytes, number: Any) -> bytes:
 
 def kept_message(x: Exchange) -> bytes:
     """Return what of a request is kept with its task: the body and the headers that go to the server."""
-    headers = {
-        name.decode(): value.decode("latin-1")
-        for name, value in x.headers.items()
-        if name in PASSED or name.startswith(PASSED_LIKE)
-    }
+    passed = headers_for_server(x, "POST")
+    headers = {name.decode(): value.decode("latin-1") for name, value in passed.items()}
     return json.dumps({"headers": headers, "body": x.message.raw.decode()}).encode()
 
 

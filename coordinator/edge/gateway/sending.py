@@ -20,7 +20,7 @@ from coordinator.edge.gateway.resuming import Resuming
 from coordinator.edge.gateway.upstreams import BOTH, Forgotten, Upstreams, call_response, own_response
 from coordinator.gateway import answers, sse
 from coordinator.gateway.http_client import Look
-from coordinator.gateway.messages import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.gateway.methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode

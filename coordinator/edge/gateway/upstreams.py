@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.exchange import Exchange, headers_for_server
 from coordinator.edge.gateway.line import Line
 from coordinator.gateway import sse
 from coordinator.gateway.http_client import BrokenOff, HttpClient, Look, UpstreamAnswer, UpstreamFailed
@@ -22,17 +22,6 @@ from coordinator.gateway.servers import Server
 from coordinator.lib import json_bounds
 from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
-# Headers of a client that are meant for whoever answers its message. None says who the client is.
-PASSED = (
-    b"accept",
-    b"mcp-protocol-version",
-    b"mcp-method",
-    b"mcp-name",
-    b"last-event-id",
-    b"traceparent",
-    b"tracestate",
-)
-PASSED_LIKE = b"mcp-param-"
 MOST_STARTS = 3  # of a stdio server for one call
 MOST_ANSWER = 16 * 1024 * 1024
 LONGEST_STREAM = 3600.0  # seconds for which a stream of events is passed on
@@ -108,7 +97,8 @@ class Upstreams:
         look: Look | None = None,
     ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
-        found = [(name.decode(), value.decode("latin-1")) for name, value in _passed(x)]
+        passed = headers_for_server(x, method)
+        found = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
         if method == "POST":
             found.append(("Content-Type", "application/json"))
         link = x.client.links.get(x.server.name) if x.client else None
@@ -192,12 +182,6 @@ async def _problem(answer: UpstreamAnswer) -> str:
     except (UpstreamFailed, msgspec.MsgspecError, KeyError, TypeError):
         return "it cannot be started"
     return str(told).rstrip(".")[:1_000]
-
-
-def _passed(x: Exchange) -> list[tuple[bytes, bytes]]:
-    return [
-        (name, value) for name, value in x.headers.items() if name in PASSED or name.startswith(PASSED_LIKE)
-    ]
 
 
 def answers_to(body: bytes, number: Any) -> bool:
