@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import threading
 from typing import Any
 
 import msgspec
 
-from coordinator.errors import BadRequest
+from coordinator.errors import BadRequest, Busy
+from coordinator.runs import schemas
+from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
 
 # What an agent takes that does not say: as the newest coordinator has it.
 PROMPT_ALONE: dict[str, Any] = {
@@ -43,9 +45,14 @@ DRIVEN: dict[str, Any] = {
 }
 NO_AGENT = "(no agent)"
 LARGEST_SCHEMA = 64 * 1024  # bytes of JSON; a runner's word for what its agent takes
-MOST_FAULTS = 20
-# A runner's pattern may take for ever on the text that a client gives: these are left to the agent itself.
-NOT_CHECKED = ("pattern", "patternProperties", "format")
+BUSY = "The parameters cannot be validated now: other orders are. Nothing was ordered; try again."
+VALIDATION_WAIT_SECONDS = 0.2  # for the place of the order before: each waits in a thread that answers pages
+
+_sandbox = Sandbox(
+    "coordinator.runs.schema_jobs",
+    Limits(cpu_seconds=0.25, wall_seconds=1.0, memory_bytes=512 * 1024 * 1024, fork_each=True),
+)
+_sandbox_place = threading.Lock()  # one thread at most waits for the child, however many orders come
 
 
 def require_fit(parameters: dict[str, Any], schema: Any, agent: str | None) -> None:
@@ -65,27 +72,37 @@ def require_fit(parameters: dict[str, Any], schema: Any, agent: str | None) -> N
 
 
 def _faults(parameters: dict[str, Any], schema: Any, agent: str) -> list[dict[str, str]]:
+    """Return what does not meet the schema. Raises BadRequest for a schema that cannot be applied, and Busy."""
+    size = len(msgspec.json.encode(parameters))
+    if schema is PROMPT_ALONE or schema is DRIVEN:
+        return schemas.validation_errors(parameters, schema)
     if len(msgspec.json.encode(schema)) > LARGEST_SCHEMA:
         raise BadRequest(f"The parameters_schema of {agent} is larger than {LARGEST_SCHEMA // 1024} KiB.")
-    # Loaded by the first who needs it: a restart is short without.
-    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
-    from referencing import Registry  # noqa: PLC0415
-
-    checks = {
-        name: check for name, check in Draft202012Validator.VALIDATORS.items() if name not in NOT_CHECKED
-    }
-    validator = validators.create(Draft202012Validator.META_SCHEMA, checks)
     try:
-        # An empty registry: a schema's $ref is looked up in the schema alone, never fetched.
-        found = list(islice(validator(schema, registry=Registry()).iter_errors(parameters), MOST_FAULTS))
-    except Exception as problem:
-        said = str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__
-        raise BadRequest(f"The parameters_schema of {agent} cannot be applied: {said}") from None
-    return [
-        {
-            "path": one.json_path,
-            "message": one.message,
-            "schema_path": ".".join(str(part) for part in one.absolute_schema_path),
-        }
-        for one in found
-    ]
+        if schemas.is_quick(parameters, schema, size):
+            return schemas.validation_errors(parameters, schema)
+        return _validate_in_child(parameters, schema)
+    except schemas.Inapplicable as problem:
+        raise BadRequest(f"The parameters_schema of {agent} cannot be applied: {problem}") from None
+    except JobFailed:
+        raise BadRequest(f"The parameters_schema of {agent} cannot be applied to these parameters.") from None
+    except LimitsExceeded:
+        raise BadRequest(
+            f"The parameters_schema of {agent} takes too long to apply to these parameters. Nothing was ordered."
+        ) from None
+    except Overloaded:
+        raise Busy(BUSY, retry_after=1) from None
+
+
+def _validate_in_child(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
+    """Return what does not meet the schema. Raises Inapplicable, Busy and SandboxError."""
+    if not _sandbox_place.acquire(timeout=VALIDATION_WAIT_SECONDS):
+        raise Busy(BUSY, retry_after=1)
+    try:
+        body = msgspec.json.encode({"parameters": parameters, "schema": schema})
+        answer = _sandbox.run("validate", body)
+    finally:
+        _sandbox_place.release()
+    if "inapplicable" in answer.facts:
+        raise schemas.Inapplicable(str(answer.facts["inapplicable"])[:200])
+    return msgspec.json.decode(answer.body, type=list[dict[str, str]])
