@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -20,6 +19,7 @@ from coordinator.edge.limits import BodyLimit
 from coordinator.errors import BadRequest, Busy, TooLarge, TooSlow, Unsupported
 from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Receive
+from coordinator.lib.byte_shares import ByteShares
 from coordinator.lib.turns import CALLER, FairThreads
 
 P = ParamSpec("P")
@@ -27,7 +27,6 @@ T = TypeVar("T")
 Weigh = Callable[[bytes, int], int]
 
 IN_ALL = 256 * 1024 * 1024  # bytes in hand in one process
-SMALL = 64 * 1024  # bytes of a body that still finds room where a large one is refused
 ARRIVING = {"key": 1_000, "person": 200}  # bodies on their way at one time, by kind of sender
 ARRIVING_FROM_ADDRESS = 128
 ARRIVING_IN_ALL = 4_000
@@ -40,8 +39,7 @@ TOO_SLOW = "The request did not arrive completely in time. Send it again."
 
 class Bodies:
     def __init__(self) -> None:
-        self._bytes: Counter[str] = Counter()
-        self._all = 0
+        self._shares = ByteShares()
         self._arriving: dict[str, dict[BodyShare, None]] = {}
         self._count = 0
         self._decoders = FairThreads(DECODERS, "decode")
@@ -59,19 +57,12 @@ class Bodies:
 
     def take(self, held: BodyShare, more: int) -> None:
         """Count `more` bytes. Raises Busy where the sender, or all together, would hold too much."""
-        mine = self._bytes[held.sender] + more
-        room = IN_ALL - self._all + self._bytes[held.sender]
-        if mine > (room * 3 // 4 if held.size + more <= SMALL else room // 2):
+        if not self._shares.take(held.sender, more, size=held.size, total=IN_ALL):
             raise Busy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
-        self._bytes[held.sender] = mine
-        self._all += more
         held.size += more
 
     def give_back(self, held: BodyShare) -> None:
-        self._all -= held.size
-        self._bytes[held.sender] -= held.size
-        if not self._bytes[held.sender]:
-            del self._bytes[held.sender]
+        self._shares.give_back(held.sender, held.size)
         held.size = 0
 
     def begin(self, held: BodyShare) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from coordinator.gateway.answer_shares import AnswerShare, AnswerShares, NoRoom
 from coordinator.lib.network_words import in_words
 from coordinator.lib.sockets import has_unread
 
@@ -219,7 +220,7 @@ class _Connection:
 class UpstreamAnswer:
     """An answer whose headers are there. `headers` are by lower-case name. Read it, then close it.
 
-    What was read whole is there to be read again.
+    What was read whole is there to be read again. What is in hand of it is counted in `share` until it is closed.
     """
 
     status: int
@@ -232,6 +233,7 @@ class UpstreamAnswer:
     _goes_on: bool
     _ended: bool = field(default=False)
     _whole: bytes | None = field(default=None)
+    share: AnswerShare = field(default_factory=lambda: AnswerShares().hold("", ""))
 
     @property
     def kind(self) -> str:
@@ -263,14 +265,24 @@ class UpstreamAnswer:
         """Return the whole body. Raises UpstreamFailed where it breaks off, or is longer than `most` bytes."""
         found = bytearray()
         async for piece in self.pieces():
+            self.hold(len(piece))
             found += piece
             if len(found) > most:
                 raise UpstreamFailed(f"answered with more than {most} bytes", may_have_run=True)
         self._whole = bytes(found)
         return self._whole
 
+    def hold(self, more: int) -> None:
+        """Count bytes of the answer that stay in hand. Raises UpstreamFailed where there is no room for them."""
+        try:
+            self.share.grow(more)
+        except NoRoom as problem:
+            words = f"sent an answer for which there is no room now: {problem}"
+            raise UpstreamFailed(words, may_have_run=True) from None
+
     def close(self) -> None:
         """Give the connection back where the answer was read to its end, else end it."""
+        self.share.close()
         if self._ended and self._goes_on:
             self._client.keep(self._target, self._connection)
         else:

@@ -10,10 +10,11 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _LINES = re.compile(rb"\r\n|\n|\r")
 _PLACED = re.compile(rb"(?:\A|[\r\n])(id|retry)(?:: ?([^\r\n]*))?(?=[\r\n])")
 LONGEST_ID = 4096  # bytes
+MAX_LINES = 10_000  # of one event: each becomes an object of Python, and JSON on one line needs one
 
 
 class TooLong(Exception):
-    """An event is longer than anybody should hold."""
+    """An event is longer than anybody should hold. The text says how, after "sent"."""
 
 
 class Splitter:
@@ -27,15 +28,21 @@ class Splitter:
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the events that end in `piece`. Raises TooLong."""
         self._rest += piece
-        found = []
+        found, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
-            found.append(bytes(self._rest[: end.end()]))
-            del self._rest[: end.end()]
-            self._looked = 0
+            found.append(bytes(self._rest[begin : end.end()]))
+            _require_few_lines(found[-1])
+            begin = self._looked = end.end()
+        del self._rest[:begin]
         self._looked = max(0, len(self._rest) - 3)
         if len(self._rest) > self._most:
-            raise TooLong
+            raise TooLong(f"an event of more than {self._most} bytes")
         return found
+
+
+def _require_few_lines(event: bytes) -> None:
+    if event.count(b"\n") + event.count(b"\r") - event.count(b"\r\n") > MAX_LINES:
+        raise TooLong(f"an event of more than {MAX_LINES} lines")
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ import msgspec
 from coordinator.edge.gateway.exchange import Exchange, headers_for_server
 from coordinator.edge.gateway.line import Line
 from coordinator.gateway import sse
+from coordinator.gateway.answer_shares import AnswerShares
 from coordinator.gateway.http_client import BrokenOff, HttpClient, Look, UpstreamAnswer, UpstreamFailed
 from coordinator.gateway.servers import Server
-from coordinator.lib import json_bounds
+from coordinator.lib import json_bounds, turns
 from coordinator.mcp.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
 
 MOST_STARTS = 3  # of a stdio server for one call
@@ -71,6 +72,7 @@ class Upstreams:
 
     def __init__(self) -> None:
         self.http = HttpClient()
+        self.answers = AnswerShares()
 
     async def send_call(self, x: Exchange, body: bytes, *, session: str | None, look: Look) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
@@ -138,6 +140,7 @@ class Upstreams:
         answer = await self.http.request(
             server.target, method, found, body, within=server.call_seconds, look=look
         )
+        answer.share = self.answers.hold(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
             answer.close()
             raise UpstreamFailed(
@@ -224,12 +227,12 @@ async def events_of(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIter
         if taken > most:
             raise UpstreamFailed(f"streamed more than {most:.0f} bytes", may_have_run=True)
         try:
+            answer.hold(len(piece))
             for event in splitter.feed(piece):
                 yield event
-        except sse.TooLong:
-            raise UpstreamFailed(
-                f"sent an event of more than {sse.MOST_BYTES} bytes", may_have_run=True
-            ) from None
+                answer.share.shrink(len(event))
+        except sse.TooLong as problem:
+            raise UpstreamFailed(f"sent {problem}", may_have_run=True) from None
 
 
 async def body_of(answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN) -> bytes:

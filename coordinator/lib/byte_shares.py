@@ -1,0 +1,39 @@
+"""Bytes in hand that all share: each may hold at most half of what the others leave free, so the next finds room."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+SMALL = 64 * 1024  # bytes that still find room where a large body or answer is refused
+
+
+class ByteShares:
+    """How many bytes each sender holds in this process, and all together. Used on the event loop."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+        self._all = 0
+
+    def take(self, sender: str, more: int, *, size: int, total: int) -> bool:
+        """Count `more` bytes of what has `size` by now; False where the sender, or all together, would hold too much.
+
+        `total` is how many bytes there are for all.
+        """
+        count = self._held[sender] + more
+        room = total - self._all + self._held[sender]
+        if count > (room * 3 // 4 if size + more <= SMALL else room // 2):
+            self.give_back(sender, 0)
+            return False
+        self._held[sender] = count
+        self._all += more
+        return True
+
+    def give_back(self, sender: str, count: int) -> None:
+        """Count `count` bytes of the sender's as held no more."""
+        self._all -= count
+        self._held[sender] -= count
+        if not self._held[sender]:
+            del self._held[sender]
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self._all)

@@ -1,0 +1,142 @@
+"""Answers of servers take a bounded part of the memory, for each caller, for each server and in all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from coordinator.edge.gateway.upstreams import MOST_ANSWER, Upstreams, body_of, events_of
+from coordinator.gateway import answer_shares, sse
+from coordinator.gateway.http_client import Target, UpstreamAnswer, UpstreamFailed
+from coordinator.gateway.servers import Server
+from coordinator.lib import turns
+
+pytestmark = pytest.mark.one_engine
+
+MIB = 1024 * 1024
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+class SlowServers:
+    """Servers of one port that send `sent` and keep the rest of their answers to themselves."""
+
+    def __init__(self, upstreams: Upstreams, port: int) -> None:
+        self.upstreams, self.port = upstreams, port
+
+    async def ask(self, server: str, caller: str) -> UpstreamAnswer:
+        turns.CALLER.set(caller)
+        target = Target("127.0.0.1", self.port, "/", private=True)
+        return await self.upstreams.ask(Server(server, target), [], b"{}", session=None, caller="agent")
+
+    async def receive(self, server: str, caller: str, *, held: int) -> UpstreamAnswer:
+        """Ask, and return the answer when so many bytes of it are in hand."""
+        answer = await self.ask(server, caller)
+        reading = asyncio.ensure_future(body_of(answer, MOST_ANSWER))
+        while answer.share.size < held and not reading.done():
+            await asyncio.sleep(0)
+        if reading.done():
+            answer.close()
+            reading.result()
+        return answer
+
+
+def with_servers(sent: bytes, work: Callable[[SlowServers], Awaitable[Any]]) -> Any:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await writer.drain()
+
+    async def main() -> Any:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+            upstreams = Upstreams()
+            result = await work(SlowServers(upstreams, listening.sockets[0].getsockname()[1]))
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            return result
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_shares, "MAX_BYTES", 8 * MIB)
+
+
+HALF_AN_ANSWER = HEAD % (4 * MIB) + b"x" * (2 * MIB)
+
+
+def test_a_caller_s_answers_are_bounded_over_all_servers() -> None:
+    async def work(servers: SlowServers) -> None:
+        answers = [await servers.receive(name, "key:1", held=2 * MIB) for name in ("a", "b")]
+        with pytest.raises(UpstreamFailed, match="no room now: the caller already receives") as problem:
+            await servers.receive("c", "key:1", held=2 * MIB)
+        assert problem.value.may_have_run
+        answers.append(await servers.receive("c", "key:2", held=2 * MIB))
+        for answer in answers:
+            answer.close()
+
+    with_servers(HALF_AN_ANSWER, work)
+
+
+def test_a_server_s_answers_are_bounded_over_all_callers() -> None:
+    async def work(servers: SlowServers) -> None:
+        answers = [await servers.receive("a", f"key:{number}", held=2 * MIB) for number in (1, 2)]
+        with pytest.raises(UpstreamFailed, match="other large answers of this server"):
+            await servers.receive("a", "key:3", held=2 * MIB)
+        answers.append(await servers.receive("b", "key:3", held=2 * MIB))
+        for answer in answers:
+            answer.close()
+
+    with_servers(HALF_AN_ANSWER, work)
+
+
+def test_a_small_answer_still_comes() -> None:
+    async def work(servers: SlowServers) -> None:
+        answers = [await servers.receive("a", "key:1", held=2 * MIB) for _ in range(2)]
+        small = await servers.ask("a", "key:1")
+        small.hold(60_000)
+        for answer in [*answers, small]:
+            answer.close()
+
+    with_servers(HALF_AN_ANSWER, work)
+
+
+def test_all_is_given_back() -> None:
+    async def work(servers: SlowServers) -> tuple[bool, bool]:
+        for _ in range(3):
+            (await servers.receive("a", "key:1", held=2 * MIB)).close()
+        shares = servers.upstreams.answers
+        return bool(shares.by_caller), bool(shares.by_server)
+
+    assert with_servers(HALF_AN_ANSWER, work) == (False, False)
+
+
+def test_an_event_that_has_not_ended_is_counted_and_one_that_was_passed_on_is_not() -> None:
+    event = b"data: " + b"x" * MIB + b"\n\n"
+
+    async def work(servers: SlowServers) -> int:
+        answer = await servers.ask("a", "key:1")
+        stream = events_of(answer)
+        for _ in range(20):
+            assert await anext(stream) == event
+        rest = asyncio.ensure_future(anext(stream))
+        while answer.share.size != 3 * MIB:
+            await asyncio.sleep(0)
+        rest.cancel()
+        size = answer.share.size
+        answer.close()
+        return size
+
+    assert with_servers(EVENTS + event * 20 + b"x" * (3 * MIB), work) == 3 * MIB
+
+
+@pytest.mark.parametrize("line", [b"id\n", b"zz\n", b"data\r\n", b"a\r", b"retry\n"])
+def test_an_event_of_more_lines_than_anybody_writes_is_refused_before_it_is_split(line: bytes) -> None:
+    most = sse.MAX_LINES - 1  # and the empty one at the end
+    (event,) = sse.Splitter().feed(line * most + line[-1:])
+    assert event.count(line) == most
+    with pytest.raises(sse.TooLong, match="more than 10000 lines"):
+        sse.Splitter().feed(line * (most + 2) + line[-1:])
