@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 
 from coordinator.actions import audit
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
-from coordinator.mcp.tools import Definition, ToolListing, content_of
-from coordinator.models import McpServer, McpTool
+from coordinator.mcp.tools import MOST_TOOLS, Definition, LeftOut, ToolListing, content_of
+from coordinator.models import AuditLog, Grant, McpServer, McpTool
+from coordinator.models.fields import dump
+from coordinator.secrets.masking import without_secrets
+
+MAX_STORED_TOOLS = 2 * MOST_TOOLS  # rows of one server: those that it lists, and those that it listed once
+MAX_STORED_BYTES = 8 * 1024 * 1024  # of one server's definitions, as JSON
+MAX_NAMES_IN_AUDIT = 100  # of each kind: an audit row is read by people
+MAX_LEFT_OUT_NAMED = 20
+LEFT_OUT_AGAIN_AFTER = timedelta(days=1)  # until the same is written to the audit log once more
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChanges:
-    """The names of tools that a listing shows as new, changed, gone and back again."""
+    """The names of tools that a listing shows as new, changed, gone and back again, and those left out of it."""
 
     new: list[str]
     changed: list[str]
     gone: list[str]
     back: list[str]
+    left_out: list[LeftOut] = field(default_factory=list)
 
     @property
     def is_nothing(self) -> bool:
@@ -33,21 +43,104 @@ def store_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datet
     """Store the tools that a server lists; what a complete listing lacks is marked as gone.
 
     A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
-    server. One that changed keeps its accepted definition beside the new one. Raises NotFound.
+    server. One that changed keeps its accepted definition beside the new one. Tools for which the server has no
+    room left are left out, and named with the others that are. Raises NotFound.
     """
     with transaction.atomic():
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
             raise NotFound(f"There is no MCP server {server_id}.")
         known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
-        taken = ToolChanges(new=[], changed=[], gone=[], back=[])
-        for definition in listing.tools:
-            tool = known.get(definition.name)
-            _note(taken, definition, tool)
-            _store(tool or _new(server_id, definition, by, now), definition, now)
+        taken = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
         if listing.complete:
-            _mark_gone(known, {definition.name for definition in listing.tools}, taken, now)
+            listed = {definition.name for definition in listing.tools}
+            _mark_gone(known, listed | {tool.name for tool in listing.left_out}, taken, now)
+        room = _Room(server_id, known)
+        created = []
+        for place, definition in enumerate(listing.tools, 1):
+            tool = known.get(definition.name)
+            if (reason := room.refusal(definition, tool)) is not None:
+                taken.left_out.append(LeftOut(place, definition.name, reason))
+                continue
+            _note(taken, definition, tool)
+            row = _with_definition(tool or _new(server_id, definition, by, now), definition, now)
+            if tool is None:
+                created.append(row)
+            else:
+                row.save()
+        McpTool.objects.bulk_create(created, batch_size=100)
         _record(server_id, taken, by, now)
+        _record_left_out(server_id, taken.left_out, by, now)
     return taken
+
+
+class _Room:
+    """How many tools and bytes may still be stored of one server. Asked for each definition in turn."""
+
+    def __init__(self, server_id: str, known: dict[str, McpTool]) -> None:
+        self._server_id = server_id
+        self._rows = len(known)
+        self._listed = sum(tool.gone_at is None for tool in known.values())
+        self._bytes = sum(map(_stored_size, known.values()))
+        self._forgettable: list[McpTool] | None = None
+        self._known = known
+
+    def refusal(self, definition: Definition, tool: McpTool | None) -> str | None:
+        """Count a definition that is to be stored; return why it is not, else None."""
+        is_same = tool is not None and tool.definition_hash == definition.digest
+        more_listed = tool is None or tool.gone_at is not None
+        more_bytes = 0 if is_same else _json_size(definition.content) * (2 if tool is None else 1)
+        if more_listed and self._listed >= MOST_TOOLS:
+            return f"{definition.name}: the server has {MOST_TOOLS} other tools."
+        while (
+            tool is None and self._rows >= MAX_STORED_TOOLS
+        ) or self._bytes + more_bytes > MAX_STORED_BYTES:
+            if not more_bytes or not self._forget_one_gone():
+                break
+        if tool is None and self._rows >= MAX_STORED_TOOLS:
+            return f"{definition.name}: {MAX_STORED_TOOLS} tools of the server are stored, with those that are gone."
+        if more_bytes and self._bytes + more_bytes > MAX_STORED_BYTES:
+            return (
+                f"{definition.name}: the server's definitions would take more than {MAX_STORED_BYTES} bytes."
+            )
+        self._rows += tool is None
+        self._listed += more_listed
+        self._bytes += more_bytes
+        return None
+
+    def _forget_one_gone(self) -> bool:
+        """Delete the tool that has been gone for longest; False where none may be.
+
+        Those stay that somebody granted by name, and those of which a change was never accepted: coming back, they
+        would be accepted as they are.
+        """
+        if self._forgettable is None:
+            granted = Grant.objects.filter(server_id=self._server_id).values_list("tool_name", flat=True)
+            gone = [tool for tool in self._known.values() if tool.gone_at is not None and not tool.is_changed]
+            kept = set(granted)
+            self._forgettable = sorted(
+                (tool for tool in gone if tool.name not in kept),
+                key=lambda tool: str(tool.gone_at),
+                reverse=True,
+            )
+        if not self._forgettable:
+            return False
+        tool = self._forgettable.pop()
+        if self._known.get(tool.name) is not tool or tool.gone_at is None:  # it has come back meanwhile
+            return self._forget_one_gone()
+        self._rows -= 1
+        self._bytes -= _stored_size(tool)
+        del self._known[tool.name]
+        tool.delete()
+        return True
+
+
+def _stored_size(tool: McpTool) -> int:
+    """Return how many bytes the present and the accepted definition take."""
+    return _json_size(content_of(tool)) + _json_size(tool.accepted)
+
+
+def _json_size(value: Any) -> int:
+    return len(dump(value))
 
 
 def note_gone(
@@ -71,8 +164,33 @@ def note_gone(
 def _record(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
     if taken.is_nothing:
         return
-    metadata = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
+    names = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
+    metadata: dict[str, Any] = {kind: of_kind[:MAX_NAMES_IN_AUDIT] for kind, of_kind in names.items()}
+    unnamed = {kind: len(of_kind) - MAX_NAMES_IN_AUDIT for kind, of_kind in names.items()}
+    if any(count > 0 for count in unnamed.values()):
+        metadata["unnamed"] = {kind: count for kind, count in unnamed.items() if count > 0}
     audit.record("MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now)
+
+
+def _record_left_out(server_id: str, left_out: Iterable[LeftOut], by: Actor, now: datetime) -> None:
+    """Audit which tools were left out, unless that is what the log said last."""
+    tools = list(left_out)
+    if not tools:
+        return
+    named = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
+    metadata = without_secrets({"count": len(tools), "tools": named})
+    last = last_left_out(server_id)
+    if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
+        return
+    audit.record(
+        "MCP_TOOLS_LEFT_OUT", actor=by, target=server_id, result="failure", metadata=metadata, now=now
+    )
+
+
+def last_left_out(server_id: str) -> AuditLog | None:
+    """Return the newest audit row that names tools left out of a server's list."""
+    rows = AuditLog.objects.filter(event_type="MCP_TOOLS_LEFT_OUT", target_id=server_id)
+    return rows.order_by("-pk").first()
 
 
 def _note(taken: ToolChanges, definition: Definition, tool: McpTool | None) -> None:
@@ -97,7 +215,8 @@ def _new(server_id: str, definition: Definition, by: Actor, now: datetime) -> Mc
     )
 
 
-def _store(tool: McpTool, definition: Definition, now: datetime) -> None:
+def _with_definition(tool: McpTool, definition: Definition, now: datetime) -> McpTool:
+    """Return the row with what the server lists now, not yet saved."""
     if tool.definition_hash != definition.digest:
         tool.changed_at = now
     content = definition.content
@@ -105,7 +224,7 @@ def _store(tool: McpTool, definition: Definition, now: datetime) -> None:
     tool.input_schema, tool.output_schema = content.get("inputSchema"), content.get("outputSchema")
     tool.annotations = content.get("annotations")
     tool.definition_hash, tool.listed_at, tool.gone_at = definition.digest, now, None
-    tool.save()
+    return tool
 
 
 def _mark_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,13 @@ from coordinator.mcp.tools import Definition, ToolListing, listing_of
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+# A surrogate's escape without the other half, which no text in UTF-8 can hold, and which makes all the rest unreadable.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}",
+    re.DOTALL,
+)
 
 
 class NoListing(Exception):
@@ -32,25 +40,44 @@ class Page:
     @property
     def cursor(self) -> str | None:
         """Return where the next page begins; None after the last."""
-        found = msgspec.json.decode(self.result["nextCursor"]) if "nextCursor" in self.result else None
-        return found if isinstance(found, str) and found else None
+        return _cursor(self.result)
 
 
 def read(body: bytes) -> Page | None:
     """Read an answer to tools/list; None for an error, which passes as it is. Raises NoListing."""
     try:
-        answer = _fields(body)
+        answer = _fields(_without_lone_surrogates(body))
         _refuse_lookalikes(answer, "result")
         if "error" in answer and "result" not in answer:
             return None
         result = _fields(answer["result"])
         _refuse_lookalikes(result, "tools")
-        raw = [bytes(one) for one in _items(result["tools"])]
-        listing = listing_of(msgspec.json.decode(answer["result"]))
+        items = [bytes(item) for item in _items(result["tools"])]
+        listing = listing_of({"tools": [_decoded(item) for item in items], "nextCursor": _cursor(result)})
+        places = {tool.place for tool in listing.left_out}
+        raw = [item for place, item in enumerate(items, 1) if place not in places]
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Invalid) as problem:
         words = problem.detail if isinstance(problem, Invalid) else "it cannot be read as MCP"
         raise NoListing(f"The server's list of tools was held back: {words}") from None
     return Page(answer, result, raw, listing)
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """Return the body with NUL in place of lone surrogates: a tool with either is left out, and the others are not."""
+    return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body
+
+
+def _cursor(result: dict[str, msgspec.Raw]) -> str | None:
+    cursor = msgspec.json.decode(result["nextCursor"]) if "nextCursor" in result else None
+    return cursor if isinstance(cursor, str) and cursor else None
+
+
+def _decoded(item: bytes) -> Any:
+    """Return one tool; None where it cannot be decoded, so that it alone is left out."""
+    try:
+        return msgspec.json.decode(item)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _refuse_lookalikes(fields: dict[str, msgspec.Raw], name: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from coordinator.errors import Invalid, TooLarge
 from coordinator.lib import json_bounds
+from coordinator.lib.storable import is_storable
 from coordinator.mcp import calls
 from coordinator.models import Grant, McpTool
 from coordinator.models.mcp import EntryType
@@ -18,6 +20,7 @@ from coordinator.models.mcp import EntryType
 LARGEST_LISTING = 2_000_000  # characters
 MOST_TOOLS = 2_000
 LONGEST_NAME = 200
+MAX_DEFINITION_BYTES = 128 * 1024  # of one tool, as JSON; the largest of real servers have some 30 kB
 SEEN_WITHIN = timedelta(days=30)
 # What a model acts upon; the rest (icons, _meta, ttl) may change without the tool becoming another one.
 DEFINING = ("title", "description", "inputSchema", "outputSchema", "annotations")
@@ -37,11 +40,21 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A tool that is not taken over, and why. `place` is where it stands in its list, from 1."""
+
+    place: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolListing:
     """A `tools/list` answer. One page of several is not `complete`: it says nothing about tools it lacks."""
 
     tools: list[Definition]
     complete: bool
+    left_out: list[LeftOut] = field(default_factory=list)
 
 
 def digest_of(content: dict[str, Any]) -> str:
@@ -61,23 +74,39 @@ def parse_listing(text: str) -> ToolListing:
         value = json_bounds.loads(text)
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"This is not JSON: {problem}.") from None
-    return listing_of(value)
+    listing = listing_of(value)
+    if listing.left_out:
+        raise Invalid(listing.left_out[0].reason)
+    return listing
 
 
 def listing_of(value: Any) -> ToolListing:
-    """Read a decoded `tools/list`. Raises Invalid."""
+    """Read a decoded `tools/list`; a tool that cannot be taken over is left out. Raises Invalid for what is none."""
     if isinstance(value, dict) and isinstance(value.get("error"), dict):
         raise Invalid(f"The server answered with an error: {value['error'].get('message', 'no message')}.")
     result = value.get("result", value) if isinstance(value, dict) else {"tools": value}
     tools = result.get("tools") if isinstance(result, dict) else None
     if not isinstance(tools, list):
         raise Invalid("It contains no list of tools. Paste the whole answer to tools/list.")
-    if len(tools) > MOST_TOOLS:
-        raise Invalid(f"It lists more than {MOST_TOOLS} tools.")
-    read = [_definition(tool, place) for place, tool in enumerate(tools, 1)]
-    if len({tool.name for tool in read}) != len(read):
-        raise Invalid("It lists two tools with the same name.")
-    return ToolListing(read, complete=not result.get("nextCursor"))
+    read, left_out = dict[int, Definition](), list[LeftOut]()
+    for place, tool in enumerate(tools, 1):
+        try:
+            if place > MOST_TOOLS:
+                raise Invalid(f"It lists more than {MOST_TOOLS} tools.")
+            read[place] = _definition(tool, place)
+        except Invalid as problem:
+            left_out.append(LeftOut(place, _name_shown(tool, place), str(problem.detail)))
+    counts = Counter(tool.name for tool in read.values())
+    for place, tool in list(read.items()):
+        if counts[tool.name] > 1:  # which of them an agent would call is not known
+            del read[place]
+            left_out.append(LeftOut(place, tool.name, f"It lists two tools with the same name: {tool.name}."))
+    return ToolListing(list(read.values()), not result.get("nextCursor"), left_out)
+
+
+def _name_shown(tool: Any, place: int) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return name[:LONGEST_NAME] if isinstance(name, str) and is_storable(name) and name else f"tool {place}"
 
 
 def _definition(tool: Any, place: int) -> Definition:
@@ -93,7 +122,19 @@ def _definition(tool: Any, place: int) -> Definition:
     ):
         if tool.get(key) is not None and not isinstance(tool[key], kind):
             raise Invalid(f"{name}: its {key} must be {'text' if kind is str else 'an object'}.")
-    return Definition(name, {key: tool[key] for key in DEFINING if tool.get(key) is not None})
+    content = {key: tool[key] for key in DEFINING if tool.get(key) is not None}
+    try:
+        text = json.dumps([name, content], ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (ValueError, RecursionError):
+        text, size = "", None
+    if size is None or "\\u0000" in text.replace("\\\\", ""):
+        raise Invalid(
+            f"Tool {place} holds a NUL character, a lone surrogate or a number that JSON has no form for."
+        )
+    if size > MAX_DEFINITION_BYTES:
+        raise Invalid(f"{name}: its definition is larger than {MAX_DEFINITION_BYTES // 1024} KiB.")
+    return Definition(name, content)
 
 
 def content_of(tool: McpTool) -> dict[str, Any]:

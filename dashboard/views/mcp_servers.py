@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -38,6 +39,8 @@ POLICIES = (
     (DefaultPolicy.OPT_OUT.value, "Allow (opt-out)"),
 )
 MOST_AGENTS_NAMED = 8  # of those that lose access with a server
+NOTHING_NEW = "No changes: all tools are already known."
+LEFT_OUT_SHOWN_FOR = timedelta(days=2)  # written once a day while it lasts
 MOST_TOOLS_NAMED = 6  # of those that changed
 
 
@@ -191,11 +194,21 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],
         "changed_unnamed": len(changed[MOST_TOOLS_NAMED:]),
+        "left_out": _left_out(name, now),
         "can_discover": server.command in settings.DISCOVERY_COMMANDS,
         "grants": Grant.objects.standing(now).filter(server_id=name).exclude(entry_type="capability").count(),
     }
     template = "mcp/_server.html" if wants_fragment(request) else "mcp/server.html"
     return render(request, template, context)
+
+
+def _left_out(server_id: str, now: datetime) -> dict[str, Any] | None:
+    """Return which tools were left out of the server's list in the last two days, with reasons; None for none."""
+    entry = tool_actions.last_left_out(server_id)
+    if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
+        return None
+    tools = entry.metadata.get("tools", [])
+    return {"tools": tools, "more": entry.metadata.get("count", 0) - len(tools), "at": entry.timestamp}
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -334,10 +347,15 @@ def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 def _summary_of(taken: tool_actions.ToolChanges) -> str:
+    left_out = ""
+    if taken.left_out:
+        names = [tool.name for tool in taken.left_out[:MOST_TOOLS_NAMED]]
+        more = len(taken.left_out) - len(names)
+        left_out = f" Left out: {', '.join(names)}{f' and {more} more' if more else ''}."
     if taken.is_nothing:
-        return "No changes: all tools are already known."
+        return f"No changes: all other tools are already known.{left_out}" if left_out else NOTHING_NEW
     parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
-    return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}."
+    return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
 
 
 @require_safe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -18,7 +19,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.instant import Instant
 from coordinator.edge.gateway.registry import Registry
 from coordinator.edge.gateway.sending import Sending
-from coordinator.edge.gateway.upstreams import OWN_WITHIN
+from coordinator.edge.gateway.upstreams import MOST_ANSWER, OWN_WITHIN
 from coordinator.edge.policies import Policies
 from coordinator.edge.rulings import Rulings
 from coordinator.errors import NotFound
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 MOST_PAGES = 20
 # For so long a tool stays that was listed first, changed or came back, though another list lacks it.
 SETTLED_AFTER = timedelta(minutes=10)
+# Seconds in which nothing more is taken over from a server of whose list something was left out: what has no room now
+# will have none in a moment, and a server may list other tools each time.
+LEFT_OUT_AGAIN_AFTER = 30.0
 LOOK_EVERY = 2.0  # seconds between two looks for tools of one server that nobody knows
 BY = system("mcp-gateway")
 
@@ -63,6 +67,7 @@ class Listings:
         self._sending = sending
         self._threads = threads
         self._looked: dict[str, float] = {}
+        self._left_out_at: dict[str, float] = {}  # by registered server
         self._looking: dict[str, asyncio.Lock] = {}
 
     async def shown(self, x: Exchange, body: bytes) -> bytes:
@@ -135,15 +140,21 @@ class Listings:
 
     async def take_in(self, server: Server, told: ToolListing) -> None:
         """Note what a server lists, where it is not what is known."""
-        if not told.tools or all(_is_known(server, tool) for tool in told.tools):
+        tools = [tool for tool in told.tools if not _is_known(server, tool)]
+        is_paused = self._left_out_at.get(server.name, -math.inf) > time.monotonic() - LEFT_OUT_AGAIN_AFTER
+        if not (tools or told.left_out) or is_paused:
             return
         # What one page lacks may stand on another, and what one caller's list lacks in another caller's.
-        part = ToolListing(told.tools, complete=False)
+        part = ToolListing(tools, complete=False, left_out=told.left_out)
+        now = timezone.now()
         try:
-            await self._threads.run(mcp_tools.store_listing, server.name, part, by=BY, now=timezone.now())
+            taken = await self._threads.run(mcp_tools.store_listing, server.name, part, by=BY, now=now)
         except NotFound:
             return
-        self.forget(server.name)
+        if taken.left_out:
+            self._left_out_at[server.name] = time.monotonic()
+        if not taken.is_nothing:
+            self.forget(server.name)
 
     async def _take_in_whole(self, server: Server, listed: set[str]) -> None:
         """Note which tools a server has no more, by the names of all that it lists.
@@ -197,6 +208,8 @@ class Listings:
         found: dict[str, bytes] = {}
         async for page in self._pages(x):
             found |= {_named(tool).name: tool for tool in await self.visible(x, page, prefix)}
+            if sum(map(len, found.values())) > MOST_ANSWER:
+                raise NoListing(f"lists tools of more than {MOST_ANSWER} bytes")
         return [found[name] for name in sorted(found)]
 
     async def _pages(self, x: Exchange) -> AsyncIterator[Page]:
