@@ -21,6 +21,7 @@ from coordinator.actions.approvals.holding import ANSWERS_AGAIN, held_for
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, PermissionRequest
+from coordinator.models.fields import dump
 from coordinator.notifications import messages
 from coordinator.policy import agent_options, in_force
 from coordinator.policy import approvals as rules
@@ -73,9 +74,10 @@ def answered_before(asked: AskedCall, now: datetime, *, by: Actor) -> Settled | 
     if _results(asked).filter(context__instant_us__gte=since).exists():
         return {"status": "elsewhere", "reason": ELSEWHERE}
     lately = now - ANSWERS_AGAIN
-    here = Q(context__session_id=asked.session_id, context__closed_at__gt=lately)
+    names_it = Q(metadata__contains=dump(asked.call_id))
+    here = Q(names_it, context__session_id=asked.session_id, context__closed_at__gt=lately)
     made_again = Q(context__used_by=f"{asked.session_id} {asked.call_id}", context__used_at__gt=lately)
-    requests = PermissionRequest.objects.with_context().filter(
+    requests = PermissionRequest.objects.without_bodies().filter(
         here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
@@ -206,14 +208,20 @@ def edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> st
 
     For a result that names no call: its input is not the one with which the call began.
     """
-    approved = PermissionRequest.objects.with_context().filter(
-        plugin_id=program, context__session_id=session_id, status="approved"
+    approved = PermissionRequest.objects.without_bodies().filter(
+        plugin_id=program,
+        context__session_id=session_id,
+        context__tool_name=tool,
+        context__answer__contains='"updated_input"',
+        status="approved",
     )
     wanted = rules.canonical(without_secrets(tool_input))
     for row in approved.order_by("-id")[:LIKELY]:
+        edited = rules.edited_input(row)
+        if edited is None or rules.canonical(edited) != wanted:
+            continue
         call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
-        alike = rules.edited_input(row) is not None and rules.canonical(rules.edited_input(row)) == wanted
-        if alike and rules.subject_of(row).tool_name == tool and isinstance(call_id, str):
+        if isinstance(call_id, str):
             ends = Event.objects.filter(session_id=session_id, event_type="post_tool")
             return None if ends.filter(context__tool_use_id=call_id).exists() else call_id
     return None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, ExpressionWrapper, F, Q, When
+from django.db.models.functions import Length
 
 from coordinator.models.fields import IsoTextField, JsonTextField
+
+LISTED_INPUT = 20_000
 
 
 class RequestStatus(models.TextChoices):
@@ -30,6 +33,27 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
     def with_context(self) -> PermissionRequestQuerySet:
         """Load each request together with its context (None for rows of other programs)."""
         return self.select_related("context")
+
+    def without_bodies(self) -> PermissionRequestQuerySet:
+        """Load each request and its context; the columns that may hold megabytes are read when they are asked for."""
+        return self.select_related("context").defer("metadata", "context__tool_input", "context__answer")
+
+    def as_listed(self) -> PermissionRequestQuerySet:
+        """Load each request as lists show it: without bodies, but for an input of at most LISTED_INPUT characters.
+
+        That one is its `listed_input`; `is_edited` says whether a person approved another.
+        """
+        listed_input = Case(
+            When(input_length__lte=LISTED_INPUT, then=F("context__tool_input")), output_field=JsonTextField()
+        )
+        is_edited = Q(context__answer__isnull=False, context__answer__contains='"updated_input"')
+        return (
+            self.without_bodies()
+            .alias(input_length=Length("context__tool_input"))
+            .annotate(
+                listed_input=listed_input, is_edited=ExpressionWrapper(is_edited, models.BooleanField())
+            )
+        )
 
     def with_triage(self) -> PermissionRequestQuerySet:
         """Load each request together with its context and with whom it is assigned to."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,6 +35,7 @@ from coordinator.secrets import keyring
 from coordinator.sessions import titles
 
 KEY_PURPOSE = "key of push messages"
+IN_MEMORY = 20  # requests read at one time: an input may be a megabyte
 TITLE, GIST, BESIDE = 120, 180, 120  # characters; four bytes each at most, they fit into webpush.LONGEST
 PUSH_KEPT_FOR = timedelta(days=1)  # how long a push service keeps what a device does not fetch
 TEST_KEPT_FOR = timedelta(minutes=10)
@@ -103,10 +103,10 @@ def packed(told: dict[str, Any]) -> bytes:
     return json.dumps(brief | {"url": path_to(None)}, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def listed(requests: Iterable[PermissionRequest], now: datetime) -> list[dict[str, Any]]:
+def listed(requests: PermissionRequestQuerySet, now: datetime) -> list[dict[str, Any]]:
     """Return waiting requests as the list without a network shows them."""
-    rows = list(requests)
-    named = titles.of(session_of(row) for row in rows)
+    named = titles.of(requests.values_list("context__session_id", flat=True))
+    rows = requests.iterator(IN_MEMORY)
     return [_described(row, named.get(session_of(row) or "", ""), now) for row in rows]
 
 

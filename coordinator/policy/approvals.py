@@ -143,9 +143,12 @@ def subject_of(request: PermissionRequest) -> Subject:
     )
 
 
+NOT_LISTED = object()  # was not loaded by PermissionRequestQuerySet.as_listed
+
+
 def gist_of(request: PermissionRequest) -> str:
     """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
-    tool_input = subject_of(request).tool_input
+    tool_input = listed_input(request)
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
     return command if isinstance(command, str) and command else request.target_resource or ""
 
@@ -156,6 +159,12 @@ def call_of(request: PermissionRequest) -> str:
     if context is None or context.scope is None:
         return call_digest(subject_of(request))
     return context.subject_key
+
+
+def listed_input(request: PermissionRequest) -> Any:
+    """Return the request's input, as far as it was loaded: lists leave out large ones."""
+    loaded = getattr(request, "listed_input", NOT_LISTED)
+    return subject_of(request).tool_input if loaded is NOT_LISTED else loaded
 
 
 def offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
@@ -169,6 +178,12 @@ def edited_input(request: PermissionRequest) -> Any:
     context = context_of(request)
     added = context.answer if context is not None else None
     return added.get("updated_input") if isinstance(added, dict) else None
+
+
+def is_edited(request: PermissionRequest) -> bool:
+    """Say whether a person approved another input than the one asked for."""
+    listed = getattr(request, "is_edited", NOT_LISTED)
+    return edited_input(request) is not None if listed is NOT_LISTED else bool(listed)
 
 
 def context_of(request: PermissionRequest) -> PermissionContext | None:

@@ -305,4 +305,4 @@ def light(requests: Any) -> Iterable[PermissionRequest]:
     wanted = (*columns, *(f"context__{name}" for name in about))
     slim = requests.exclude(permission_type=ACCESS).with_context().only(*wanted)
     yield from slim
-    yield from requests.filter(permission_type=ACCESS).with_context()
+    yield from requests.filter(permission_type=ACCESS).with_context().defer("context__tool_input")

@@ -178,7 +178,9 @@ class Reader:
             )
             .exclude(approved_by__endswith=MADE_UP)
         )
-        return [answer for row in rows.order_by("-id") if (answer := self._answer(row)) is not None]
+        return [
+            answer for row in rows.order_by("-id").iterator(20) if (answer := self._answer(row)) is not None
+        ]
 
     def _answer(self, row: PermissionRequest) -> AnsweredRequest | None:
         context = row.context

@@ -161,7 +161,7 @@ class CardMember:
             return ""
         if context is None or context.scope is None:
             return OLD_SCOPE if scope == Scope.EVERYWHERE else COVERS[Scope.CALL]
-        which = "The same" if approvals.edited_input(self.row) is None else "The edited"
+        which = "The edited" if approvals.is_edited(self.row) else "The same"
         known = {str(one): words for one, words in COVERS.items()}
         return known[scope].format(which=which, **_place(self.row)) if scope in known else scope
 

@@ -25,7 +25,7 @@ from dashboard.approvals.rights import Rights
 CARDS_ON_A_PAGE = 30  # as many as a phone can hold
 MOST_CHOICES = 25  # values of one filter that are offered
 MOST_READ = 5_000  # requests whose calls are read for their marks
-IN_HAND = 200  # … and at one time: an input may be a megabyte
+IN_HAND = 20  # … and at one time: an input may be a megabyte
 AS_IT_COMES = Arrangement()
 LAST = datetime.max.replace(tzinfo=UTC)
 NOT_NAMED = {"session": "No session", "agent": "No agent", "tool": "No tool"}
@@ -180,8 +180,9 @@ def whole_group(key: str, now: datetime, arrangement: Arrangement, rights: Right
     """
     fitting = _arranged(now, arrangement, rights).fitting
     ids = [one.name for one in fitting if _key_of(_lane_of(one, arrangement.group), arrangement.group) == key]
-    rows = PermissionRequest.objects.with_context().in_bulk(ids[:MOST_AT_ONCE], field_name="request_id")
-    return {name: judged_digest(rows[name]) for name in ids[:MOST_AT_ONCE] if name in rows}
+    rows = PermissionRequest.objects.with_context().filter(request_id__in=ids[:MOST_AT_ONCE])
+    digests = {row.request_id: judged_digest(row) for row in rows.iterator(IN_HAND)}
+    return {name: digests[name] for name in ids[:MOST_AT_ONCE] if name in digests}
 
 
 def _arranged(now: datetime, arrangement: Arrangement, rights: Rights | None) -> Arranged:

@@ -6,7 +6,7 @@ Every figure is counted from the requests themselves; nothing is estimated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from statistics import median
@@ -32,6 +32,10 @@ AGES: tuple[tuple[str, timedelta], ...] = (
 # Everything but auto-approved, which counts as approved; what is still open stands last.
 OUTCOMES = (*DECIDED, Status.EXPIRED, Status.WITHDRAWN, Status.PENDING)
 MOST_PLUGINS = 12
+COUNTED = (
+    "request_id", "plugin_id", "status", "created_at", "approved_at", "expires_at", "context__requested_by",
+    "context__seen_at", "context__revoked_at", "context__validity", "context__scope",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +64,41 @@ class Statistics:
 
 def statistics(now: datetime, days: int) -> Statistics:
     """Count the requests of the last `days` days, and all that wait."""
-    since = now - timedelta(days=days)
-    rows = list(PermissionRequest.objects.with_context().filter(created_at__gte=since))
-    standings = [(row, approvals.standing(row, now).status) for row in rows]
-    answered = [(row, wait) for row, _ in standings if (wait := approvals.waited(row)) is not None]
-    waits = sorted(wait for _, wait in answered)
-    expired = [row for row, status in standings if status == Status.EXPIRED]
-    columns, tallest = _columns(answered, now, days)
+    asked: Counter[tuple[str, str]] = Counter()
+    waits_by_day: dict[date, list[timedelta]] = {}
+    waits: list[timedelta] = []
+    approved = expired_unseen = 0
+    for row in _requests_since(now - timedelta(days=days)):
+        status = approvals.standing(row, now).status
+        asked[row.plugin_id, status] += 1
+        expired_unseen += status == Status.EXPIRED and _unseen(row)
+        wait = approvals.waited(row)
+        if wait is not None:
+            waits.append(wait)
+            approved += row.status == Status.APPROVED
+            day = row.approved_at.astimezone(settings.LOCAL_ZONE).date()
+            waits_by_day.setdefault(day, []).append(wait)
+    waits.sort()
+    columns, tallest = _columns(waits_by_day, now, days)
     return Statistics(
         days=days,
-        asked=len(rows),
+        asked=asked.total(),
         decided=len(waits),
-        approved=sum(row.status == Status.APPROVED for row, _ in answered),
+        approved=approved,
         median=middle(waits),
         slowest_tenth=waits[(len(waits) * 9) // 10] if waits else None,
-        expired=len(expired),
-        expired_unseen=sum(_unseen(row) for row in expired),
+        expired=sum(number for (_, status), number in asked.items() if status == Status.EXPIRED),
+        expired_unseen=expired_unseen,
         ages=_ages(PermissionRequest.objects.waiting(now).values_list("created_at", flat=True), now),
-        plugins=_plugins(standings),
+        plugins=_plugins(asked),
         columns=columns,
         tallest=tallest,
     )
+
+
+def _requests_since(moment: datetime) -> Iterator[PermissionRequest]:
+    """Return the requests with what is counted of them, read piece by piece: an input may be a megabyte."""
+    return PermissionRequest.objects.with_context().filter(created_at__gte=moment).only(*COUNTED).iterator()
 
 
 def middle(spans: Sequence[timedelta]) -> timedelta | None:
@@ -103,9 +121,12 @@ def _ages(created: Iterable[object], now: datetime) -> list[CountBar]:
     return [CountBar(label, found[label], 100 * found[label] / most if most else 0) for label, _ in AGES]
 
 
-def _plugins(standings: Sequence[tuple[PermissionRequest, str]]) -> list[CountBar]:
-    totals = Counter(row.plugin_id for row, _ in standings)
-    outcomes = Counter((row.plugin_id, _outcome(status)) for row, status in standings)
+def _plugins(asked: Mapping[tuple[str, str], int]) -> list[CountBar]:
+    totals: Counter[str] = Counter()
+    outcomes: Counter[tuple[str, str]] = Counter()
+    for (plugin, status), number in asked.items():
+        totals[plugin] += number
+        outcomes[plugin, _outcome(status)] += number
     most = max(totals.values(), default=1)
     return [
         _plugin_bar(plugin, number, most, outcomes) for plugin, number in totals.most_common(MOST_PLUGINS)
@@ -130,16 +151,13 @@ def _plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str
 
 
 def _columns(
-    answered: Iterable[tuple[PermissionRequest, timedelta]], now: datetime, days: int
+    waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day here, its height the median of its decisions, and the tallest one's median."""
-    by_day: dict[date, list[timedelta]] = {}
-    for row, wait in answered:
-        by_day.setdefault(row.approved_at.astimezone(settings.LOCAL_ZONE).date(), []).append(wait)
-    medians = {day: middle(waits) or timedelta(0) for day, waits in by_day.items()}
+    medians = {day: middle(waits) or timedelta(0) for day, waits in waits_by_day.items()}
     tallest = max(medians.values(), default=None)
     heights = {
-        day: (found / tallest if tallest else 0.0, _words(found, len(by_day[day])))
+        day: (found / tallest if tallest else 0.0, _words(found, len(waits_by_day[day])))
         for day, found in medians.items()
     }
     return day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest

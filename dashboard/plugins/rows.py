@@ -163,13 +163,14 @@ def plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", after: st
     runtime = RuntimePlugin.objects.filter(pk=plugin_id).first()
     kept = PluginData.objects.filter(plugin_id=plugin_id)
     rows = list(kept.filter(key__startswith=prefix, key__gt=after).order_by("key")[: PAGE + 1])
+    waiting = PermissionRequest.objects.waiting(now).filter(plugin_id=plugin_id)
     users = AgentPlugin.objects.filter(plugin_id=plugin_id).values("agent_id")
     return PluginDetails(
         plugin_id,
         setting,
         runtime,
         _permissions(plugin_id, setting),
-        list(PermissionRequest.objects.waiting(now).filter(plugin_id=plugin_id).order_by("created_at")),
+        list(waiting.without_bodies().order_by("created_at")),
         [
             _value(row.config_key, row.config_value)
             for row in PluginConfig.objects.filter(plugin_id=plugin_id).order_by("config_key")

@@ -90,7 +90,7 @@ def asked_of(session: Session, request_ids: Iterable[int]) -> list[Row]:
     """Return the rows of those permission requests that this session's agent made."""
     wanted = list(request_ids)
     asked = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
-    return [*approval_rows(asked.select_related("context"))] if wanted else []
+    return [*approval_rows(asked.as_listed())] if wanted else []
 
 
 def summary(session_id: str) -> Drawing | None:

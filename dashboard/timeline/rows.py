@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
 from coordinator.models import Session
+from coordinator.policy import approvals
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from coordinator.sessions.list_facts import began_us
@@ -190,7 +191,8 @@ class ShownRow:
         """What a permission request is about, as the call would look."""
         assert isinstance(self.row, ApprovalRow)
         context = self.row.request.context
-        given = StoredValue(context.tool_input, 0) if context.tool_input is not None else None
+        tool_input = approvals.listed_input(self.row.request)
+        given = StoredValue(tool_input, 0) if tool_input is not None else None
         return look_of(context.tool_name or self.row.request.permission_type, given, None, None)
 
     @property

@@ -28,7 +28,7 @@ PERIODS = (7, 30, 90)
 @require_GET
 @viewer
 def history(request: HtmxHttpRequest) -> HttpResponse:
-    narrowed, now = _narrowed(request), timezone.now()
+    narrowed, now = _narrowed(request, PermissionRequest.objects.as_listed()), timezone.now()
     page = keyset_page(narrowed.qs, request.GET)
     context = {
         "filter": narrowed,
@@ -47,7 +47,10 @@ def history(request: HtmxHttpRequest) -> HttpResponse:
 @viewer
 def export(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with the CSV of what the same filters show, all pages of it."""
-    rows, now = _narrowed(request).qs.order_by("-id"), timezone.now()
+    rows, now = (
+        _narrowed(request, PermissionRequest.objects.with_context()).qs.order_by("-id"),
+        timezone.now(),
+    )
     columns = (*exported(PermissionRequest(), now), "waited_seconds")
     return csv_response("approvals", columns, _export_rows(rows, now))
 
@@ -61,8 +64,8 @@ def statistics(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "approvals/statistics.html", context)
 
 
-def _narrowed(request: HtmxHttpRequest) -> RequestFilter:
-    return RequestFilter(request.GET, queryset=PermissionRequest.objects.with_context())
+def _narrowed(request: HtmxHttpRequest, rows: QuerySet[PermissionRequest]) -> RequestFilter:
+    return RequestFilter(request.GET, queryset=rows)
 
 
 def _values(column: str) -> QuerySet[PermissionRequest, str]:
@@ -71,7 +74,7 @@ def _values(column: str) -> QuerySet[PermissionRequest, str]:
 
 
 def _export_rows(rows: QuerySet[PermissionRequest], now: datetime) -> Iterator[dict[str, Any]]:
-    for row in rows.iterator(chunk_size=500):
+    for row in rows.iterator(chunk_size=20):
         wait = CardMember(row, now).waited
         yield exported(row, now) | {
             "waited_seconds": None if wait is None else round(wait.total_seconds(), 3)

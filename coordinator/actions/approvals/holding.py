@@ -44,7 +44,7 @@ def for_call(key: str, requester: Requester, now: datetime) -> PermissionRequest
         place |= Q(context__session_id__in=over.values("session_id"))
     # A client of the gateway has a session of its own for each time that it connects.
     place |= Q(plugin_id=GATEWAY)
-    found = PermissionRequest.objects.with_context().filter(
+    found = PermissionRequest.objects.without_bodies().filter(
         place,
         Q(status="pending", expires_at__gt=now)
         | Q(status__in=rules.DECIDED, context__closed_at__gt=now - held_for()),

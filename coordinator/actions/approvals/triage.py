@@ -36,7 +36,7 @@ def assign(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) ->
     taker = book.by_name.get(to)
     if taker is None:
         raise BadRequest(f"{to[:100]} cannot decide requests. Choose an approver.")
-    named = PermissionRequest.objects.with_context().filter(request_id__in=list(request_ids))
+    named = list(deciders.light(PermissionRequest.objects.filter(request_id__in=list(request_ids))))
     theirs = [row.request_id for row in named if book.may(taker, row)]
     if named and not theirs:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
@@ -65,7 +65,7 @@ def _assign(request_id: str, to: str, by: Person, now: datetime) -> bool:
 def release(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
     _check(request_ids, by)
-    named = PermissionRequest.objects.with_context().filter(request_id__in=list(request_ids))
+    named = deciders.light(PermissionRequest.objects.filter(request_id__in=list(request_ids)))
     allowed = _arrangeable(named, by, deciders.load(now))
     changed = 0
     for request_id in (one for one in request_ids if one in allowed):
@@ -101,7 +101,7 @@ def snooze(request_ids: Sequence[str], until: datetime, *, by: Person, now: date
     if not now < until <= now + LONGEST_SNOOZE:
         raise BadRequest("Choose a time within the next seven days.")
     waiting = PermissionRequest.objects.waiting(now).filter(request_id__in=list(request_ids))
-    ends = {row.request_id: _end(row, until) for row in waiting}
+    ends = {row.request_id: _end(row, until) for row in waiting.only("request_id", "expires_at")}
     later = {request_id: end for request_id, end in ends.items() if end > now}
     if not later:
         raise Conflict(

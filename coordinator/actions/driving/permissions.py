@@ -20,6 +20,7 @@ from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.models import DrivenCall, PermissionRequest, Runner, Session
+from coordinator.models.fields import dump
 from coordinator.policy import agent_options, approvals
 from coordinator.policy.agent_options import Outcome
 from coordinator.policy.tool_calls import AskedCall
@@ -127,8 +128,11 @@ def put(asked: AskedCall, ruling: Ruling, *, ask: str | None, by: Actor, now: da
 
 def _decided_by_hook(asked: AskedCall) -> PermissionRequest | None:
     """Return the verdict that the agent's own hook has brought on this very call a moment ago."""
-    decided = PermissionRequest.objects.with_context().filter(
-        context__session_id=asked.session_id, plugin_id=asked.program, status__in=approvals.DECIDED
+    decided = PermissionRequest.objects.without_bodies().filter(
+        metadata__contains=dump(asked.call_id),
+        context__session_id=asked.session_id,
+        plugin_id=asked.program,
+        status__in=approvals.DECIDED,
     )
     for row in decided.order_by("-id")[: tool_calls.LIKELY]:
         named = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id

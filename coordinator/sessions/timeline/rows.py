@@ -315,7 +315,7 @@ def _span(window: Window) -> dict[str, datetime]:
 
 def _approvals(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
     asked = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
-    return approval_rows(asked.select_related("context").order_by("created_at", "id")[:MOST_BESIDE])
+    return approval_rows(asked.as_listed().order_by("created_at", "id")[:MOST_BESIDE])
 
 
 def approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalRow]:
