@@ -82,6 +82,16 @@ def remove(budget_id: int, *, by: Actor, now: datetime) -> None:
         _record("BUDGET_REMOVED", budget_id, by, now, before=_columns(before))
 
 
+def end_of_person(name: str, *, by: Actor, now: datetime) -> None:
+    """End the budgets of a person who is being deleted, in the transaction of the deletion."""
+    for row in Budget.objects.filter(reach=BudgetReach.PERSON, name=name, ended_at__isnull=True).order_by(
+        "id"
+    ):
+        before = _columns(budgets.row_of(row))
+        Budget.objects.filter(pk=row.pk).update(ended_at=now, changed_at=now, changed_by=str(by))
+        _record("BUDGET_REMOVED", row.pk, by, now, before=before, person_deleted=name)
+
+
 def notice_due(now: datetime) -> None:
     """Note which budgets have come to 80 or 100 percent since the last time: once a day or session."""
     for budget in budgets.in_force():

@@ -13,8 +13,9 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
-from coordinator.actions import audit, changed_columns, deciders, notifications
+from coordinator.actions import audit, budgets, changed_columns, deciders, notifications
 from coordinator.actions.approvals import names
 from coordinator.errors import Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor, person
@@ -123,6 +124,7 @@ def delete(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
         ProviderIdentity.objects.filter(user_id=user.pk).delete()
         user.delete()
         _forget(user.username, by, now)
+        budgets.end_of_person(user.username, by=by, now=now or timezone.now())
         _require_an_administrator()
         _audit("USER_DELETED", user, {"before": before}, by, now)
 

@@ -1,38 +1,104 @@
 """What is kept of people by name: it follows a person to a new name, and goes with a name that nobody has any more.
 
-Else a person who is renamed could approve twice, or decide what they asked for, and whoever takes a name that became
-free would have its approvals.
+Else a person who is renamed could approve twice, decide what they asked for or leave their budget behind, and whoever
+takes a name that became free would have its approvals, its sessions and what it has used. tests/guards/test_names.py
+lists every column that may hold a person's name: a new one belongs here or, where it only tells what was, in HISTORY.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.db.models import QuerySet
+
 from coordinator.models import (
     ApiKey,
+    Budget,
     PermissionContext,
     PermissionVote,
+    ReadMark,
     RequestAssignment,
     RequestSnooze,
+    SessionOwner,
+    UsageDay,
 )
+from coordinator.models.budgets import BudgetReach
 from coordinator.models.permissions import RequestStatus
+
+# What these tell stays as it was written, under the name that the person had then.
+HISTORY = (
+    "AuditLog.actor_id",
+    "Brake.released_by",
+    "Brake.set_by",
+    "Budget.allowed_by",
+    "Budget.changed_by",
+    "ChatMessage.user_id",
+    "DangerMark.changed_by",
+    "DecidingRule.changed_by",
+    "Delegation.made_by",
+    "Delegation.revoked_by",
+    "DrivenCommand.ordered_by",
+    "EscalationStep.created_by",
+    "Grant.granted_by",
+    "McpCredential.set_by",
+    "McpTool.accepted_by",
+    "ModelPrice.changed_by",
+    "Note.written_by",
+    "PermissionContext.closed_by",
+    "PermissionContext.decided_for",
+    "PermissionContext.revoked_by",
+    "PermissionContext.seen_by",
+    "PermissionRequest.approved_by",
+    "RequestAssignment.assigned_by",
+    "RuntimePlugin.created_by",
+    "SessionTitle.set_by",
+    "ToolRule.changed_by",
+)
+
+
+def _columns() -> list[tuple[QuerySet[Any], str, str]]:
+    """Return the rows that follow a person, the column that names them, and what stands before the name there."""
+    votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
+    pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
+    return [
+        (votes, "voter", ""),
+        (votes, "right_of", ""),
+        (pending, "owner", ""),
+        (pending, "requested_by", "user:"),
+        (RequestAssignment.objects.all(), "person", ""),
+        (RequestSnooze.objects.all(), "person", ""),
+        (ReadMark.objects.all(), "person", ""),
+        (SessionOwner.objects.all(), "person", ""),
+        (UsageDay.objects.all(), "person", ""),
+        (Budget.objects.filter(reach=BudgetReach.PERSON), "name", ""),
+        (ApiKey.objects.all(), "created_by", "user:"),
+    ]
+
+
+FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in _columns())
 
 
 def rename(before: str, after: str) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
     forget(after)  # left by another who had it
-    votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
-    votes.filter(voter=before).update(voter=after)
-    votes.filter(right_of=before).update(right_of=after)
-    asked = PermissionContext.objects.filter(request__status=RequestStatus.PENDING, owner=before)
-    asked.update(owner=after)
-    RequestAssignment.objects.filter(person=before).update(person=after)
-    RequestSnooze.objects.filter(person=before).update(person=after)
-    ApiKey.objects.filter(created_by=f"user:{before}").update(created_by=f"user:{after}")
+    for rows, column, prefix in _columns():
+        rows.filter(**{column: prefix + before}).update(**{column: prefix + after})
 
 
 def forget(name: str) -> None:
-    """Drop the approvals of a name for what still waits, its turns and its snoozes. Call it where the name is freed."""
+    """Keep nothing under a name that nobody has, or that somebody new gets. Call it where the name is freed.
+
+    Approvals of what still waits, turns, snoozes and marks go; sessions, keys and what was used are nobody's. Budgets
+    of the name stay: they may have been set before the person came (actions.budgets.end_of_person).
+    """
     votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING)
     votes.filter(voter=name).delete()
     votes.filter(right_of=name).delete()
-    RequestAssignment.objects.filter(person=name).delete()
-    RequestSnooze.objects.filter(person=name).delete()
+    for model in (RequestAssignment, RequestSnooze, ReadMark, SessionOwner):
+        model.objects.filter(person=name).delete()
+    UsageDay.objects.filter(person=name).update(person=None)
+    pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
+    nobody = f"{name} (deleted)"  # no user name has such characters
+    pending.filter(owner=name).update(owner=nobody)
+    pending.filter(requested_by=f"user:{name}").update(requested_by=f"user:{nobody}")
+    ApiKey.objects.filter(created_by=f"user:{name}").update(created_by=f"user:{nobody}")
