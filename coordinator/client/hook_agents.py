@@ -5,6 +5,8 @@ The server's `dialects` say the same and more; a test compares the two for every
 
 from __future__ import annotations
 
+from coordinator.client.tool_names import mcp_call_name
+
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +26,7 @@ def _gemini_tool(payload: Mapping[str, Any]) -> str | None:
     if isinstance(place, dict):
         server, tool = place.get("server_name"), place.get("tool_name")
         if isinstance(server, str) and isinstance(tool, str) and server and tool:
-            return f"mcp__{server}__{tool}"
+            return mcp_call_name(server, tool)
     return _named_tool(payload)
 
 
@@ -35,7 +37,7 @@ def _cursor_tool(payload: Mapping[str, Any]) -> str | None:
     event, named = payload.get("hook_event_name"), _named_tool(payload)
     if event == "beforeMCPExecution":
         server = payload.get("mcp_server_name")
-        return f"mcp__{server}__{named}" if isinstance(server, str) and server and named else named
+        return mcp_call_name(server, named) if isinstance(server, str) and server and named else named
     return _CURSOR_TOOLS.get(str(event)) or named
 
 

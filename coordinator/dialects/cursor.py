@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
@@ -65,7 +66,7 @@ class CursorHook(HookWithoutCallId):
         """The tool's name; that of an MCP server's tool as everywhere else, where the server is named."""
         name = TOOLS.get(self.name) or self.text("tool_name") or "tool"
         server = self.text("mcp_server_name") if self.name in OF_MCP else None
-        return f"mcp__{server}__{name}" if server else name
+        return mcp_call_name(server, name) if server else name
 
     @property
     def tool_input(self) -> Any:

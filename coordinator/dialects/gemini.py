@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import Answer, Dialect, Reply
 from coordinator.dialects.hooks import Hook, HookEvents, HookWithoutCallId, Meaning
@@ -54,7 +55,7 @@ class GeminiHook(HookWithoutCallId):
         if isinstance(place, dict):
             server, tool = place.get("server_name"), place.get("tool_name")
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
-                return f"mcp__{server}__{tool}"
+                return mcp_call_name(server, tool)
         return self.text("tool_name") or "tool"
 
 

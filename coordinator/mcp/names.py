@@ -11,21 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from coordinator.client import tool_names
 from coordinator.errors import Invalid
 
-PREFIX = "mcp__"
+PREFIX = tool_names.PREFIX
+name_in_calls = tool_names.name_in_calls
 GATEWAY = "signalbox"  # as `signalbox connect` calls it in agents' settings
 PLUGIN = "plugin_"
 # Claude Code also joins the underscores in the names of the servers that an account on claude.ai brings along.
 ACCOUNT = "claude.ai "
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 ServerTool = tuple[str, str]  # a server and a tool
-
-
-def name_in_calls(name: str) -> str:
-    """Return a server's or tool's name as it is written in calls."""
-    return _NOT_IN_NAMES.sub("_", name)
 
 
 def spellings(server_id: str) -> set[str]:

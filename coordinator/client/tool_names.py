@@ -1,0 +1,20 @@
+"""How a call of an MCP server's tool is named, for every agent alike; the server and the program beside agents use it.
+
+Agents name such calls in their own ways, some with the server's and the tool's name as people wrote them. Rules and
+grants know one name: `mcp__server__tool`, in which each character other than letters, digits, _ and - stands as _.
+"""
+
+from __future__ import annotations
+
+PREFIX = "mcp__"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+def name_in_calls(name: str) -> str:
+    """Return a server's or tool's name as it is written in calls."""
+    return "".join(sign if sign in _PLAIN else "_" for sign in name)
+
+
+def mcp_call_name(server: str, tool: str) -> str:
+    """Return the name of a call of this server's tool."""
+    return f"{PREFIX}{name_in_calls(server)}__{name_in_calls(tool)}"
