@@ -199,7 +199,7 @@ class HookCommand:
     def _connect(self) -> None:
         """Find the server; without one, `_refusal` says why."""
         try:
-            found = settings.load()
+            found = settings.load(prefer_file=True)
             self._address = Address(found.url)
         except NotConnected as problem:
             self._refusal = str(problem)

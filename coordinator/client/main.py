@@ -36,6 +36,11 @@ USAGE_ERROR = 2  # which agents also take as "block this call"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; 2 where there is none of that name."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if len(words) > 1 and words[0] == "--settings":
+        from coordinator.client import settings  # noqa: PLC0415 - loads what other subcommands do not need
+
+        settings.use_file(words[1])
+        words = words[2:]
     name = words[0] if words else ""
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
@@ -56,7 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """Return the list of subcommands, as people read it."""
     lines = (f"  signalbox {name:<12}{words}" for name, (_, words) in COMMANDS.items())
-    return "\n".join(["usage: signalbox SUBCOMMAND …", "", *lines, ""])
+    return "\n".join(
+        [
+            "usage: signalbox [--settings FILE] SUBCOMMAND …",
+            "",
+            *lines,
+            "",
+            "  --settings FILE: the connection in this file alone, whatever the environment says",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
-"""Where the server is and which key opens it: from the environment, else from the file that `signalbox connect` wrote.
+"""Where the server is and which key opens it: in the file that `signalbox connect` wrote, or in the environment.
 
 The file is `~/.config/signalbox/client.json` (`$XDG_CONFIG_HOME` moves it):
 
-    {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}}
+    {"url": "https://…", "key": "sbx_…", "agents": {"codex": {"hold": true}}, "environment": {"HOME": "/home/anna"}}
+
+The agents that `connect` has set up name the file itself (`--settings`, `use_file`). Then nothing counts of the
+environment, which a project's settings can change: `environment` is what it was when a person connected. Without
+`--settings` a hook still prefers the file; programs that people start themselves prefer the variables.
 
 `agents` is what was connected, by name, and what `connect` wants to remember of each. This module reads one thing of
 it: `hold`, whether an agent's calls are held for certain while nobody has heard from the server yet (default: yes).
@@ -26,6 +30,18 @@ if TYPE_CHECKING:
 
 URL_VARIABLE, KEY_VARIABLE = "SIGNALBOX_URL", "SIGNALBOX_KEY"
 OTHERS = 0o077
+PROXY_VARIABLES = tuple(
+    name
+    for plain in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    for name in (plain, plain.upper())
+)
+# What is remembered of the environment in which a person connected, because the server is reached by it.
+REMEMBERED_VARIABLES = ("HOME", "XDG_STATE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", *PROXY_VARIABLES)
+# What besides decides which server is reached, or what OpenSSL loads.
+OTHER_VARIABLES = (
+    URL_VARIABLE, KEY_VARIABLE, "XDG_CONFIG_HOME",
+    "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "SSLKEYLOGFILE",
+)  # fmt: skip
 LARGEST = 1 << 20  # bytes of the settings file that are read
 
 
@@ -36,15 +52,22 @@ class NotConnected(Exception):
 class Settings:
     """The server's address (no slash at its end), the key ("" where none is needed), and what `connect` wrote.
 
-    `agents` are the connected ones by name.
+    `agents` are the connected ones by name, `environment` the REMEMBERED_VARIABLES of whoever connected.
     """
 
-    __slots__ = ("agents", "key", "url")
+    __slots__ = ("agents", "environment", "key", "url")
 
-    def __init__(self, url: str, key: str, agents: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        agents: dict[str, dict[str, Any]] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.url = url
         self.key = key
         self.agents = agents or {}
+        self.environment = environment or {}
 
     @property
     def folder(self) -> str:
@@ -57,9 +80,33 @@ class Settings:
         return self.agents.get(agent, {}).get("hold", True) is not False
 
 
+_chosen_path: str | None = None
+
+
+def use_file(path: str) -> None:
+    """Use this settings file from now on, and the environment that it remembers instead of this process's own."""
+    global _chosen_path  # noqa: PLW0603 - once, as the process starts
+    _chosen_path = os.path.abspath(path)
+    for name in (*REMEMBERED_VARIABLES, *OTHER_VARIABLES):
+        os.environ.pop(name, None)  # without HOME, `~` is the home in the system's list of users
+    try:
+        stored = read()
+    except NotConnected:
+        return  # whoever needs the settings reads them, and says what is wrong
+    if stored is not None:
+        os.environ.update(stored.environment)
+
+
+def remembered_environment() -> dict[str, str]:
+    """Return what of the environment is kept with the connection."""
+    values = {name: os.environ.get(name, "") for name in REMEMBERED_VARIABLES}
+    values["HOME"] = os.path.expanduser("~")
+    return {name: value for name, value in values.items() if value}
+
+
 def settings_path() -> str:
     """Return the path of the settings file."""
-    return os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
+    return _chosen_path or os.path.join(_base("XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
 
 
 def state_folder() -> str:
@@ -67,8 +114,11 @@ def state_folder() -> str:
     return os.path.join(_base("XDG_STATE_HOME", os.path.join(".local", "state")), "signalbox")
 
 
-def load() -> Settings:
-    """Return the settings. Raises NotConnected where there are none, or others can read the file."""
+def load(*, prefer_file: bool = False) -> Settings:
+    """Return the settings: the environment's before the file's, or the other way round.
+
+    Raises NotConnected where there are none, or others can read the file.
+    """
     url = os.environ.get(URL_VARIABLE, "").strip().rstrip("/")
     key = os.environ.get(KEY_VARIABLE, "").strip()
     stored = read()
@@ -76,10 +126,12 @@ def load() -> Settings:
         if not url:
             raise NotConnected(f"Signalbox is not connected: run `signalbox connect`, or set {URL_VARIABLE}.")
         return Settings(_checked(url), _sendable(key))
+    if prefer_file:
+        return Settings(_checked(stored.url), _sendable(stored.key), stored.agents, stored.environment)
     # The file's key is for the file's server: another one must not learn it.
     if not key and (not url or url == stored.url):
         key = stored.key
-    return Settings(_checked(url or stored.url), _sendable(key), stored.agents)
+    return Settings(_checked(url or stored.url), _sendable(key), stored.agents, stored.environment)
 
 
 def read() -> Settings | None:
@@ -105,7 +157,12 @@ def read() -> Settings | None:
 
 def save(settings: Settings) -> None:
     """Write the settings file, whole or not at all, for its owner alone. Raises OSError."""
-    value = {"url": settings.url, "key": settings.key, "agents": settings.agents}
+    value = {
+        "url": settings.url,
+        "key": settings.key,
+        "agents": settings.agents,
+        "environment": settings.environment,
+    }
     write_private(settings_path(), json.dumps(value, indent=2).encode() + b"\n")
 
 
@@ -140,7 +197,13 @@ def _settings_of(value: Any) -> Settings | None:
     if not (isinstance(url, str) and url and isinstance(key, str) and isinstance(agents, dict)):
         return None
     named = {name: one for name, one in agents.items() if isinstance(one, dict)}
-    return Settings(url.strip().rstrip("/"), key.strip(), named)
+    stored = value.get("environment")
+    environment = {
+        name: text
+        for name, text in (stored.items() if isinstance(stored, dict) else ())
+        if name in REMEMBERED_VARIABLES and isinstance(text, str) and "\0" not in text
+    }
+    return Settings(url.strip().rstrip("/"), key.strip(), named, environment)
 
 
 def _checked(url: str) -> str:

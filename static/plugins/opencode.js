@@ -1,7 +1,8 @@
 // Signalbox's plugin for OpenCode: tells a server what happens in its sessions, and holds calls until they are decided.
 //
 // Put it into ~/.config/opencode/plugins/ (or a project's .opencode/plugins/) and start OpenCode again. It finds its
-// server by SIGNALBOX_URL and SIGNALBOX_KEY, else by the file that `signalbox connect` wrote. In that file,
+// server by the file that `signalbox connect` wrote, else by SIGNALBOX_URL and SIGNALBOX_KEY: OpenCode reads a project's
+// .env, which must not choose another server. In that file,
 // `agents.opencode.hold` false lets calls run while the server was never reached; by default they are denied then. Once
 // it was reached, it says itself which tools' calls must not run without it. That is kept in a file for OpenCode's next
 // start, the same as `signalbox hook` keeps (coordinator/client/held.py), which only its owner can read.
@@ -18,6 +19,7 @@ import { homedir, hostname } from "node:os"
 import { dirname, isAbsolute, join } from "node:path"
 
 const NAME = "opencode"
+const CONNECTED_FILE = "" // `signalbox connect` puts the path of its file here, so that no variable chooses another
 const WAIT = 600 // seconds that a call waits for a person
 const BEYOND = 15 // seconds more until we give up waiting for the answer
 const AWAY = 500 // milliseconds without an answer after which we look whether the server is there at all
@@ -40,16 +42,15 @@ class NotConnected extends Error {}
 // Returns {url, key, hold, wait}, or null where nobody has connected anything. Throws NotConnected with what to mend.
 function settingsOf(environment) {
   const trimmed = (text) => (typeof text === "string" ? text.trim().replace(/\/+$/, "") : "")
-  let url = trimmed(environment.SIGNALBOX_URL)
-  let key = trimmed(environment.SIGNALBOX_KEY)
   const stored = storedIn(environment)
+  const url = trimmed(stored ? stored.url : environment.SIGNALBOX_URL)
+  const key = trimmed(stored ? stored.key : environment.SIGNALBOX_KEY)
   if (!url && !stored) return null
-  if (stored && !key && (!url || url === trimmed(stored.url))) key = trimmed(stored.key)
-  url = url || trimmed(stored.url)
   if (!/^https?:\/\//.test(url)) throw new NotConnected("Signalbox's address must begin with http:// or https://.")
   const ours = (stored && stored.agents && stored.agents[NAME]) || {}
   const wait = Number.isFinite(ours.wait) && ours.wait > 0 ? ours.wait : WAIT
-  return { url, key, hold: ours.hold !== false, wait, heldIn: heldIn(environment, url, key) }
+  const usual = CONNECTED_FILE ? (stored && stored.environment) || {} : environment
+  return { url, key, hold: ours.hold !== false, wait, heldIn: heldIn(usual, url, key) }
 }
 
 function folderIn(environment, variable, belowHome) {
@@ -65,7 +66,8 @@ function heldIn(environment, url, key) {
 }
 
 function storedIn(environment) {
-  const path = join(folderIn(environment, "XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
+  const usual = () => join(folderIn(environment, "XDG_CONFIG_HOME", ".config"), "signalbox", "client.json")
+  const path = CONNECTED_FILE || usual()
   let text
   try {
     if (process.platform !== "win32" && statSync(path).mode & 0o077) {
@@ -73,7 +75,7 @@ function storedIn(environment) {
     }
     text = readFileSync(path, "utf8")
   } catch (problem) {
-    if (problem.code === "ENOENT") return null
+    if (problem.code === "ENOENT" && !CONNECTED_FILE) return null
     throw problem instanceof NotConnected ? problem : new NotConnected(`${path} cannot be read.`)
   }
   try {

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from coordinator.client.connecting.programs import KILLED
+from coordinator.client.connecting.programs import HOOK_FAILED
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.real_agents import AGENTS, ENDED_WITHIN, PROMPT, Run
@@ -202,5 +202,5 @@ def test_a_call_whose_hook_is_killed_does_not_run(served, homes, start, name):
     assert hooks
     for hook in hooks:
         os.kill(hook, signal.SIGKILL)
-    assert KILLED in told(run)
+    assert HOOK_FAILED in told(run)
     assert not run.home.ran("certain")

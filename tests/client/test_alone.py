@@ -65,7 +65,10 @@ def test_the_program_runs_without_being_installed() -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "usage: signalbox SUBCOMMAND …")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "usage: signalbox [--settings FILE] SUBCOMMAND …",
+    )
 
 
 def test_an_unknown_subcommand_is_an_error_that_agents_take_for_no() -> None:

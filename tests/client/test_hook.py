@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.connecting.programs import KILLED, Call
+from coordinator.client.connecting.programs import HOOK_FAILED, Call
 from tests.claude_code.test_deciding import decide, rules
 from tests.client.programs import Home, Said, until
 from tests.served import Served, children_of
@@ -113,7 +113,7 @@ def test_a_hook_that_is_killed_is_a_no_and_one_whose_agent_ends_asks_no_longer(
     os.kill(hook, signal.SIGKILL)
     said = agent.home.end(process)
     assert (said.code, said.out) == (2, "")
-    assert said.err.endswith(f"{KILLED}\n")
+    assert said.err.endswith(f"{HOOK_FAILED}\n")
     agent.served.emptied("permission_requests")
     process = agent.home.start("codex", agent.call("git push two"), command=command)
     agent.asked()

@@ -7,13 +7,15 @@ import json
 import os
 import shlex
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.client import settings
-from coordinator.client.connecting import connect, files, jsonc, merging, record
+from coordinator.client.connecting import connect, files, jsonc, merging, record, talk
+from coordinator.client.connecting.connect import program as program_of_connect
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Call
 from tests.connecting.homes import (
     ABSENT,
@@ -32,6 +34,7 @@ from tests.connecting.homes import (
     machine,
     written,
 )
+from tests.served import ROOT
 
 __all__ = ["machine"]
 MERGED = {"claude-code": CLAUDE, "codex": CODEX, "gemini": GEMINI, "cursor": CURSOR}
@@ -83,7 +86,7 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
     events = CONNECTABLE_AGENTS[agent].wanted(Call((PROGRAM,), URL)).hooks  # type: ignore[misc]
     assert set(events) <= set(value["hooks"])
     ours = [one for one in commands(value["hooks"]) if merging.is_ours({"command": one}, agent)]
-    assert all(shlex.split(one)[0] in {PROGRAM, "sh"} for one in ours)
+    assert all(shlex.split(one)[0] in {PROGRAM, "/bin/sh"} for one in ours)
     assert len(ours) == len(events)
     for line in text.replace("\0", "").splitlines() if "older page" not in odd else []:
         if "//" in line or "/*" in line or "lint" in line or "stop.sh" in line:
@@ -362,6 +365,38 @@ def test_another_program_or_server_replaces_what_was_there(
     assert jsonc.loads(text)["otelHeadersHelper"] == "/new/signalbox headers"
     disconnected()
     assert file.read_text() == '{\n  "model": "opus"\n}\n'
+
+
+def test_hooks_of_an_older_version_are_named_and_written_anew(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(machine, CLAUDE, "{}")
+    connected()
+    monkeypatch.setattr(connect, "program", program_of_connect)
+    assert connect.run(["--check"]) == 1
+    assert connect.TRUSTS_ENVIRONMENT in capsys.readouterr().out
+    connected()
+    for command in commands(jsonc.loads(file.read_text())["hooks"]):
+        words = shlex.split(command)
+        words = shlex.split(words[2]) if words[:2] == ["/bin/sh", "-c"] else words
+        assert words[:3] == [sys.executable, "-I", "-S"]
+        assert words[4:7] == ["--settings", settings.settings_path(), "hook"]
+    capsys.readouterr()
+    assert connect.run(["--check"]) == 0
+    assert connect.TRUSTS_ENVIRONMENT not in capsys.readouterr().out
+    disconnected()
+    assert file.read_text() == "{}"
+
+
+def test_the_plugin_of_opencode_is_given_the_connected_file(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(ROOT, "static/plugins/opencode.js").read_bytes()
+    monkeypatch.setattr(talk, "request", lambda *_: source)
+    connected("opencode")
+    plugin = Path(CONNECTABLE_AGENTS["opencode"].folder(str(machine), {}), "plugins/signalbox.js").read_text()
+    assert f'const CONNECTED_FILE = "{settings.settings_path()}"' in plugin
+    assert connect.run(["--check"]) == 0
 
 
 def test_nothing_is_written_without_a_yes(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:

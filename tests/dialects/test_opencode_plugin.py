@@ -171,6 +171,17 @@ def test_no_call_runs_while_the_server_is_away_unless_its_person_wants_that(
     assert "chmod 600" in broken["error"]
 
 
+def test_the_connected_file_goes_before_variables_that_a_project_can_set(
+    opencode: OpenCode, tmp_path: Path
+) -> None:
+    file = tmp_path / ".config" / "signalbox" / "client.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"url": nobody(), "key": "sbx_x", "agents": {}}))
+    file.chmod(0o600)
+    (denied,) = drive(tmp_path, [push(opencode)], **connected(opencode))
+    assert denied["error"].startswith("Signalbox must decide this call, but")
+
+
 def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
     opencode: OpenCode, tmp_path: Path
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from coordinator.client import hook_agents, settings
+from coordinator.client import hook_agents, launch, settings
 from coordinator.client.connecting import plans, record, talk, trial
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
@@ -20,6 +20,10 @@ WRONG, USAGE = 1, 2
 NOT_THERE = 404
 DEFAULT_URL = "http://127.0.0.1:8765"
 KEY_MARK = "sbx_"
+TRUSTS_ENVIRONMENT = (
+    "Its hooks were written by an older Signalbox. Started that way, they trust the environment, which the settings of"
+    " a project can change: a denied call could run."
+)
 
 
 class CommandStopped(Exception):
@@ -86,7 +90,7 @@ def _connect(asked: argparse.Namespace, place: UserHome) -> int:
     for agent in agents:
         told = {"program": list(call.program), "gateway": call.gateway}
         connected[agent.name] = {**connected.get(agent.name, {}), **told}
-    settings.save(Settings(url, key, connected))
+    settings.save(Settings(url, key, connected, settings.remembered_environment()))
     plans.carry_out(changes, kept, connects=True)
     for agent in agents:
         _tell(agent, call, place)
@@ -125,18 +129,12 @@ def _chosen(names: Sequence[str], place: UserHome) -> list[Agent]:
 
 
 def program() -> tuple[str, ...]:
-    """Return the words that start this program from anywhere: agents have a PATH of their own."""
-    started = sys.argv[0]
-    if os.path.basename(started) in {"signalbox", "signalbox.exe"}:
-        found = started if os.path.dirname(started) else shutil.which(started)
-        if found and os.access(found, os.X_OK):
-            return (os.path.abspath(found),)
-    beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
-    if os.access(beside, os.X_OK):
-        return (beside,)
-    raise CommandStopped(
-        "The program signalbox is not installed. Install it (pip install), then run `signalbox connect`."
-    )
+    """Return the words that start this program from anywhere, apart from the environment of whoever starts it.
+
+    Python and the file are named in full: agents have a PATH of their own, and a project may change it.
+    """
+    launcher = os.path.abspath(launch.__file__)
+    return (sys.executable, "-I", "-S", launcher, "--settings", os.path.abspath(settings.settings_path()))
 
 
 def _changes(
@@ -145,6 +143,8 @@ def _changes(
     plugin = None
     if agent.plugin:
         plugin = talk.request(call.url, f"/hooks/{agent.name}/plugin.js").decode("utf-8", "replace")
+        path = json.dumps(os.path.abspath(settings.settings_path()))
+        plugin = plugin.replace('const CONNECTED_FILE = ""', f"const CONNECTED_FILE = {path}", 1)
     return plans.to_connect(agent, call, place, kept, plugin=plugin, former=former(known, agent.name))
 
 
@@ -186,7 +186,8 @@ def _key(url: str, known: Settings | None, key_file: str | None) -> str:
     talk.opens(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
     if not given.startswith(KEY_MARK):
-        settings.save(Settings(url, key, known.agents if known else {}))
+        agents = known.agents if known else {}
+        settings.save(Settings(url, key, agents, settings.remembered_environment()))
     return key
 
 
@@ -259,6 +260,8 @@ def _check(asked: argparse.Namespace, place: UserHome) -> int:
         call = Call(program(), known.url, known.key, gateway=was is not None and was.gateway)
         changes = _changes(agent, call, place, kept, known)
         notes = plans.notes_of(agent, call, place)
+        if was is not None and "-I" not in was.program and was.program != call.program:
+            notes.append(TRUSTS_ENVIRONMENT)
         wrong = agent.name not in known.agents or any(change.is_one for change in changes)
         off = any("switches all hooks off" in note for note in notes)
         differs = differs or wrong or off

@@ -92,7 +92,7 @@ def _forget(leaving: set[str], known: Settings | None) -> None:
         return
     left = {name: one for name, one in known.agents.items() if name not in leaving}
     if left:
-        settings.save(Settings(known.url, known.key, left))
+        settings.save(Settings(known.url, known.key, left, known.environment))
         return
     os.unlink(settings.settings_path())
     sys.stdout.write(f"The key was deleted here. Revoke it at {known.url}/ui/keys/ if nobody else uses it.\n")

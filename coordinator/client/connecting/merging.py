@@ -83,6 +83,7 @@ def is_ours(entry: Any, agent: str) -> bool:
     name = re.escape(agent)
     ours = re.compile(
         rf"(?:signalbox(?:\.exe)?|coordinator\.client\.main)['\"]*\s+hook\s+{name}(?![\w-])"
+        rf"|coordinator/client/launch\.py['\"]*\s+--settings\s.{{1,4096}}?\s+hook\s+{name}(?![\w-])"
         rf"|https?://\S+/hooks/{name}(?![\w-])"
     )
     return any(ours.search(words) for words in called)

@@ -19,7 +19,10 @@ from coordinator.client.connecting.merging import Wanted
 
 WAITING = 590  # seconds that a hook which holds a call may take; most agents' own limit is 600
 QUICK = 10  # seconds for one that only tells
-KILLED = "The hook that asks Signalbox was killed, so this call did not run. Try again."
+HOOK_FAILED = (
+    "The hook that asks Signalbox was killed or did not work, so this call did not run."
+    " Try again. If that does not help, run: signalbox connect --check"
+)
 
 HOME = "~/"  # begins a file that lies beside the agent's folder, not in it
 MCP_SECONDS = 3600  # that a call of an MCP tool may take: a person may have to be asked
@@ -73,12 +76,13 @@ class Call:
         return shlex.join([*self.program, "hook", agent, "--timeout", f"{seconds:g}"])
 
     def holding_hook(self, agent: str, seconds: float) -> str:
-        """Return the same for an agent that goes on where its hook is killed, and that exit code 2 stops.
+        """Return the same for an agent that goes on where its hook fails, and that exit code 2 stops.
 
-        Only a signal makes it a no: a program that is gone or broken would otherwise stop every call there is.
+        The hook ends with 0 where it has answered, or has nothing to say. Every other end blocks the call: killed,
+        crashed, or not there any more.
         """
-        killed = f'if [ $code -gt 128 ]; then echo "{KILLED}" >&2; code=2; fi'
-        return shlex.join(["sh", "-c", f"{self.hook(agent, seconds)}; code=$?; {killed}; exit $code"])
+        blocks = f'{{ echo "{HOOK_FAILED}" >&2; exit 2; }}'
+        return shlex.join(["/bin/sh", "-c", f"{self.hook(agent, seconds)} || {blocks}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
