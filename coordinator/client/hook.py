@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 
-from coordinator.client import held, settings
+from coordinator.client import broken_hooks, held, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import NotConnected, Settings
@@ -50,6 +50,9 @@ LATE_WITHIN = 60.0  # seconds in which what was kept is told
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HELD_BY_RULE = "A rule in Signalbox holds such calls for certain, so it did not run."
 HELD_UNTOLD = "Signalbox has not said yet which calls may run without it, so it did not run."
+HELD_UNREAD = (
+    "Signalbox could not read this call: it is not JSON. A rule may hold it for certain, so it did not run."
+)
 WHAT_TO_DO = (
     "Have Signalbox started or the connection fixed (`signalbox connect --check` shows what is wrong), then try"
     " again. Do not work around it."
@@ -115,6 +118,7 @@ class HookCommand:
         self._event = agent.worst
         self._tool: str | None = None
         self._body = b""
+        self._unread = False
         self._settings: Settings | None = None
         self._folder = ""
         self._held: bool | None = None  # None: not found out yet
@@ -176,7 +180,12 @@ class HookCommand:
         if isinstance(payload, dict):
             self._event, self._tool = self._event_in(payload), self._agent.tool(payload)
         else:
+            self._unread = True
+            self._body = broken_hooks.without_byte_order_mark(self._body)
             self._event = self._worst_in(self._body)
+            names = ("tool_name", "mcp_server_name")
+            fields = broken_hooks.readable_fields(self._body, names) if size <= LARGEST else {}
+            self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
         return size <= LARGEST
 
     def _event_in(self, payload: Mapping[str, Any]) -> str:
@@ -413,6 +422,7 @@ class HookCommand:
         is_held = is_call and (self._held if self._held is not None else self._is_held_after_all())
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
+            because = HELD_UNREAD if self._unread and self._is_known else because
             words = why if why == NOBODY else f"{why} {because} {WHAT_TO_DO}"
             answer = self._agent.denial(self._event, words)
         elif is_call and self._asked:

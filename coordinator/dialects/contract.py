@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.dialects.hooks import Hook, HookEvents, as_object, origin, result_origin
+from coordinator.dialects.hooks import UNREAD, Hook, HookEvents, as_object, origin, result_origin
 from coordinator.lib import instants
 from coordinator.policy.tool_calls import AskedCall, Settled
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, Ruling
+from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
 
@@ -23,6 +23,10 @@ Answer = dict[str, Any]
 LOST = "hooks_lost"
 NOT_AS_EDITED = (
     "It was approved in Signalbox with a different input, which cannot run here. Ask again with that input."
+)
+COULD_NOT_READ = "Signalbox could not read this call:"
+UNREAD_ADVICE = (
+    "A rule may ask about such calls or deny them, so it did not run. Tell your user. Do not work around it."
 )
 AT_A_LOSS = "Signalbox met an error and cannot tell whether its rules allow this call."
 
@@ -116,7 +120,7 @@ class Dialect:
 
     def is_call(self, hook: Hook) -> bool:
         """Say whether the hook reports a call before it runs."""
-        return hook.name in self.calls and hook.names_tool
+        return hook.name in self.calls and (hook.names_tool or hook.unread is not None)
 
     def about(self, hook: Hook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
@@ -200,10 +204,20 @@ class Dialect:
         """
         if ruling.decision not in {ASK, DENY}:
             return None
-        rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ""
+        rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ruling.reason
         words = " ".join(filter(None, [rule, why]))
         denies = ruling.decision == DENY or ruling.deny_at_deadline
         return self.say(name, DENY if denies else ASK, words, {})
+
+    def by_unread(self, name: str, ruling: Ruling, why: str) -> Ruling:
+        """Return what becomes of a call that could not be read (`why`), where policy at worst says this of it.
+
+        It is denied where that asks or denies, unless the agent's own prompt stands already and may decide.
+        """
+        asks_there = name in self.prompts and ruling.decision == ASK and not ruling.deny_at_deadline
+        if ruling.decision not in {ASK, DENY} or asks_there:
+            return NO_OPINION
+        return Ruling(DENY, f"{COULD_NOT_READ} {why} {UNREAD_ADVICE}")
 
     def last_resort(self) -> Reply | None:
         """Return the denial of a call about which nothing is known."""
@@ -219,6 +233,14 @@ class Dialect:
             tool_input={"hooks": dict(lost)},
             origin=origin(hook.session, LOST, hook.at),
         )
+
+    def unread_of(self, hook: Hook, session_id: str) -> list[DedupedEvent]:
+        """Return what a hook that could not be read makes: that it came, and the end of a turn where it is one."""
+        build = HookEvents(hook, session_id, self.name)
+        shown = {"hook": hook.name, "problem": hook.unread, "body": hook.fields["body"]}
+        unread = build.event(UNREAD, uses=hook.fields, tool_input=shown)
+        tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.names_tool)
+        return [unread, *(self.events_of(hook, session_id) if tells else [])]
 
     def denied(self, hook: Hook, session_id: str, call_id: str, why: str) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""

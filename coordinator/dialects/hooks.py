@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from coordinator.client import broken_hooks
 from coordinator.errors import Invalid
 from coordinator.lib import instants, json_bounds
 from coordinator.policy.call_text import text_of
@@ -38,6 +40,8 @@ class Hook:
     """One hook as it came in: its name, the agent's session id, all fields, and when it was received (canonical).
 
     `sent_as` is the id under which whoever sends it may send it again; None where each arrival is a hook of its own.
+    `unread` is why its body could not be read; `fields` then has what is certain of it all the same, and the beginning
+    of the body as `body`.
     The properties read the fields as most agents name them; an agent with other names has a subclass.
     """
 
@@ -47,6 +51,7 @@ class Hook:
     fields: dict[str, Any]
     at: str
     sent_as: str | None = None
+    unread: str | None = None
 
     def text(self, name: str) -> str | None:
         """Return a field that is a text with something in it, else None."""
@@ -129,6 +134,10 @@ class HookWithoutCallId(Hook):
 
 H = TypeVar("H", bound=Hook)
 OPENED_PER_CHARACTER = 10  # bytes of memory
+# Fields of a hook that are told also where its body is no JSON.
+SURE_FIELDS = ("tool_name", "tool_use_id", "tool_call_id", "mcp_server_name", "turn_id", "generation_id")
+MOST_OF_UNREAD = 2_000  # bytes of a body that cannot be read which its event shows
+UNREAD = "unreadable_hook"
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -144,13 +153,31 @@ def read(
 ) -> H:
     """Read a posted hook; `named_in` and `session_in` are the fields of its name and its session, the first that is.
 
-    Raises Invalid where it is no JSON object or names no session.
+    A body that is no JSON is read as far as it is certain (`Hook.unread`). Raises Invalid where it is no JSON object
+    or names no session.
     """
-    value = as_hook(decoded(body))
+    try:
+        value = as_hook(decoded_hook(body))
+    except Unreadable as problem:
+        return _unread_hook(body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in)
     session = first_text(value, session_in)
     if session is None:
         raise Invalid(f"A hook must name its {session_in[0]}.")
     return kind((first_text(value, named_in) or "hook").strip(), session, value, at)
+
+
+def _unread_hook(
+    body: bytes, at: str, kind: type[H], why: str, *, named_in: Sequence[str], session_in: Sequence[str]
+) -> H:
+    """Return what is certain of a hook that is no JSON. Raises Invalid where it does not say whose it is."""
+    body = broken_hooks.without_byte_order_mark(body)
+    names = (*named_in, *session_in, *SURE_FIELDS)
+    fields: dict[str, Any] = {**broken_hooks.readable_fields(body, names)}
+    session = first_text(fields, session_in)
+    if session is None:
+        raise Unreadable(why)
+    fields["body"] = mended(body[:MOST_OF_UNREAD].decode("utf-8", "replace"))
+    return kind((first_text(fields, named_in) or UNREAD).strip(), session, fields, at, unread=why)
 
 
 def as_hook(value: Any) -> dict[str, Any]:
@@ -183,26 +210,75 @@ def call_in(
     """
     field = "|".join(map(re.escape, named_in)).encode()
     pattern = rb'"(?:' + field + rb')"\s*:\s*"([A-Za-z._]+)"'
-    names = {name.decode() for name in re.findall(pattern, body)} if body else set()
+    body = broken_hooks.without_byte_order_mark(body or b"")
+    names = {name.decode() for name in re.findall(pattern, body)}
     if names and not names & set(calls):
         return None
     return names.pop() if len(names) == 1 else worst
 
 
+class Unreadable(Invalid):
+    """A text that is no JSON, or that says something nobody could show as it is."""
+
+
+def decoded_hook(body: bytes) -> Any:
+    """Return what a hook's body says (`decoded`). Raises Unreadable where a call's input names a field twice."""
+    value = decoded(body)
+    if isinstance(value, dict) and "tool_input" in value and body.count(b'":') > _count_keys(value):
+        require_no_key_twice(broken_hooks.without_byte_order_mark(body))
+    return value
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count_keys, value.values()))
+    return sum(map(_count_keys, value)) if isinstance(value, list) else 0
+
+
+def require_no_key_twice(body: bytes) -> None:
+    """Raise Unreadable for an object with a key that stands in it twice: readers differ in which one they take."""
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = {name for name, _ in pairs}
+        if len(names) < len(pairs):
+            twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+            raise Unreadable(f"The field {mended(twice)[:100]!r} stands twice in one object.")
+        return dict(pairs)
+
+    json.loads(body.decode("utf-8", "replace"), object_pairs_hook=members)
+
+
 def decoded(body: bytes) -> Any:
-    """Return what a JSON text says, without what no database can hold. Raises Invalid."""
+    """Return what a JSON text says, without what no database can hold. Raises Unreadable."""
+    if not body.strip():
+        raise Unreadable("It is empty.")
     if json_bounds.is_deeper(body):
-        raise Invalid(f"Nested deeper than {json_bounds.DEEPEST} levels.")
+        raise Unreadable(f"Nested deeper than {json_bounds.DEEPEST} levels.")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        try:
-            value = json.loads(body.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            raise Invalid("This is not JSON.") from None
+        value = _decoded_slowly(broken_hooks.without_byte_order_mark(body))
     if b"\\u" not in body:
         return value
     return mended(value) if b"\\u0000" in body or b"\\ud" in body.lower() else value
+
+
+def _decoded_slowly(body: bytes) -> Any:
+    """Return what a JSON text says that the quick reader refuses: half characters, numbers of any size."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if math.isinf(value):
+            raise Unreadable(f"No program could tell the number {text[:100]} from infinity.")
+        return value
+
+    def constant(text: str) -> Any:
+        raise Unreadable(f"{text} is no number in JSON.")
+
+    try:
+        return json.loads(body.decode("utf-8", "replace"), parse_float=number, parse_constant=constant)
+    except (ValueError, RecursionError):
+        raise Unreadable("This is not JSON.") from None
 
 
 def mended(value: Any, depth: int = 0) -> Any:

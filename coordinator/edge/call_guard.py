@@ -42,6 +42,7 @@ class GuardedCall:
 
     `body` and `hook` are None until they are read, `ruling` until policy has spoken. `sent_as` is its id,
     under which it comes again where nothing is heard and the call is held for certain. `late`: its agent has gone on.
+    `unread` is why its body could not be read.
     """
 
     sent_as: str | None = None
@@ -49,6 +50,7 @@ class GuardedCall:
     reading: bool = False
     body: bytes | None = None
     hook: Hook | None = None
+    unread: str | None = None
     ruling: Ruling | None = None
     late: bool = False
 
@@ -166,6 +168,8 @@ class CallGuard:
             name, ruling = self._asked(call)
             if problem is not None and call.hook is not None and name is not None:
                 _log(call.hook, problem)
+            if name is not None and call.unread is not None and call.ruling is None:
+                ruling, problem = self._dialect.by_unread(name, ruling, call.unread), None
             return None if name is None else self._dialect.unasked(name, ruling, why_unasked(problem, ruling))
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")

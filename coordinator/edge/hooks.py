@@ -43,7 +43,16 @@ from coordinator.lib.asgi import Receive, Scope
 from coordinator.policy import brakes
 from coordinator.policy.brakes import Braked
 from coordinator.policy.tool_calls import AskedCall, Settled
-from coordinator.policy.tool_rules import ALLOW, ASK, DENY, NO_OPINION, OBSERVE, Ruling, stricter
+from coordinator.policy.tool_rules import (
+    ALLOW,
+    ASK,
+    DENY,
+    NO_OPINION,
+    OBSERVE,
+    PartialCall,
+    Ruling,
+    stricter,
+)
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import SessionLocation
 
@@ -98,9 +107,14 @@ class HookDoor:
         # Hooks that are told later keep their order by it.
         headers, arrived = headers_of(scope), timezone.now()
         call.reading = True
-        call.body = await held.read(receive, headers, limit)
-        read = functools.partial(self._hook_of, delivery=delivery_of(headers), arrived=arrived)
-        call.hook = await held.decoded(read, call.body)
+        try:
+            call.body = await held.read(receive, headers, limit)
+            read = functools.partial(self._hook_of, delivery=delivery_of(headers), arrived=arrived)
+            call.hook = await held.decoded(read, call.body)
+        except SignalboxError as problem:
+            call.unread = str(problem.detail)
+            raise
+        call.unread = call.hook.unread
         return call.hook, len(call.body)
 
     async def answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Reply | None:
@@ -182,6 +196,8 @@ class HookDoor:
         if not self.dialect.is_call(hook):
             await self._recorder.observe(hook, asks.where, asks.size)
             return None
+        if hook.unread is not None:
+            return await self._unread(call, hook, hook.unread, asks)
         ruling = await self._rulings.on(
             hook.tool, self.dialect.about(hook), asks.caller.agent_id, self.dialect.name, asks.caller.id
         )
@@ -201,6 +217,27 @@ class HookDoor:
             if ruling.decision != DENY and (reply is None or reply.denial is None):
                 # It waited for a person, or for the database; meanwhile a brake may have been put on.
                 reply = await self._braked(call, hook, ruling, asks) or reply
+        return reply
+
+    async def _unread(self, call: GuardedCall, hook: Hook, why: str, asks: _HookRequest) -> Reply | None:
+        """Deny a call whose body could not be read where policy may ask about it or deny it; have it written."""
+        await self._rulings.refresh()
+        tool = hook.tool if hook.names_tool else None
+        known = PartialCall(tool, None, asks.caller.agent_id, agent_known=True, program=self.dialect.name)
+        worst = self._rulings.strictest_possible(known)
+        if asks.has_no_prompt:  # whoever asks takes no answer for no
+            worst = stricter(worst, Ruling(ASK, deny_at_deadline=True))
+        call.ruling = self.dialect.by_unread(hook.name, worst, why)
+        reply = self.dialect.unasked(hook.name, call.ruling, "")
+        with contextlib.suppress(SignalboxError) if reply else contextlib.nullcontext():
+            await self._recorder.observe(hook, asks.where, asks.size)
+        if reply is not None and reply.denial is not None:
+            with contextlib.suppress(SignalboxError):
+                known_session = await self._recorder.session_of(hook, asks.where, within=DECIDE_WITHIN)
+                about = self.dialect.call_of(
+                    hook, known_session.session_id, asks.caller.agent_id, asks.where.hostname
+                )
+                await self._note_denial(hook, about, reply.denial, asks)
         return reply
 
     async def _by_budgets(self, hook: Hook, asks: _HookRequest) -> Ruling:
@@ -324,6 +361,8 @@ class HookDoor:
     def _hook_of(self, body: bytes, delivery: Delivery, arrived: datetime) -> Hook:
         told = arrived - timedelta(seconds=delivery.age or 0.0)
         hook = self.dialect.read(body, instants.canonical(told))
+        if hook.unread is not None:  # one that may be a call counts as one
+            hook = replace(hook, name=self.dialect.call_in(body) or hook.name)
         return replace(hook, sent_as=delivery.sent_as) if delivery.sent_as else hook
 
 

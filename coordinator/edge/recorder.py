@@ -350,6 +350,8 @@ class Recorder:
     def _events(self, hook: Hook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
         pieces, session_id = self.dialect.pieces, known.session_id
+        if hook.unread is not None:
+            return [*self.dialect.unread_of(hook, session_id)]
         piece = pieces.of(hook) if pieces else None
         if known.driven:
             return [] if piece is not None else _untold([*self.dialect.events_of(hook, session_id)])

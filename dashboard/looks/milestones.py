@@ -17,6 +17,7 @@ _MILESTONES = {
     "run_start": ("play", "Run started", "busy"),
     "compaction": ("st-info", "Conversation compacted", "calm"),
     "api_error": ("st-warning", "The model did not answer", "bad"),
+    "unreadable_hook": ("st-warning", "A hook could not be read", "bad"),
     "hooks_lost": ("st-warning", "Some earlier hooks could not be recorded", "bad"),
 }
 
