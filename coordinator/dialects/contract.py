@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.client.tool_names import PREFIX
 from coordinator.dialects.hooks import UNREAD, Hook, HookEvents, as_object, origin, result_origin
 from coordinator.lib import instants
 from coordinator.policy.tool_calls import AskedCall, Settled
@@ -92,7 +93,8 @@ class Dialect:
     posts the hook is too old for that (`knows_notes`). Empty: no hook of it can.
 
     `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
-    offers to make stand; `tools` are those to offer where a rule is written.
+    offers to make stand; `tools` are those to offer where a rule is written. `mcp_name` is how rules know its call of
+    an MCP server's tool, as a form of `server` and `tool`; grants apply where it tells the server (`knows_servers`).
     """
 
     name: str
@@ -111,10 +113,16 @@ class Dialect:
     offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
     pieces: MessagePieces | None = None
     tools: tuple[str, ...] = ()
+    mcp_name: str = "mcp__{server}__{tool}"
     notes: frozenset[str] = frozenset()
     add_note: Callable[[Hook, Answer, str], Answer] = in_context
     knows_notes: Callable[[Hook], bool] = _always
     can_ask: bool = True
+
+    @property
+    def knows_servers(self) -> bool:
+        """Whether a call tells of which MCP server its tool is: grants apply to no other."""
+        return self.mcp_name.startswith(PREFIX)
 
     # --- calls --------------------------------------------------------------------------------------------
 
@@ -209,15 +217,19 @@ class Dialect:
         denies = ruling.decision == DENY or ruling.deny_at_deadline
         return self.say(name, DENY if denies else ASK, words, {})
 
-    def by_unread(self, name: str, ruling: Ruling, why: str) -> Ruling:
+    def by_unread(self, name: str, ruling: Ruling, why: str, *, is_broken: bool = True) -> Ruling:
         """Return what becomes of a call that could not be read (`why`), where policy at worst says this of it.
 
-        It is denied where that asks or denies, unless the agent's own prompt stands already and may decide.
+        A body that `is_broken` will not be better next time: its call is denied where policy asks or denies, unless
+        the agent's own prompt stands already and may decide. Otherwise that stays, with this reason in place of its
+        own, which may be about other calls.
         """
         asks_there = name in self.prompts and ruling.decision == ASK and not ruling.deny_at_deadline
-        if ruling.decision not in {ASK, DENY} or asks_there:
+        if ruling.decision not in {ASK, DENY} or (is_broken and asks_there):
             return NO_OPINION
-        return Ruling(DENY, f"{COULD_NOT_READ} {why} {UNREAD_ADVICE}")
+        decision = DENY if is_broken else ruling.decision
+        words = f"{COULD_NOT_READ} {why} {UNREAD_ADVICE if decision == DENY else ''}".strip()
+        return Ruling(decision, words, deny_at_deadline=ruling.deny_at_deadline)
 
     def last_resort(self) -> Reply | None:
         """Return the denial of a call about which nothing is known."""
@@ -237,7 +249,7 @@ class Dialect:
     def unread_of(self, hook: Hook, session_id: str) -> list[DedupedEvent]:
         """Return what a hook that could not be read makes: that it came, and the end of a turn where it is one."""
         build = HookEvents(hook, session_id, self.name)
-        shown = {"hook": hook.name, "problem": hook.unread, "body": hook.fields["body"]}
+        shown = {"hook": hook.name, "problem": hook.unread, "body": hook.fields.get("body", hook.fields)}
         unread = build.event(UNREAD, uses=hook.fields, tool_input=shown)
         tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.names_tool)
         return [unread, *(self.events_of(hook, session_id) if tells else [])]

@@ -22,7 +22,7 @@ from coordinator.dialects.hooks import Hook
 from coordinator.edge.hook_deliveries import ID, SignsOfLife, delivery_of
 from coordinator.edge.http import Gone, headers_of, send_json
 from coordinator.edge.rulings import Rulings
-from coordinator.errors import Forbidden, Restarting, SignalboxError, TooMany, Unauthorized
+from coordinator.errors import Forbidden, Invalid, Restarting, SignalboxError, TooMany, Unauthorized
 from coordinator.identity.keys import KeyEnded, KeyIdentity
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.policy.tool_rules import ASK, DENY, OBSERVE, PartialCall, Ruling
@@ -168,9 +168,11 @@ class CallGuard:
             name, ruling = self._asked(call)
             if problem is not None and call.hook is not None and name is not None:
                 _log(call.hook, problem)
+            why = why_unasked(problem, ruling)
             if name is not None and call.unread is not None and call.ruling is None:
-                ruling, problem = self._dialect.by_unread(name, ruling, call.unread), None
-            return None if name is None else self._dialect.unasked(name, ruling, why_unasked(problem, ruling))
+                is_broken = call.hook is not None or isinstance(problem, Invalid)
+                ruling, why = self._dialect.by_unread(name, ruling, call.unread, is_broken=is_broken), ""
+            return None if name is None else self._dialect.unasked(name, ruling, why)
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort

@@ -64,6 +64,7 @@ LONGEST_WAIT = 6 * 3600.0
 LIMIT = LIMITS["hook"][KEY]
 BEFORE_DEADLINE = 0.5  # seconds that the denial of a call which a brake holds has on its way
 SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+NO_TOOL = "It names no tool."
 DECIDE_WITHIN = 3.0  # seconds for which a hook that policy or people decide may wait for the database
 CANNOT_RUN: Settled = {
     "status": "denied",
@@ -363,6 +364,8 @@ class HookDoor:
         hook = self.dialect.read(body, instants.canonical(told))
         if hook.unread is not None:  # one that may be a call counts as one
             hook = replace(hook, name=self.dialect.call_in(body) or hook.name)
+        elif hook.name in self.dialect.calls and not hook.names_tool:
+            hook = replace(hook, unread=NO_TOOL)
         return replace(hook, sent_as=delivery.sent_as) if delivery.sent_as else hook
 
 

@@ -278,7 +278,7 @@ def test_while_the_rules_were_never_read_every_call_is_asked(
     [
         b'{"hook_event_name": "PreToolUse", ',
         hook("Bash", command="ls")[:-3],
-        b'{"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "T", "tool_input": '
+        b'{"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": '
         + b'{"a":' * 100_000
         + b"1"
         + b"}" * 100_001,
@@ -290,9 +290,12 @@ def test_while_the_rules_were_never_read_every_call_is_asked(
 )
 def test_a_call_that_cannot_be_read_counts_as_the_worst_there_is_a_rule_for(key: str, body: bytes) -> None:
     lay_down(RULES["danger"])
-    assert answer(key, Steps(), body) == "ask"
+    is_broken = len(body) < 2_000_000  # one that is too large can be sent again in part
+    assert answer(key, Steps(), body) == ("deny" if is_broken else "ask")
     lay_down(RULES["danger"], RULES["never"])
     assert answer(key, Steps(), body) == "deny"
+    lay_down(Rule(1, "Bash", "observe"))
+    assert answer(key, Steps(), body) is None
 
 
 def test_what_cannot_be_read_and_says_that_it_is_no_call_is_refused_as_ever(key: str) -> None:
