@@ -130,4 +130,5 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    mcp_name="{server}-{tool}",
 )

@@ -215,4 +215,5 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    mcp_name="MCP:{tool}",  # as preToolUse has it; beforeMCPExecution tells the server
 )

@@ -121,4 +121,5 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    mcp_name="{server}__{tool}",
 )

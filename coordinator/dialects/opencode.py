@@ -276,6 +276,7 @@ DIALECT = Dialect(
     say=_say,
     complete=_complete,
     tools=tuple(SUBJECTS),
+    mcp_name="{server}_{tool}",
     notes=frozenset({BEFORE}),
     knows_notes=_knows_notes,
     add_note=_add_note,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from coordinator.mcp.names import PREFIX
 from coordinator.models.rules import RuleVerdict
+from coordinator.policy import tool_kinds
 from coordinator.policy.tool_rules import PartialCall, Rule, takes_in_others
 
 HOLD, FREE = "hold", "free"
@@ -30,12 +31,23 @@ def held_tools(
         if not rule.may_fit(caller):
             continue
         if _is_certain(rule):
-            lines.append((HOLD, rule.tool))
-        elif not rule.pattern and not takes_in_others(rule.tool, servers):
-            lines.append((FREE, rule.tool))
+            lines.append((HOLD, _names_without_kinds(rule)))
+        elif (
+            not rule.pattern
+            and not tool_kinds.unknown_kinds(rule.tool)
+            and not takes_in_others(rule.tool, servers)
+        ):
+            lines.append((FREE, _names_without_kinds(rule)))
     while lines and lines[-1][0] == FREE:
         lines.pop()
     return lines
+
+
+def _names_without_kinds(rule: Rule) -> str:
+    """Return the names in the rule with each kind's tools: programs beside agents know names alone."""
+    if tool_kinds.unknown_kinds(rule.tool):
+        return tool_kinds.EVERY_TOOL
+    return "|".join(tool_kinds.tool_names(rule.tool))
 
 
 def _is_certain(rule: Rule) -> bool:

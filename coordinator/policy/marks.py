@@ -13,17 +13,18 @@ import re2
 
 from coordinator.lib.invisible import holds_invisible
 from coordinator.models import DangerMark, PermissionRequest
+from coordinator.policy import tool_kinds
 from coordinator.policy.approvals import context_of, subject_of
 from coordinator.policy.tool_rules import compiled, names_tool
 
 READ_UP_TO = 200_000  # characters of a call
 MOST_MARKS = 200
 MOST_SPANS = 50  # of one mark in one text
-PATHS = ("file_path", "path", "notebook_path")
+PATHS = ("file_path", "path", "notebook_path", "filePath", "filepath")
 OUTSIDE = "Writes outside its directory"
 HIDDEN = "Holds characters that cannot be seen"
 TOO_LONG = f"Too long: only its first {READ_UP_TO:,} characters were checked for marks"
-WRITING = ("Edit", "MultiEdit", "Write", "NotebookEdit", "apply_patch", "write_file", "replace")
+WRITING = frozenset(tool_kinds.KINDS["write"].tools)
 
 
 @dataclass(frozen=True, slots=True)

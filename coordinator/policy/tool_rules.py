@@ -25,7 +25,7 @@ from coordinator.errors import Invalid
 from coordinator.mcp.names import PREFIX, beginning, begins_others
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
-from coordinator.policy import access, managed
+from coordinator.policy import access, managed, tool_kinds
 from coordinator.policy.access import UNKNOWN_SERVER, GrantRow, Policy, Verdict
 from coordinator.policy.call_text import is_covered, lifts_guards, resolved_path, seen_texts, shown_text
 from coordinator.policy.managed import ManagedServers
@@ -78,6 +78,8 @@ class Rule:
     def names(self, tool: str, server: str = "") -> bool:
         """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
         lets_go_on = self.verdict in {ALLOW, OBSERVE}
+        if not lets_go_on and tool_kinds.unknown_kinds(self.tool):
+            return True  # a later version or another program wrote it: whatever it means, it may be this tool
         return names_tool(self.tool, tool) and (not lets_go_on or _speaks_of(self.tool, tool, server))
 
     def may_fit(self, call: PartialCall, server: str = "") -> bool:
@@ -157,6 +159,9 @@ def check(rule: Rule) -> None:
     """Raise Invalid, in words for the person who wrote it, for a rule that could not be followed."""
     if not rule.tool.strip():
         raise Invalid(f"Rule {rule.number} names no tool. `*` means every tool.")
+    if unknown := tool_kinds.unknown_kinds(rule.tool):
+        known = ", ".join(f"{tool_kinds.PREFIX}{name}" for name in tool_kinds.KINDS)
+        raise Invalid(f"Rule {rule.number}: there is no {unknown[0][:100]!r}. Known kinds of tools: {known}.")
     if rule.program and rule.program not in AGENT_TITLES:
         raise Invalid(f"Rule {rule.number}: there is no agent program {rule.program[:100]!r}.")
     if rule.verdict not in RuleVerdict.values:
@@ -201,12 +206,8 @@ def compiled(pattern: str, whole: bool) -> Any:
 
 @lru_cache(maxsize=1024)
 def _tool_names(names: str) -> re.Pattern[str]:
-    wanted = [fnmatch.translate(re.sub(r"\*+", "*", name)) for name in _each(names)]
+    wanted = [fnmatch.translate(re.sub(r"\*+", "*", name)) for name in tool_kinds.tool_names(names)]
     return re.compile("|".join(wanted) or r"(?!)")
-
-
-def _each(names: str) -> list[str]:
-    return [name.strip() for name in re.split(r"[|,]", names) if name.strip()]
 
 
 def _speaks_of(names: str, tool: str, server: str) -> bool:
@@ -215,7 +216,7 @@ def _speaks_of(names: str, tool: str, server: str) -> bool:
         return True
     return any(
         names_tool(name, tool) and (plain.startswith(server) or "__" not in plain.removeprefix(PREFIX))
-        for name in _each(names)
+        for name in tool_kinds.tool_names(names)
         for plain in [_WILD.split(name, 1)[0]]
     )
 
@@ -223,11 +224,11 @@ def _speaks_of(names: str, tool: str, server: str) -> bool:
 def takes_in_others(names: str, server_ids: Iterable[str]) -> bool:
     """Say whether a star in `names` takes in tools of a registered server that they do not speak of."""
     known = list(server_ids)
-    return any(begins_others(_WILD.split(name, 1)[0], known) for name in _each(names))
+    return any(begins_others(_WILD.split(name, 1)[0], known) for name in tool_kinds.tool_names(names))
 
 
 def names_tool(names: str, tool: str) -> bool:
-    """Say whether `names`, as rules write them (`Edit|Write`, `mcp__github__*`), name this tool."""
+    """Say whether `names`, as rules write them (`Edit|Write`, `kind:command`, `mcp__github__*`), name this tool."""
     return _tool_names(names).match(tool) is not None
 
 

@@ -16,18 +16,22 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
+from django.utils.text import get_text_list
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from coordinator.actions import mcp_servers
 from coordinator.actions import mcp_tools as tool_actions
+from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.actors import person
 from coordinator.mcp import calls, discovery
 from coordinator.mcp import tools as mcp_tools
+from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy import access
 from coordinator.secrets import masked_arguments
+from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin, approver, viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -187,6 +191,10 @@ def server_detail(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "server": server,
         "rows": rows,
         "args": masked_arguments(map(str, args)),
+        "called": f"{PREFIX}{name_in_calls(name)}__",
+        "unknown_servers": get_text_list(
+            [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.knows_servers], "and"
+        ),
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
         **gateway_parts.of_server(server, now),

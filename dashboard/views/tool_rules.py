@@ -24,7 +24,7 @@ from coordinator.identity.actors import person
 from coordinator.mcp.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
 from coordinator.models.rules import RuleVerdict
-from coordinator.policy import deciders
+from coordinator.policy import deciders, tool_kinds
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.access import Verdict
 from coordinator.policy.tool_rules import Rule, Ruling
@@ -192,6 +192,28 @@ def _tools() -> list[str]:
     return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramTools:
+    """What an agent program calls its tools, by kind in the order of KINDS, and those of an MCP server."""
+
+    title: str
+    by_kind: list[list[str]]
+    mcp_name: str
+    has_grants: bool
+
+
+def _tools_of_programs() -> list[ProgramTools]:
+    return [
+        ProgramTools(
+            AGENT_TITLES[dialect.name],
+            [[tool for tool in dialect.tools if tool in kind.tools] for kind in tool_kinds.KINDS.values()],
+            dialect.mcp_name.format(server="github", tool="create_issue"),
+            dialect.knows_servers,
+        )
+        for dialect in DIALECTS.values()
+    ]
+
+
 def _mcp_tools() -> list[str]:
     """Return the known tools of MCP servers as agents call them."""
     known = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
@@ -219,6 +241,8 @@ def _page(
             [AGENT_TITLES[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
         ),
         "tools": [*_tools(), *_mcp_tools()],
+        "kinds": tool_kinds.KINDS.items(),
+        "tools_of_programs": _tools_of_programs(),
         "forms": forms_,
         "version": version,
         "tried": question_ is not None and question_.is_open,
