@@ -28,7 +28,9 @@ def fill() -> None:
     from coordinator.identity.scopes import SCOPES
     from coordinator.models import ApiKey
     from tests.served import KEYS, PEOPLE
+    from tests.unbound import accept_unbound_keys
 
+    accept_unbound_keys()  # so that one key speaks for any agent of a test
     for name, raw in KEYS.items():
         ApiKey.objects.create(
             name=f"test-{name}",

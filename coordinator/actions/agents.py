@@ -218,6 +218,7 @@ def delete(agent_id: str, *, by: Actor, reason: str | None = None, now: datetime
         taken = consequences([agent_id])
         for key in _live_keys([agent_id]):
             keys.revoke(key.pk, by=by, now=moment, reason=f"The agent {agent_id} was deleted.")
+        keys.forget_agent(agent_id, by=by, now=moment)
         chat.forget(ChatMessage.objects.filter(agent=agent_id))
         ReadMark.objects.filter(agent_id=agent_id).delete()
         grants.end_all(by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id)

@@ -62,10 +62,10 @@ def speaker_of_key(caller: KeyIdentity, agent_id: str, *, to: str = "default") -
 
     `to` names the person that an agent answers. Raises Forbidden.
     """
-    if caller.agent_id is None:
+    if not caller.is_bound:
         return Speaker(ChatSource.USER, f"key:{caller.name}", caller.actor)
-    if caller.agent_id != agent_id:
-        raise Forbidden(f"This key is bound to {caller.agent_id} and may not write to {agent_id}.")
+    if not caller.can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {caller.bound_to} and may not write to {agent_id}.")
     return Speaker(ChatSource.AGENT, to, caller.actor)
 
 

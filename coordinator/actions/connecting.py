@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.crypto import salted_hmac
 
-from coordinator.actions import audit, keys
+from coordinator.actions import audit, key_binding, keys
 from coordinator.actions.attempts import AttemptLimit, network_of
 from coordinator.errors import Conflict, Forbidden, Invalid
 from coordinator.identity.actors import person, system
@@ -43,7 +43,8 @@ def make_code(
 ) -> tuple[ConnectCode, str]:
     """Make a code for a key of that name and return its row and the code itself, which is never to be had again.
 
-    Raises Invalid without a name or for an unknown agent, Conflict for a name in use, Forbidden for who is no admin.
+    The key is bound to the agent; without one, to a new agent that is called like the key. Raises Invalid without a
+    name or for an unknown agent, Conflict for a name in use, Forbidden for who is no admin.
     """
     key_name = key_name.strip()
     _require_admin(by)
@@ -55,11 +56,13 @@ def make_code(
         raise Conflict(f"A key named {key_name!r} already exists.")
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))
     with transaction.atomic():
+        if not agent_id:
+            agent_id = key_binding.create_agent_for_key(key_name, by=person(by), now=now).pk
         ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
         row = ConnectCode.objects.create(
             code_hash=hash_of(code),
             key_name=key_name,
-            agent_id=agent_id or None,
+            agent_id=agent_id,
             made_by=by.pk,
             created_at=now,
             expires_at=now + LASTS,
@@ -90,7 +93,13 @@ def exchange(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKe
         )
         row = ConnectCode.objects.filter(pk=key_hash).first()
         maker = User.objects.filter(pk=row.made_by).first() if row else None
-        if good.update(used_at=now, used_from=source) and row and maker and has_role(maker, ADMIN):
+        if (
+            good.update(used_at=now, used_from=source)
+            and row
+            and maker
+            and has_role(maker, ADMIN)
+            and (row.agent_id is None or Agent.objects.filter(pk=row.agent_id).exists())
+        ):
             by = person(maker)
             made = keys.create(name=row.key_name, scopes=["agent"], agent_id=row.agent_id, by=by, now=now)
             audit.record(

@@ -21,8 +21,8 @@ from coordinator.engine import locks
 from coordinator.errors import Conflict, Invalid, NotFound, TooMany, Unauthorized
 from coordinator.identity import session_keys
 from coordinator.identity.actors import Actor, system
-from coordinator.identity.keys import UNKNOWN, KeyEnded, KeyIdentity, problem_of
-from coordinator.identity.scopes import SCOPES
+from coordinator.identity.keys import UNKNOWN, KeyEnded, KeyIdentity, accepts_unbound_keys, problem_of
+from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, RevokedKey
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ def create(
 ) -> tuple[ApiKey, str]:
     """Make a key and return its row and the key itself, which is never to be had again.
 
-    Raises Invalid for an empty name, no or unknown scopes or an expiry in the past, Conflict for a name in use.
+    Raises Invalid for an empty name, no or unknown scopes, an expiry in the past, or the scope `agent` without an
+    agent where such keys are refused; Conflict for a name in use.
     """
     name, wanted = name.strip(), sorted(set(scopes))
     if not name:
@@ -78,6 +79,8 @@ def create(
         raise Invalid(f"Choose from these scopes: {', '.join(SCOPES)}.")
     if expires_at is not None and expires_at <= now:
         raise Invalid("The expiry date is in the past.")
+    if not agent_id and SPEAK_AS_AGENTS & set(wanted) and not accepts_unbound_keys():
+        raise Invalid("A key of scope agent must be bound to an agent. Choose one, or make one for this key.")
     raw = new_raw()
     try:
         with transaction.atomic():
@@ -121,7 +124,10 @@ def authenticate(raw: str, now: datetime, *, source: str = "unknown") -> KeyIden
     if why := problem_of(row, now):
         raise _refusal(why, row, source, now)
     note_use(row, now)
-    return KeyIdentity(row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at)
+    several = None if row.agent_id is not None else row.bound_agents
+    return KeyIdentity(
+        row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at, agents=several
+    )
 
 
 def id_of(raw: str) -> int | None:
@@ -186,3 +192,28 @@ def revoke(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) 
         RevokedKey.objects.get_or_create(key_hash=row.key_hash, defaults={"revoked_at": now})
         audit.record("API_KEY_REVOKED", actor=by, target=row.name, result="success", reason=reason, now=now)
     return row
+
+
+def forget_agent(agent_id: str, *, by: Actor, now: datetime) -> None:
+    """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
+    with transaction.atomic():
+        for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):
+            bound = row.bound_agents or frozenset()
+            if agent_id not in bound:
+                continue
+            row.agent_ids = sorted(bound - {agent_id})
+            row.save(update_fields=["agent_ids"])
+            reason = f"The agent {agent_id} was deleted."
+            if not row.agent_ids:
+                revoke(row.pk, by=by, now=now, reason=reason)
+                continue
+            metadata = {"before": sorted(bound), "after": row.agent_ids}
+            audit.record(
+                "API_KEY_BOUND",
+                actor=by,
+                target=row.name,
+                result="success",
+                reason=reason,
+                metadata=metadata,
+                now=now,
+            )

@@ -107,8 +107,8 @@ class AgentAccess(Schema):
 
 def asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
     """Return which agent a caller asks about; a key that is bound to an agent asks about that one only."""
-    if caller.agent_id is not None and agent_id not in (None, caller.agent_id):
-        raise Forbidden(f"This key is bound to {caller.agent_id} and may not ask about other agents.")
+    if agent_id is not None and not caller.can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {caller.bound_to} and may not ask about other agents.")
     found = agent_id or caller.agent_id
     if not found:
         fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}

@@ -216,8 +216,8 @@ def _speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> act
 
 def require_own(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
-    if identity.agent_id is not None and identity.agent_id != agent_id:
-        raise Forbidden(f"This key is bound to {identity.agent_id} and may not read other threads.")
+    if not identity.can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {identity.bound_to} and may not read other threads.")
 
 
 class MessageWait(Schema):

@@ -265,11 +265,11 @@ def identity(request: HttpRequest) -> KeyIdentity:
 
 def own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
     """Return the agent a call speaks for: an agent's key speaks for that agent alone."""
-    if caller.agent_id is None:
-        return agent_id
-    if agent_id not in (None, caller.agent_id):
-        raise Forbidden(f"This key is bound to {caller.agent_id} and may not act for other agents.")
-    return caller.agent_id
+    if agent_id is not None and not caller.can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {caller.bound_to} and may not act for other agents.")
+    if agent_id is None and caller.agents is not None:
+        raise Forbidden(f"This key is bound to {caller.bound_to}: say in agent_id for which of them it acts.")
+    return agent_id or caller.agent_id
 
 
 def asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:

@@ -85,9 +85,8 @@ def heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
 
     Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
     """
-    own = caller(request).agent_id
-    if own is not None and own != agent_id:
-        raise Forbidden(f"This key is bound to {own} and may not act for {agent_id}.")
+    if not caller(request).can_speak_for(agent_id):
+        raise Forbidden(f"This key is bound to {caller(request).bound_to} and may not act for {agent_id}.")
     return shape(agent_power.heartbeat(agent_id, timezone.now()))
 
 

@@ -40,7 +40,6 @@ from coordinator.demo.tasks import Ask, Call, Delegate, End, Say, Step, task
 from coordinator.demo.terminals import Terminal
 from coordinator.identity.actors import system
 from coordinator.lib import instants
-from coordinator.models import Agent
 
 Tell = Callable[[str], object]
 SPEED = 2.5  # calls take this many times less than the story says
@@ -136,7 +135,7 @@ def work(url: str, *, say: Tell, unanswered: str | None) -> None:
     The demo's people answer what it asks, unless `unanswered` says why not.
     """
     made = _Keys()
-    fleet = Fleet(Api(url, made.new("fleet", ["runner", "operator", "agent"])), say)
+    fleet = Fleet(Api(url, made.new("fleet", ["runner", "operator"])), say)
     runners = [DemoRunner(fleet, team) for team in TEAMS]
     terminals = [
         Terminal(
@@ -179,15 +178,14 @@ class _Keys:
         self.names: list[str] = []
 
     def new(self, what: str, scopes: list[str], agent: str | None = None) -> str:
-        """Return a new key; bound to an agent where it is named and there is one."""
+        """Return a new key; bound to an agent where it is named."""
         now = timezone.now()
-        known = agent if agent and Agent.objects.filter(pk=agent).exists() else None
         row, raw = keys.create(
             name=f"demo-{what}-{uuid.uuid4().hex[:6]}",
             scopes=scopes,
             by=system("demo"),
             now=now,
-            agent_id=known,
+            agent_id=agent,
             expires_at=now + timedelta(days=1),
         )
         self.ids.append(row.pk)

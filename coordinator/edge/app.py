@@ -290,7 +290,7 @@ class Application:
         """An agent's key follows one session of its own at a time: streams of all sessions are shared by many."""
         if session_id is None:
             raise Forbidden(
-                f"This key is bound to {caller.agent_id}. Name one of its sessions in ?session_id=."
+                f"This key is bound to {caller.bound_to}. Name one of its sessions in ?session_id=."
             )
         await self.threads.run(ownership.require_readable, caller, session_id)
 

@@ -59,6 +59,6 @@ class ChatDoor:
 
 def _begin(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePlace:
     place = begin(agent_id, after)
-    if caller.agent_id == agent_id and caller.scopes & SPEAK_AS_AGENTS:
+    if agent_id in caller.bound_agents and caller.scopes & SPEAK_AS_AGENTS:
         agent_power.noticed(agent_id, timezone.now())
     return place

@@ -126,6 +126,7 @@ class HookDoor:
         """
         headers = headers_of(scope)
         admission = await self._auth.admit(scope, headers, *scopes.AGENT_SCOPES)
+        admission.caller = admission.caller.speaking_as(self.dialect.name)
         call.caller = admission.caller
         wait = seconds(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         with self._bodies.hold(f"key:{admission.caller.id}") as held:

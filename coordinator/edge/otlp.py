@@ -130,7 +130,7 @@ def placed(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list
         if one.session not in known:
             if one.only_known and sessions.session_id_of(one.session, by) is None:
                 continue
-            where = one.where._replace(agent_name=by.agent_id or one.where.agent_name, by=by)
+            where = one.where._replace(agent_name=by.name_of_agent(one.where.agent_name), by=by)
             first, last = times[one.session]
             known[one.session] = sessions.observed_session_for(one.session, where, first, last, now)
         found = known[one.session]

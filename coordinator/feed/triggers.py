@@ -54,6 +54,7 @@ FEED_TABLES = (
     FeedTable("chat_messages", "id", "chat_messages", "agent_id"),
     FeedTable("agents", "id", "agents"),
     FeedTable("api_keys", "id", "api_keys", quiet=frozenset({"last_used_at"})),
+    FeedTable("installation_settings", "name", "api_keys", part=True),  # such as which keys are refused
     # Nobody can have tried one before.
     FeedTable("session_keys", "id", "session_keys", ops=("update", "delete")),
     FeedTable("audit_logs", "id", "audit", ops=("insert",)),

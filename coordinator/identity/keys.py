@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from coordinator.errors import Forbidden, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.actors import key as key_actor
-from coordinator.identity.scopes import SCOPES
-from coordinator.models import ApiKey, RevokedKey, UnreadableText
+from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
+from coordinator.models import ApiKey, InstallationSetting, RevokedKey, UnreadableText
 
 UNKNOWN = "This API key is unknown or was revoked."
 EXPIRED = "This API key has expired."
+UNBOUND = (
+    "This API key has the scope agent and is bound to no agent. Such keys are refused here: make one that is bound, or "
+    "bind it with `manage.py apikey bind`."
+)
+# The stored setting that says whether such keys are let in: `allow` in databases that were in use before they were
+# refused, until an administrator binds them. No row means that they are refused.
+UNBOUND_KEYS, ALLOW, REFUSE = "unbound_agent_keys", "allow", "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyIdentity:
     """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent.
 
+    A key that is bound to several has them in `agents`, and each request says as which it speaks (`speaking_as`).
     `session_id` is set for the key of a driven agent, which is good at the gateway alone; its `id` is below zero.
     """
 
@@ -29,6 +37,38 @@ class KeyIdentity:
     agent_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
     session_id: str | None = None
+    agents: frozenset[str] | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Say whether the key speaks for certain agents alone."""
+        return self.agent_id is not None or self.agents is not None
+
+    @property
+    def bound_agents(self) -> frozenset[str]:
+        """The agents that the key is bound to; none for one that is not bound."""
+        return frozenset({self.agent_id}) if self.agent_id is not None else self.agents or frozenset()
+
+    @property
+    def bound_to(self) -> str:
+        """The agents that the key is bound to, as a message lists them."""
+        return ", ".join(sorted(self.bound_agents)) or "no agent that can be read"
+
+    def can_speak_for(self, agent_id: str | None) -> bool:
+        """Say whether the key may speak for this agent."""
+        return not self.is_bound or agent_id in self.bound_agents
+
+    def name_of_agent(self, reported: str | None) -> str | None:
+        """Return whose a session is that the key reports: the reported agent's, unless the key is bound to others."""
+        return reported if self.can_speak_for(reported) else min(self.bound_agents, default=None)
+
+    def speaking_as(self, agent_id: str) -> KeyIdentity:
+        """Return the caller as one agent: of several the named one, else whom it is bound to. Raises Forbidden."""
+        if self.agents is None:
+            return self
+        if agent_id not in self.agents:
+            raise Forbidden(f"This key is bound to {self.bound_to} and may not speak for {agent_id}.")
+        return replace(self, agent_id=agent_id, agents=None)
 
     @property
     def actor(self) -> Actor:
@@ -52,9 +92,21 @@ class KeyEnded(Unauthorized):
 LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))
 
 
+def accepts_unbound_keys() -> bool:
+    """Say whether this installation still lets keys of scope `agent` in that are bound to no agent."""
+    return InstallationSetting.objects.filter(pk=UNBOUND_KEYS, value=ALLOW).exists()
+
+
+def speaks_for_any(key: ApiKey) -> bool:
+    """Say whether a key has the scope `agent` and is bound to no agent."""
+    return key.bound_agents is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
+
+
 def problem_of(key: ApiKey, now: datetime) -> str:
     """Return why a key is refused by now, as its caller is told; nothing where it is good."""
     if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
         return UNKNOWN
     ends = key.expires_at
-    return EXPIRED if isinstance(ends, UnreadableText) or (ends is not None and ends <= now) else ""
+    if isinstance(ends, UnreadableText) or (ends is not None and ends <= now):
+        return EXPIRED
+    return UNBOUND if speaks_for_any(key) and not accepts_unbound_keys() else ""

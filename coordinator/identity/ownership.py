@@ -1,9 +1,10 @@
 """Whose a session is: which keys may write into it, and which may read it.
 
 - A key of scope `operator` reads and writes all; so does the local program where keys are switched off.
-- A key bound to an agent writes into that agent's sessions and into those that it made. Unless it has a scope
-  that reads everything, it reads those alone, and any other is to it as if it did not exist.
-- A key of scope `agent` without an agent speaks for all agents: whoever hands it out trusts its holder so far.
+- A key bound to an agent, or to several, writes into their sessions and into those that it made. Unless it has a
+  scope that reads everything, it reads those alone, and any other is to it as if it did not exist.
+- A key of scope `agent` without an agent speaks for all agents. Only installations that are older than their refusal
+  let such keys in, until an administrator binds them.
 - A runner's key writes into the sessions that it made and into those whose runs a runner of this key has taken.
   One that no runner has taken yet is nobody's: the executor-facing doors were open so far, and stay so.
 
@@ -24,13 +25,13 @@ from coordinator.models import Session, SessionWriter
 
 def writes_everywhere(caller: KeyIdentity) -> bool:
     """Say whether no session is closed to this key."""
-    writes = WRITE_ALL if caller.agent_id is not None else WRITE_ALL | SPEAK_AS_AGENTS
+    writes = WRITE_ALL if caller.is_bound else WRITE_ALL | SPEAK_AS_AGENTS
     return bool(caller.scopes & writes)
 
 
 def reads_everything(caller: KeyIdentity) -> bool:
     """Say whether the key may look at every session."""
-    return caller.agent_id is None or bool(caller.scopes & READ_ALL)
+    return not caller.is_bound or bool(caller.scopes & READ_ALL)
 
 
 def readable(caller: KeyIdentity) -> QuerySet[Session]:
@@ -73,7 +74,7 @@ def require_free_executor_id(caller: KeyIdentity, session_id: str, executor_sess
 
     Hooks and telemetry are told to sessions by that id: those of the other would go astray.
     """
-    if executor_session_id is None or caller.agent_id is None or writes_everywhere(caller):
+    if executor_session_id is None or not caller.is_bound or writes_everywhere(caller):
         return
     namesakes = Session.objects.filter(executor_session_id=executor_session_id).exclude(pk=session_id)
     if namesakes.exists():
@@ -88,4 +89,4 @@ OF_ANOTHER_RUNNER = (
 def _own(caller: KeyIdentity) -> Q:
     """Return the test for sessions that are the key's own, or its agent's."""
     by_key = Q(pk__in=SessionWriter.objects.filter(writer=caller.name).values("session_id"))
-    return by_key if caller.agent_id is None else by_key | Q(agent_name=caller.agent_id)
+    return by_key | Q(agent_name__in=caller.bound_agents) if caller.is_bound else by_key

@@ -14,7 +14,14 @@ from coordinator.models.event_origins import EventOrigin, MessagePart
 from coordinator.models.feed import Change
 from coordinator.models.gateway import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
 from coordinator.models.housekeeping import IdempotencyKey, Lease
-from coordinator.models.keys import ApiKey, ConnectCode, RevokedKey, SessionKey, SetupToken
+from coordinator.models.keys import (
+    ApiKey,
+    ConnectCode,
+    InstallationSetting,
+    RevokedKey,
+    SessionKey,
+    SetupToken,
+)
 from coordinator.models.marks import DangerMark
 from coordinator.models.mcp import (
     AcceptedOnlyServer,
@@ -111,6 +118,7 @@ __all__ = [
     "Grant",
     "HeldRun",
     "IdempotencyKey",
+    "InstallationSetting",
     "Lease",
     "LivingExecutor",
     "McpCredential",

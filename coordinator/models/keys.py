@@ -11,7 +11,7 @@ class ApiKey(models.Model):
     """A machine's key, shown once and kept as a SHA-256; it may do what its scopes say until it expires.
 
     `prefix` is the key's first characters, so that people can tell keys apart; `agent_id` binds an agent's key
-    to that agent.
+    to that agent, `agent_ids` (a list, in place of `agent_id`) to several.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -20,6 +20,7 @@ class ApiKey(models.Model):
     key_hash = models.TextField(unique=True)
     scopes = JsonTextField()
     agent_id = models.TextField(null=True, blank=True)
+    agent_ids = JsonTextField(null=True, blank=True)
     created_at = IsoTextField()
     created_by = models.TextField(null=True, blank=True)
     expires_at = IsoTextField(null=True, blank=True)
@@ -37,6 +38,20 @@ class ApiKey(models.Model):
     def scope_names(self) -> list[str]:
         """The key's scopes; none where the column does not hold a list."""
         return [str(scope) for scope in self.scopes] if isinstance(self.scopes, list) else []
+
+    @property
+    def bound_agents(self) -> frozenset[str] | None:
+        """The agents that the key speaks for; None where it is bound to none. An unreadable list holds nobody."""
+        if self.agent_id is not None:
+            return frozenset({self.agent_id})
+        if self.agent_ids is None:
+            return None
+        return frozenset(map(str, self.agent_ids)) if isinstance(self.agent_ids, list) else frozenset()
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The agents that the key is bound to, in order."""
+        return sorted(self.bound_agents or ())
 
 
 class SessionKey(models.Model):
@@ -86,6 +101,21 @@ class SetupToken(models.Model):
 
     def __str__(self) -> str:
         return self.token_hash
+
+
+class InstallationSetting(models.Model):
+    """What this installation does, where that is stored rather than configured: by name, with who changed it last."""
+
+    name = models.TextField(primary_key=True)
+    value = models.TextField()
+    changed_at = IsoTextField()
+    changed_by = models.TextField()
+
+    class Meta:
+        db_table = "installation_settings"
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ConnectCode(models.Model):

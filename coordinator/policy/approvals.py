@@ -339,7 +339,7 @@ def _asked_by(row: PermissionRequest, caller: KeyIdentity) -> bool:
     context = context_of(row)
     if context is None:
         return False
-    by_its_agent = caller.agent_id is not None and context.agent_id == caller.agent_id
+    by_its_agent = context.agent_id in caller.bound_agents
     return by_its_agent or context.requested_by == str(caller.actor)
 
 
@@ -351,4 +351,4 @@ def _is_covered(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> b
     named = context.agent_id if context else None
     if named is None:
         return context is None or context.scope is None
-    return caller.agent_id in (None, named)
+    return caller.can_speak_for(named)

@@ -10,5 +10,6 @@ app_name = "keys"
 
 urlpatterns = [
     path("", keys.listing, name="list"),
+    path("bind/", keys.bind, name="bind"),
     path("<int:key_id>/revoke/", keys.revoke, name="revoke"),
 ]

@@ -12,12 +12,12 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from coordinator.actions import connecting, keys
+from coordinator.actions import connecting, key_binding, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.models import Agent
 from coordinator.operations.doctor import Finding
-from coordinator.operations.doctor.claude_code import examine
+from coordinator.operations.doctor.claude_code import TRIAL_AGENT, examine
 from dashboard.connections import addresses, pasting, what_works
 from dashboard.connections.heard import last_heard
 from dashboard.frame.guards import admin, viewer
@@ -36,14 +36,14 @@ class MachineForm(forms.Form):
     agent_id = KeptChoiceField(
         label="Agent",
         required=False,
-        help_text="The agent whose MCP grants apply and whose sessions it may reach. Without one, "
-        "each server's default policy applies, and the key may write into every session.",
+        help_text="Grants, rules and budgets are per agent. The key speaks for this one alone and reaches its "
+        "sessions alone.",
     )
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer(self, "agent_id", [("", "none"), *agents])
+        offer(self, "agent_id", [("", "a new agent with this name"), *agents])
 
 
 @require_GET
@@ -84,6 +84,7 @@ def test(request: HtmxHttpRequest) -> HttpResponse:
     row, raw = keys.create(
         name=f"trial-{now:%Y%m%d-%H%M%S-%f}",
         scopes=["agent"],
+        agent_id=TRIAL_AGENT,
         by=by,
         now=now,
         expires_at=now + TRIAL_KEY_LASTS,
@@ -136,7 +137,7 @@ def make_key(request: HtmxHttpRequest) -> HttpResponse:
     form, name = MachineForm(request.POST), request.POST.get("program", "")
     if form.is_valid():
         try:
-            _, raw = keys.create(
+            _, raw = key_binding.create_bound_key(
                 name=form.cleaned_data["name"],
                 scopes=["agent"],
                 agent_id=form.cleaned_data["agent_id"] or None,

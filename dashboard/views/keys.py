@@ -12,9 +12,10 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from coordinator.actions import keys
+from coordinator.actions import key_binding, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
+from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
 from dashboard.frame import refusals
@@ -34,8 +35,8 @@ class KeyForm(forms.Form):
     agent_id = KeptChoiceField(
         label="Agent",
         required=False,
-        help_text="Binds the key to this agent's sessions and chat. Without an agent, a key of scope "
-        "agent may write into every session.",
+        help_text="Whom the key speaks for, and whose sessions and chat it reaches. A key of scope agent without "
+        "one gets a new agent with the key's name.",
     )
     expires = forms.ChoiceField(choices=list(EXPIRIES.items()), required=False)
 
@@ -56,6 +57,8 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
         "keys": sorted(ApiKey.objects.order_by("name"), key=lambda row: row.revoked_at is not None),
         "form": KeyForm() if made else form,
         "made": made,
+        "accepts_unbound": accepts_unbound_keys(),
+        "unbound": key_binding.list_unbound_keys(timezone.now()),
         "now": timezone.now(),
     }
     status = 422 if form.errors else 200
@@ -66,7 +69,7 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
     """Create the key and return it; where that is refused, put the reason on the form."""
     asked, now = form.cleaned_data, timezone.now()
     try:
-        return keys.create(
+        return key_binding.create_bound_key(
             name=asked["name"],
             scopes=asked["scopes"],
             agent_id=asked["agent_id"] or None,
@@ -77,6 +80,20 @@ def _make(request: HtmxHttpRequest, form: KeyForm) -> tuple[ApiKey, str] | None:
     except SignalboxError as refusal:
         form.add_error(None, str(refusal.detail))
         return None
+
+
+@require_POST
+@admin
+def bind(request: HtmxHttpRequest) -> HttpResponse:
+    """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on."""
+    with refusals.as_message(request):
+        unbound = key_binding.bind_unbound_keys(by=person(request.user), now=timezone.now())
+        bound = sum(1 for key in unbound if key.spoken_for)
+        messages.success(
+            request,
+            f"{bound} of {len(unbound)} keys were bound. Keys without an agent are refused from now on.",
+        )
+    return redirect("keys:list")
 
 
 @require_POST

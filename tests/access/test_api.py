@@ -14,6 +14,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, DecidingRule, Grant
 from tests.access.cases import add_agents, add_server, grant
 from tests.people import signed_in
+from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -27,6 +28,7 @@ def _world() -> None:
 
 
 def client(*scopes: str, agent_id: str | None = None) -> Client:
+    accept_unbound_keys()
     _, raw = keys.create(
         name="a key", scopes=scopes, by=Actor("user", "alice"), now=timezone.now(), agent_id=agent_id
     )

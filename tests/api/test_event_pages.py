@@ -11,6 +11,7 @@ from django.utils import timezone
 from coordinator.actions import approvals, keys
 from coordinator.identity.actors import key, system
 from coordinator.policy.approvals import Subject
+from tests.unbound import accept_unbound_keys
 from tests.wire.test_defects import Api, send
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +57,7 @@ def ask(number: int) -> str:
 
 
 def client(scope: str) -> Client:
+    accept_unbound_keys()
     _, raw = keys.create(name=f"of-{scope}", scopes=[scope], by=system("tests"), now=timezone.now())
     return Client(headers={"Authorization": f"Bearer {raw}"})
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from coordinator.actions import keys
 from coordinator.identity.actors import Actor
 from tests.approvals.factories import person
+from tests.unbound import accept_unbound_keys
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def call(db: None) -> Callable[..., HttpResponse]:
         **headers: str,
     ) -> HttpResponse:
         if (scope, agent_id) not in made:
+            accept_unbound_keys()
             _, made[scope, agent_id] = keys.create(
                 name=f"{scope}-{agent_id}",
                 scopes=[scope],

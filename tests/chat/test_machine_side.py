@@ -13,6 +13,7 @@ from coordinator.actions import agent_power, agents, keys
 from coordinator.identity.actors import system
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage
 from tests.chat.rows import ANNA, NOW, add_agent, add_messages, case, png, say, text, upload
+from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
 THREAD = "/api/chat/agent.robot/messages"
@@ -26,6 +27,7 @@ def folder(settings, tmp_path):
 
 
 def client(*scopes: str, agent_id: str | None = None) -> Client:
+    accept_unbound_keys()
     _, raw = keys.create(
         name=f"k-{agent_id}-{'-'.join(scopes)}",
         scopes=scopes or ("operator",),

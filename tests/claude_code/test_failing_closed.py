@@ -43,6 +43,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import McpServer, PermissionRequest
 from coordinator.policy import tool_rules as policy
 from coordinator.policy.tool_rules import Rule
+from tests.unbound import accept_unbound_keys
 
 pytestmark = pytest.mark.django_db
 
@@ -160,6 +161,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def key() -> str:
+    accept_unbound_keys()
     _row, raw = keys.create(name="claude", scopes=["agent"], by=ANN, now=NOW)
     return raw
 

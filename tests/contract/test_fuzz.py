@@ -25,6 +25,7 @@ from coordinator.identity.scopes import SCOPES
 from coordinator.runs.statuses import START
 from tests.guards.table import API
 from tests.served import Served
+from tests.unbound import accept_unbound_keys
 
 EXAMPLES = 20
 ODD_TEXTS = [
@@ -136,6 +137,7 @@ def filled(path: str, parts: dict[str, Any]) -> str:
 
 @pytest.fixture
 def client(db: None) -> Client:
+    accept_unbound_keys()
     _, raw = keys.create(name="fuzz", scopes=SCOPES, by=system("tests"), now=timezone.now())
     return Client(headers={"Authorization": f"Bearer {raw}"}, raise_request_exception=True)
 

@@ -34,6 +34,7 @@ from coordinator.policy.access_requests import WantedAccess
 from coordinator.policy.approvals import Subject
 from coordinator.policy.tool_rules import Rule, version
 from tests.people import person
+from tests.unbound import accept_unbound_keys
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own")]
 
@@ -131,6 +132,7 @@ def test_what_is_not_for_them_keeps_them_from_nothing_else(
 
 
 def a_key(by: Actor) -> None:
+    accept_unbound_keys()
     keys.create(name=f"key-of-{by.name}", scopes=["agent"], by=by, now=NOW)
 
 

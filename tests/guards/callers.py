@@ -12,6 +12,7 @@ from coordinator.actions import keys
 from coordinator.identity.actors import system
 from coordinator.identity.scopes import SCOPES
 from coordinator.models import ApiKey
+from tests.unbound import accept_unbound_keys
 
 PEOPLE = ("newcomer", "viewer", "approver", "admin", "superuser")
 RANK = {"signed_in": 0, "viewer": 1, "approver": 2, "admin": 3}
@@ -39,6 +40,7 @@ def browser(person: User) -> Client:
 def key(name: str, *scopes: str, agent_id: str | None = None) -> str:
     """Return a key's secret."""
     now, by = timezone.now(), system("tests")
+    accept_unbound_keys()
     return keys.create(name=name, scopes=scopes, by=by, now=now, agent_id=agent_id)[1]
 
 

@@ -65,7 +65,7 @@ _PAGES: dict[tuple[str, str], str] = {
         budgets:add budgets:remove agents:assign agents:withdraw approvals:escalation-add approvals:escalation-remove
         deciders:save deciders:group-make deciders:group-change deciders:group-delete
         costs:save-prices connections:code connections:key
-        connections:test mcp:accept-command mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
+        connections:test keys:bind mcp:accept-command mcp:credential-remove mcp:credential-set mcp:switch mcp:upstream
         mcp:discover chat:delete-message keys:revoke plugins:switch plugins:register runners:deregister""",
 }
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -89,7 +89,8 @@ _TO_LOOK_AT = """
     coordinator_event coordinator_eventcontext coordinator_eventorigin
     coordinator_gatewaycall coordinator_gatewayfigures coordinator_gatewaylink coordinator_gatewaysession
     coordinator_grant coordinator_heldrun
-    coordinator_idempotencykey coordinator_lease coordinator_livingexecutor coordinator_mcpprocess
+    coordinator_idempotencykey coordinator_installationsetting
+    coordinator_lease coordinator_livingexecutor coordinator_mcpprocess
     coordinator_mcptool
     coordinator_mcpupstream coordinator_messagepart
     coordinator_modelprice coordinator_note coordinator_notification coordinator_notificationtarget

@@ -107,8 +107,10 @@ def agent_of(admission: Admission, headers: Headers) -> str:
     """Return the agent that a key speaks for. Raises Forbidden where it is none."""
     named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
     bound = admission.caller.agent_id
-    if bound is not None and named not in {"", bound}:
-        raise Forbidden(f"This key is bound to {bound} and may not call as another agent.")
+    if named and not admission.caller.can_speak_for(named):
+        raise Forbidden(
+            f"This key is bound to {admission.caller.bound_to} and may not call as another agent."
+        )
     agent_id = bound or named
     if not agent_id or "\x00" in agent_id:
         raise Forbidden(NO_AGENT)

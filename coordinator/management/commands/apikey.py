@@ -9,9 +9,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions import keys
+from coordinator.actions import key_binding, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import system
+from coordinator.identity.keys import speaks_for_any
 from coordinator.identity.scopes import SCOPES
 from coordinator.models import ApiKey
 
@@ -31,17 +32,23 @@ class Command(BaseCommand):
         create.add_argument(
             "--agent",
             metavar="ID",
-            help="bind the key to this agent's sessions and chat (scope agent)",
+            help="bind the key to this agent, its sessions and its chat; with --scope agent, a new agent that is "
+            "called like the key is made where you name none",
         )
         create.add_argument("--days", type=int, help="days until it expires (default: never)")
         verbs.add_parser("list", help="list all keys (never their secret part)")
+        bind = verbs.add_parser("bind", help="bind a key to agents, in place of those it is bound to")
+        bind.add_argument("name")
+        bind.add_argument("--agent", action="append", metavar="ID", required=True, help="may be repeated")
         revoke = verbs.add_parser("revoke", help="revoke a key; this cannot be undone")
         revoke.add_argument("name")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         """Run one subcommand. Raises CommandError where it is refused."""
         try:
-            {"create": self.create, "list": self.list, "revoke": self.revoke}[verb](options)
+            {"create": self.create, "list": self.list, "bind": self.bind, "revoke": self.revoke}[verb](
+                options
+            )
         except SignalboxError as refusal:
             raise CommandError(str(refusal.detail)) from None
 
@@ -50,7 +57,7 @@ class Command(BaseCommand):
         now = timezone.now()
         if options["days"] is not None and not 0 < options["days"] <= 36_500:
             raise CommandError("--days must be between 1 and 36500.")
-        row, raw = keys.create(
+        row, raw = key_binding.create_bound_key(
             name=options["name"],
             scopes=options["scope"],
             agent_id=options["agent"],
@@ -58,6 +65,7 @@ class Command(BaseCommand):
             by=COMMAND_LINE,
             now=now,
         )
+        self.stderr.write(f"It speaks for {row.agent_id}." if row.agent_id else "It is bound to no agent.")
         self.stderr.write(
             f"The key {row.name!r} is shown only once. Keep it where only its user can read it:"
         )
@@ -67,7 +75,14 @@ class Command(BaseCommand):
         for row in ApiKey.objects.order_by("name"):
             scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
             state = "revoked" if row.revoked_at else f"expires {day(row.expires_at)}"
-            self.stdout.write(f"{row.name}  {row.prefix}…  {scopes}  used {day(row.last_used_at)}  {state}")
+            agents = "any agent" if speaks_for_any(row) else ",".join(sorted(row.bound_agents or ())) or "-"
+            self.stdout.write(
+                f"{row.name}  {row.prefix}…  {scopes}  {agents}  used {day(row.last_used_at)}  {state}"
+            )
+
+    def bind(self, options: dict[str, Any]) -> None:
+        row = key_binding.bind(options["name"], options["agent"], by=COMMAND_LINE, now=timezone.now())
+        self.stdout.write(f"The key {row.name!r} speaks for {', '.join(sorted(row.bound_agents or ()))}.")
 
     def revoke(self, options: dict[str, Any]) -> None:
         row = ApiKey.objects.filter(name=options["name"]).first()

@@ -69,7 +69,14 @@ class Command(BaseCommand):
             return
         now = timezone.now()
         name = f"doctor-{now:%Y%m%d-%H%M%S-%f}"
-        row, raw = keys.create(name=name, scopes=["agent"], by=DOCTOR, now=now, expires_at=now + KEY_LASTS)
+        row, raw = keys.create(
+            name=name,
+            scopes=["agent"],
+            agent_id=claude_code.TRIAL_AGENT,
+            by=DOCTOR,
+            now=now,
+            expires_at=now + KEY_LASTS,
+        )
         try:
             self._print_findings(claude_code.examine(url, raw, by=DOCTOR))
         finally:

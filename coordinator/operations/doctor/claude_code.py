@@ -23,6 +23,7 @@ from coordinator.sessions import usage
 T = TypeVar("T")
 
 STEP_SECONDS = 5.0  # seconds for each step
+TRIAL_AGENT = "signalbox-doctor"  # whom the trial's key is bound to: no agent of anybody's
 DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
 
 

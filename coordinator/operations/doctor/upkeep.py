@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from coordinator.actions import notifications, partitions, push, search, setup
+from coordinator.actions import key_binding, notifications, partitions, push, search, setup
+from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import rough
 from coordinator.mcp import commands, credentials
 from coordinator.mcp.names import is_ours, name_in_calls, read_as
@@ -28,6 +29,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _people()
     yield _deciders(now)
     yield _keys(now)
+    yield _unbound_keys(now)
     yield _credentials()
     yield _commands()
     yield _names_in_calls()
@@ -72,6 +74,18 @@ def _keys(now: datetime) -> Check:
             "Make new ones: python manage.py apikey create …",
         )
     return ok("keys", "none expires within 14 days")
+
+
+def _unbound_keys(now: datetime) -> Check:
+    if not accepts_unbound_keys():
+        return ok("agents' keys", "each is bound to the agents that it speaks for")
+    unbound = [row.key.name for row in key_binding.list_unbound_keys(now)]
+    message = (
+        f"{len(unbound)} keys speak for any agent: {named(unbound)}."
+        if unbound
+        else ("Keys that are bound to no agent are accepted, though there are none.")
+    )
+    return warn("agents' keys", message, "Press “Bind keys” on the page API keys.")
 
 
 def _credentials() -> Check:
