@@ -7,7 +7,6 @@ gateway may add. What is not understood ends the connection.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from coordinator.gateway.answer_shares import AnswerShare, AnswerShares, NoRoom
+from coordinator.lib.internal_addresses import find_internal, parse_address
 from coordinator.lib.network_words import in_words
 from coordinator.lib.sockets import has_unread
 
@@ -169,7 +169,7 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-        if not target.private and not all(is_public(one) for one in addresses):
+        if not target.private and any(find_internal(parse_address(address)) for address in addresses):
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"
             )
@@ -188,16 +188,6 @@ class HttpClient:
             except OSError as failure:
                 problem = failure
         raise problem
-
-
-def is_public(address: str) -> bool:
-    """Say whether an address is on the public internet."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    return found.is_global and not found.is_multicast and (inner is None or inner.is_global)
 
 
 @dataclass(slots=True)

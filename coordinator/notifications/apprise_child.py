@@ -13,7 +13,6 @@ sent; or `problem`, never in the receiver's words, and `why` of one. It imports 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ import certifi
 from apprise.manager_plugins import NotificationManager
 from requests.adapters import HTTPAdapter
 
-from coordinator.lib.internal_addresses import why_refused
+from coordinator.lib.internal_addresses import parse_address, why_refused
 from coordinator.lib.network_words import in_words
 
 SECONDS = 20  # of processor time; the parent watches the clock
@@ -71,7 +70,7 @@ class Fence:
 
     def _connect(self, place: Any) -> None:
         try:
-            address = ipaddress.ip_address(str(place[0]).partition("%")[0])
+            address = parse_address(str(place[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
         if why := why_refused(address, self.networks):
@@ -196,7 +195,7 @@ def _why_internal(service: Any, networks: Sequence[str]) -> str:
         return ""
     try:
         bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
-        return why_refused(ipaddress.ip_address(bare), networks)
+        return why_refused(parse_address(bare), networks)
     except ValueError:
         return ""
 

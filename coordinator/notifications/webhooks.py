@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
@@ -18,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from coordinator.lib.internal_addresses import Address, why_refused
+from coordinator.lib.internal_addresses import Address, parse_address, why_refused
 from coordinator.lib.network_words import in_words
 
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
@@ -61,9 +60,9 @@ def check_literal(url: str) -> None:
     """Raise AddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
     host = parts_of(url).hostname or ""
     with contextlib.suppress(ValueError):
-        _check(ipaddress.ip_address(host))
+        _check(parse_address(host))
     if host == "localhost" or host.endswith(".localhost"):
-        _check(ipaddress.ip_address("127.0.0.1"))
+        _check(parse_address("127.0.0.1"))
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -92,7 +91,7 @@ def _addresses(host: str, port: int) -> list[tuple[str, int]]:
     except (OSError, UnicodeError) as problem:
         raise Unreachable(in_words(problem)) from None
     for *_, place in found:
-        _check(ipaddress.ip_address(str(place[0]).partition("%")[0]))
+        _check(parse_address(str(place[0])))
     return [(str(place[0]), port) for *_, place in found]
 
 
