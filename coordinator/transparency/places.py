@@ -28,7 +28,15 @@ from coordinator.lib import http_post
 from coordinator.lib.network_words import in_words
 from coordinator.notifications import webhooks
 from coordinator.transparency import merkle
-from coordinator.transparency.notes import Checkpoint, Note, NoteError, Verifier, signatures_in, text_of
+from coordinator.transparency.notes import (
+    COSIGNATURE,
+    Checkpoint,
+    Note,
+    NoteError,
+    Verifier,
+    signatures_in,
+    text_of,
+)
 from coordinator.transparency.tree import Tree
 
 TIMEOUT = 15.0  # seconds for one place
@@ -70,6 +78,8 @@ def place_of(text: str) -> CheckpointPlace:
         key, _, url = rest.partition(" ")
         try:
             witness = Verifier.parse(key)
+            if witness.kind != COSIGNATURE:
+                raise NoteError("This is a log's key. A witness has one of type 4.")
         except NoteError as problem:
             raise ValueError(f"SIGNALBOX_AUDIT_CHECKPOINTS, {text[:60]!r}: {problem}") from None
         return CheckpointPlace(

@@ -17,6 +17,7 @@ import argparse
 import base64
 import hashlib
 import json
+import re
 import sys
 from datetime import datetime, timezone
 from typing import Any
@@ -40,14 +41,24 @@ def from_base64(text: str) -> bytes:
         raise Wrong(f"This is not base64: {text[:60]!r}.") from None
 
 
-class Key:
-    """A public key: of a log (kind 1) or of a witness (kind 4)."""
+LOG, WITNESS = 1, 4  # kinds of keys, as c2sp.org/signed-note numbers them
+NUMBER = re.compile("0|[1-9][0-9]{0,18}")
 
-    def __init__(self, text: str) -> None:
+
+class Key:
+    """A public key of this kind: of a log (LOG) or of a witness (WITNESS)."""
+
+    def __init__(self, text: str, kind: int) -> None:
         parts = text.strip().split("+", 2)
         data = from_base64(parts[2]) if len(parts) == 3 else b""
-        if len(data) != 33 or data[0] not in (1, 4):
+        if len(data) != 33 or data[0] not in (LOG, WITNESS) or not re.fullmatch(r"\S+", parts[0]):
             raise Wrong("A key has the form name+hash+base64 and is an Ed25519 key.")
+        if data[0] != kind:
+            raise Wrong(
+                "--key takes the key of a log, and this is one of a witness."
+                if kind == LOG
+                else "--witness takes the key of a witness, and this is one of a log."
+            )
         self.name, self.kind, self.public = parts[0], data[0], data[1:]
         self.id = sha256(self.name.encode() + b"\n" + data)[:4]
         if self.id.hex() != parts[1]:
@@ -55,16 +66,21 @@ class Key:
 
     def check(self, text: str, signature: bytes) -> str:
         """Raise Wrong unless the signature is this key's over the text; return when a witness signed."""
-        message, when = text.encode(), ""
-        if self.kind == 4:
+        message, at = text.encode(), 0
+        if self.kind == WITNESS:
             at = int.from_bytes(signature[:8], "big")
-            when = f" at {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"  # noqa: UP017 - Python 3.9
             message, signature = f"cosignature/v1\ntime {at}\n{text}".encode(), signature[8:]
         try:
             Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
         except InvalidSignature:
             raise Wrong(f"The signature of {self.name} is wrong.") from None
-        return when
+        if self.kind == LOG:
+            return ""
+        try:
+            when = datetime.fromtimestamp(at, timezone.utc)  # noqa: UP017 - Python 3.9
+        except (ValueError, OverflowError, OSError):
+            raise Wrong(f"The witness {self.name} has signed for a time that there is not.") from None
+        return f" at {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def read_checkpoint(note: str, log_key: Key, witnesses: list[Key]) -> tuple[int, bytes, list[str]]:
@@ -74,20 +90,22 @@ def read_checkpoint(note: str, log_key: Key, witnesses: list[Key]) -> tuple[int,
         raise Wrong("The checkpoint has no signatures.")
     text += "\n"
     parts = text.split("\n")
-    if len(parts) < 4 or parts[0] != log_key.name or not parts[1].isdigit():
+    if len(parts) < 4 or parts[0] != log_key.name or not NUMBER.fullmatch(parts[1]):
         raise Wrong(f"This is not a checkpoint of the log {log_key.name}.")
-    signed = {}
-    for line in lines.splitlines():
-        _, _, rest = line.partition(" ")
-        name, _, data = rest.partition(" ")
+    signed = {}  # by key, not by its name: a witness may be called like the log, or like another witness
+    for line in lines.rstrip("\n").split("\n"):
+        mark, _, rest = line.partition(" ")
+        name, gap, data = rest.partition(" ")
+        if mark != "\u2014" or not gap:
+            raise Wrong(f"This is not a signature line: {line[:60]!r}.")
         raw = from_base64(data)
         for key in (log_key, *witnesses):
             if (name, raw[:4]) == (key.name, key.id):
-                signed[key.name] = f"{key.name}{key.check(text, raw[4:])}"
-    if log_key.name not in signed:
+                signed[key] = f"{safe(key.name)}{key.check(text, raw[4:])}"
+    if log_key not in signed:
         raise Wrong("The log's key has not signed this checkpoint.")
     for key in witnesses:
-        if key.name not in signed:
+        if key not in signed:
             raise Wrong(f"The witness {key.name} has not signed this checkpoint.")
     return int(parts[1]), from_base64(parts[2]), list(signed.values())
 
@@ -163,7 +181,7 @@ def verify_proof(text: str, log_key: Key, witnesses: list[Key]) -> None:
     if lines[0] != "c2sp.org/tlog-proof@v1" or not lines[1].startswith("extra "):
         raise Wrong("This is not a proof file of Signalbox.")
     entry = from_base64(lines[1][6:])
-    if not lines[2].startswith("index ") or not lines[2][6:].isdigit():
+    if not lines[2].startswith("index ") or not NUMBER.fullmatch(lines[2][6:]):
         raise Wrong("The proof does not say which entry it is for.")
     index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
     size, root, signers = read_checkpoint(note, log_key, witnesses)
@@ -223,7 +241,9 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        log_key, witnesses = Key(given.key), [Key(text) for text in given.witness]
+        log_key, witnesses = Key(given.key, LOG), [Key(text, WITNESS) for text in given.witness]
+        if len({key.public for key in (log_key, *witnesses)}) != len(witnesses) + 1:
+            raise Wrong("Two of these keys are one: nobody is a witness of their own log, or two witnesses.")
         with open(given.file, encoding="utf-8", newline="") as file:
             text = file.read()
         if text.startswith("c2sp.org/tlog-proof@v1"):
@@ -233,7 +253,7 @@ def main() -> int:
     except Wrong as problem:
         print(f"Not valid. {problem}", file=sys.stderr)
         return 1
-    except (OSError, ValueError, KeyError, IndexError) as problem:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
         print(f"The file cannot be read: {problem}", file=sys.stderr)
         return 2
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
@@ -21,7 +22,7 @@ from coordinator import transparency
 from coordinator.actions import audit
 from coordinator.identity.actors import system
 from coordinator.models import AuditLog
-from coordinator.transparency import keys, proofs
+from coordinator.transparency import keys, notes, places, proofs
 from tests.transparency.conftest import seal
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -186,3 +187,89 @@ def test_a_row_of_another_program_is_called_so(verify: Callable[..., Any], write
     code, said = verify(proofs.proof_of(AuditLog.objects.get()).text, "--key", keys.signer().verifier.text)
     assert code == 0
     assert "Another program wrote this row." in said
+
+
+def witness_line(text: str, name: str, seed: bytes, at: int = 1_800_000_000) -> tuple[str, str]:
+    """Return a witness's key, and its signature line under a note's text."""
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    witness = notes.Verifier(name, notes.COSIGNATURE, private.public_key().public_bytes_raw())
+    signature = private.sign(f"cosignature/v1\ntime {at}\n{text}".encode())
+    return witness.text, notes.signature_line(witness, at.to_bytes(8) + signature)
+
+
+def proof_and_text(write: Write) -> tuple[str, str, str]:
+    """Return a proof's file, the part before its note, and its note's text."""
+    row = write(4)[2]
+    seal()
+    whole = proofs.proof_of(row).text
+    head, _, note = whole.partition("\n\n")
+    return whole, head, note.rpartition("\n\n")[0] + "\n"
+
+
+def test_a_witness_that_is_called_like_the_log_does_not_stand_for_it(
+    write: Write, verify: Callable[..., Any]
+) -> None:
+    whole, head, text = proof_and_text(write)
+    key = keys.signer().verifier
+    witness, line = witness_line(text, key.name, b"w" * 32)
+    alone = f"{head}\n\n{text}\n{line}"
+    code, said = verify(alone, "--key", key.text, "--witness", witness)
+    assert (code, "The log's key has not signed" in said) == (1, True)
+    code, said = verify(whole, "--key", key.text, "--witness", witness)
+    assert (code, "has not signed this checkpoint" in said) == (1, True)  # nor the log for it
+    code, said = verify(whole + line, "--key", key.text, "--witness", witness)
+    assert (code, f"Signed by {key.name}, {key.name} at 2027-01-15" in said) == (0, True), said
+
+
+def test_one_witness_does_not_stand_for_two_of_its_name(write: Write, verify: Callable[..., Any]) -> None:
+    whole, _, text = proof_and_text(write)
+    key = keys.signer().verifier.text
+    (one, line), (other, _) = (witness_line(text, "w.example", seed * 32) for seed in (b"1", b"2"))
+    assert verify(whole + line, "--key", key, "--witness", one)[0] == 0
+    code, said = verify(whole + line, "--key", key, "--witness", one, "--witness", other)
+    assert (code, "has not signed this checkpoint" in said) == (1, True)
+    code, said = verify(whole + line, "--key", key, "--witness", one, "--witness", one)
+    assert (code, "Two of these keys are one" in said) == (1, True)
+
+
+def test_a_key_is_taken_for_what_it_is_alone(write: Write, verify: Callable[..., Any]) -> None:
+    whole, head, text = proof_and_text(write)
+    signer = keys.signer()
+    own, own_line = witness_line(text, "w.example", signer.seed)  # the log's own key, as a witness
+    code, said = verify(whole + own_line, "--key", signer.verifier.text, "--witness", own)
+    assert (code, "Two of these keys are one" in said) == (1, True)
+    code, said = verify(whole, "--key", signer.verifier.text, "--witness", signer.verifier.text)
+    assert (code, "--witness takes the key of a witness" in said) == (1, True)
+    witness, line = witness_line(text, signer.name, b"w" * 32)
+    code, said = verify(f"{head}\n\n{text}\n{line}", "--key", witness)
+    assert (code, "--key takes the key of a log" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\n\u2014 ", "\n- "),  # signature lines begin with a dash of their own
+        ("\n\u2014 ", "\u2028\u2014 "),
+        ("index 2", "index \u0662"),
+        ("index 2", "index 02"),
+    ],
+)
+def test_other_spellings_of_a_proof_are_refused(
+    write: Write, verify: Callable[..., Any], old: str, new: str
+) -> None:
+    whole, _, _ = proof_and_text(write)
+    assert old in whole
+    assert verify(whole.replace(old, new), "--key", keys.signer().verifier.text)[0] != 0
+
+
+def test_a_witness_s_impossible_time_is_refused_in_a_line(write: Write, verify: Callable[..., Any]) -> None:
+    whole, _, text = proof_and_text(write)
+    witness, line = witness_line(text, "w.example", b"w" * 32, at=2**63)
+    code, said = verify(whole + line, "--key", keys.signer().verifier.text, "--witness", witness)
+    assert (code, "Traceback" in said) == (1, False)
+
+
+def test_a_log_s_key_is_no_witness_to_send_checkpoints_to() -> None:
+    key = keys.Signer.make("log.example").verifier.text
+    with pytest.raises(ValueError, match="This is a log's key"):
+        places.place_of(f"witness:{key} https://w.example")
