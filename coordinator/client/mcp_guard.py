@@ -1,8 +1,9 @@
 """A stdio MCP server that runs beside its agent, with Signalbox before each call of its tools. Fails closed.
 
-What the two say to one another passes through as it came, but for this: the list of tools shows those that the agent
-may call or ask for; a call is sent to the server once Signalbox allows it, which may take as long as a person does;
-whatever cannot be understood, or asked, is a no.
+What the server says passes through as it came, but for the list of tools, which shows those that the agent may call or
+ask for. What the agent says passes without members that MCP does not have, and where its method is known: a call once
+Signalbox allows it, which may take as long as a person does; what reads something, once policy allows it. Whatever
+cannot be understood, or asked, is a no.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from coordinator.client import mcp_lines, settings
+from coordinator.client import mcp_lines, mcp_methods, settings
 from coordinator.client.connection import Address, Away, Broken, Connection
+from coordinator.client.mcp_methods import Use
 from coordinator.client.settings import NotConnected
 
 ANSWER_WAIT_SECONDS = 45.0  # seconds in which an answer must begin: the server holds one for 25
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
-PROGRESS_EVERY = 10.0
+ENDS_WITHIN = 5.0  # seconds that a server has to end once its input has
 RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
 MOST_TOLD = 64 * 1024  # bytes of a result that Signalbox is told
 NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
@@ -51,10 +53,9 @@ class Guard:
 
     def serve(self) -> int:
         """Start the server and pass on what both say until one of them ends; return its exit code."""
-        environment = {name: value for name, value in os.environ.items() if name not in _OURS}
         try:
             self._process = subprocess.Popen(  # noqa: S603 - what whoever set the agent up named
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()
             )
         except OSError as problem:
             sys.stderr.write(f"{self._command[0]} cannot be started: {problem.strerror}.\n")
@@ -72,13 +73,25 @@ class Guard:
     def _hear_agent(self) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        for line in sys.stdin.buffer:
-            if line.strip():
-                self._take(line)
-        for call in list(self._calls.values()):
-            call.cancel()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(mcp_lines.TooLong):
+            for line in mcp_lines.lines_of(sys.stdin.buffer):
+                if line.strip():
+                    self._take(mcp_lines.on_one_line(line))
+        with self._lock:
+            for call in self._calls.values():
+                call.cancel()
+        with contextlib.suppress(OSError), self._input:
             self._process.stdin.close()
+        self._stop_server()
+
+    def _stop_server(self) -> None:
+        """End a server that does not end with its input."""
+        assert self._process is not None
+        for stop in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(ENDS_WITHIN)
+            except subprocess.TimeoutExpired:
+                stop()
 
     def _take(self, line: bytes) -> None:
         try:
@@ -87,15 +100,43 @@ class Guard:
             mcp_lines.refuse(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
             return
         method, number = message.get("method"), message.get("id")
-        if method == "tools/call":
+        use = mcp_methods.use_of(message)
+        line = mcp_lines.restricted(line, message)
+        if "method" not in message:
+            self._pass_on(line)
+        elif "id" not in message:
+            if method in mcp_methods.NOTIFICATIONS and not (
+                method == "notifications/cancelled" and self._cancel(message)
+            ):
+                self._pass_on(line)
+        elif use is None:
+            words = f"The method {str(method)[:100]!r} does not pass Signalbox."
+            mcp_lines.refuse(number, mcp_lines.METHOD_NOT_FOUND, words)
+        elif method == "tools/call":
             self._begin(number, message, line)
-            return
-        if method == "notifications/cancelled" and self._cancel(message):
-            return
-        if method == "tools/list" and number is not None:
-            with self._lock:
-                self._lists.add(json.dumps(number))
-        self._pass_on(line)
+        elif use in {Use.READ, Use.LIST}:
+            threading.Thread(target=self._read, args=(number, str(method), line), daemon=True).start()
+        else:
+            if method == "tools/list":
+                with self._lock:
+                    self._lists.add(mcp_lines.id_key(number))
+            self._pass_on(line)
+
+    def _read(self, number: Any, method: str, line: bytes) -> None:
+        """Pass on a request other than a call once Signalbox allows it."""
+        params = mcp_lines.inner_text(line, "params") or "{}"
+        question = {"server": self._server, "tool": method, "method": method, "arguments": params}
+        try:
+            answer = _post("/api/mcp/calls", question | {"session": _session()})
+            reason = None if answer.get("decision") == "allow" else str(answer.get("reason") or "Denied.")
+        except BaseException as problem:
+            reason = f"Signalbox could not be asked, so nothing was sent: {problem}."
+        if reason is None:
+            self._pass_on(line)
+        elif method in mcp_methods.LISTS:
+            mcp_lines.send({"id": number, "result": {mcp_methods.LISTS[method]: []}})
+        else:
+            mcp_lines.refuse(number, mcp_lines.DENIED, reason)
 
     def _pass_on(self, line: bytes) -> None:
         with self._input:
@@ -117,7 +158,12 @@ class Guard:
             return
         call = Call(self._server, name, params, line, self._definitions.get(name))
         with self._lock:
-            self._calls[json.dumps(number)] = call
+            is_used = mcp_lines.id_key(number) in self._calls
+            if not is_used:
+                self._calls[mcp_lines.id_key(number)] = call
+        if is_used:
+            mcp_lines.refuse(number, mcp_lines.INVALID_REQUEST, "Another call has this id.")
+            return
         threading.Thread(target=self._ask, args=(number, call), daemon=True).start()
 
     def _ask(self, number: Any, call: Call) -> None:
@@ -134,7 +180,8 @@ class Guard:
                     return
             why = "The call was cancelled."
         with self._lock:
-            self._calls.pop(json.dumps(number), None)
+            if self._calls.get(mcp_lines.id_key(number)) is call:
+                del self._calls[mcp_lines.id_key(number)]
         if not call.cancelled.is_set():
             mcp_lines.say_no(number, why)
 
@@ -151,11 +198,11 @@ class Guard:
         params = message.get("params")
         number = params.get("requestId") if isinstance(params, dict) else None
         with self._lock:
-            call = self._calls.get(json.dumps(number))
+            call = self._calls.get(mcp_lines.id_key(number))
             if call is None or call.began is not None:
                 return False
             call.cancel()
-            del self._calls[json.dumps(number)]
+            del self._calls[mcp_lines.id_key(number)]
         reason = params.get("reason") if isinstance(params, dict) else None
         threading.Thread(target=call.withdraw, args=(str(reason or ""),), daemon=True).start()
         return True
@@ -165,22 +212,35 @@ class Guard:
     def _listen(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if not line.strip():
-                continue
-            try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
-                continue  # chatter, which no client should have to read
-            if isinstance(message, dict) and "method" not in message:
-                self._answer(message, line)
-            else:
-                mcp_lines.write(line)
+        try:
+            for line in mcp_lines.lines_of(self._process.stdout):
+                self._hear_server(line)
+        except mcp_lines.TooLong:
+            sys.stderr.write(f"{self._command[0]} sent a line of more than {mcp_lines.LONGEST} bytes.\n")
+            self._process.kill()
+
+    def _hear_server(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            message = mcp_lines.read_answer(line)
+        except ValueError:
+            return  # chatter, which no client should have to read
+        if not isinstance(message, dict):
+            return
+        if "method" not in message:
+            self._answer(message, line)
+        else:
+            mcp_lines.write(line)
 
     def _answer(self, message: dict[str, Any], line: bytes) -> None:
-        number = json.dumps(message.get("id"))
+        number = mcp_lines.id_key(message.get("id"))
         with self._lock:
-            is_list, call = number in self._lists, self._calls.pop(number, None)
+            call = self._calls.get(number)
+            if call is not None and call.began is None:
+                return  # the server cannot know of it yet: this is no answer to it
+            self._calls.pop(number, None)
+            is_list = number in self._lists
             self._lists.discard(number)
         if is_list and isinstance(message.get("result"), dict):
             threading.Thread(target=self._list, args=(message,), daemon=True).start()
@@ -204,7 +264,20 @@ class Guard:
         mcp_lines.send({**message, "result": {**message["result"], "tools": shown}})
 
 
-_OURS = frozenset({settings.KEY_VARIABLE})  # the server is not to speak for the agent
+def _environment() -> dict[str, str]:
+    """Return the server's environment: without the key by which it would speak for the agent, in any variable."""
+    keys = {os.environ.get(settings.KEY_VARIABLE, "").strip()}
+    with contextlib.suppress(NotConnected):
+        keys.add(settings.load().key)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != settings.KEY_VARIABLE and not any(key and key in value for key in keys)
+    }
+
+
+def _session() -> str | None:
+    return os.environ.get("SIGNALBOX_SESSION") or None
 
 
 class Call:
@@ -220,7 +293,7 @@ class Call:
             "arguments": mcp_lines.inner_text(line, "params", "arguments")
             or "{}",  # as the text that goes in
             "definition": definition,
-            "session": os.environ.get("SIGNALBOX_SESSION") or None,
+            "session": _session(),
         }
         meta = params.get("_meta")
         self._token = meta.get("progressToken") if isinstance(meta, dict) else None

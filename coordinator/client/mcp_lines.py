@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from typing import Any
+from collections.abc import Iterator
+from typing import IO, Any
+
+from coordinator.client import mcp_methods
 
 LONGEST = 16 << 20  # bytes of a line
-INVALID_REQUEST = -32600
+INVALID_REQUEST, METHOD_NOT_FOUND, DENIED = -32600, -32601, -32012
+LINE_ENDS = "\x85\u2028\u2029"  # that JSON has in texts as they are, and some readers of lines stop at
 # Names that servers may read in any case, at the message's own level and in its params (gateway.messages has the same).
 KNOWN = (
     ("jsonrpc", "id", "method", "params", "result", "error"),
@@ -23,6 +27,25 @@ class Unclear(Exception):
     def __init__(self, words: str, number: Any = None) -> None:
         super().__init__(words)
         self.number = number
+
+
+class TooLong(Exception):
+    """A line that does not end."""
+
+
+def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield a stream's lines. Raises TooLong."""
+    while line := stream.readline(LONGEST + 1):
+        if len(line) > LONGEST:
+            raise TooLong
+        yield line
+
+
+def on_one_line(line: bytes) -> bytes:
+    """Return a message with escapes for the signs in its texts that some servers take for the end of a line."""
+    for sign in LINE_ENDS:
+        line = line.replace(sign.encode(), rf"\u{ord(sign):04x}".encode())
+    return line
 
 
 def read(line: bytes) -> dict[str, Any]:
@@ -45,6 +68,41 @@ def read(line: bytes) -> dict[str, Any]:
     if number is None and not is_told:
         raise Unclear("A request needs an id that is a text or a number.")
     return value
+
+
+def restricted(line: bytes, message: dict[str, Any]) -> bytes:
+    """Return a message without the members that its method does not have; the others as the text that came."""
+    known = mcp_methods.known_members(message)
+    return line if known is message else _rebuilt(line, message, known, ()).encode()
+
+
+def _rebuilt(line: bytes, before: dict[str, Any], after: dict[str, Any], path: tuple[str, ...]) -> str:
+    parts = []
+    for name, value in after.items():
+        inner = (*path, name)
+        if value is before[name]:
+            text = inner_text(line, *inner) or "null"
+        elif isinstance(value, dict):
+            text = _rebuilt(line, before[name], value, inner)
+        else:
+            text = json.dumps(value)
+        parts.append(f"{json.dumps(name)}:{text}")
+    return f"{{{','.join(parts)}}}"
+
+
+def read_answer(line: bytes) -> Any:
+    """Return what a server says. Raises ValueError for what is no JSON, or could be read in two ways."""
+    try:
+        return json.loads(line, object_pairs_hook=_without_twins)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def id_key(number: Any) -> str:
+    """Return a text that is the same for ids that are the same number or text."""
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    return json.dumps(number)
 
 
 def _refuse_lookalikes(level: Any, known: tuple[str, ...], number: Any) -> None:

@@ -14,6 +14,7 @@ import msgspec
 Raw = msgspec.Raw
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _PROGRESS = "notifications/progress"
+LINE_ENDS = "\x85\u2028\u2029"  # that JSON has in texts as they are, and some readers of lines stop at
 
 
 class NoMessage(Exception):
@@ -74,8 +75,15 @@ class Envelope:
         return Envelope({**self.fields, "params": Raw(_joined(params))})
 
     def line(self) -> bytes:
-        """Return the message on one line: JSON's only line breaks are between its parts."""
-        return _joined(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
+        """Return the message on one line, whatever its server takes for a line's end.
+
+        JSON's own line breaks are between its parts. The others are in texts, where their escapes mean the same:
+        Node's readline ends a line at U+2028, Python's splitlines at U+0085, and what follows would be a message.
+        """
+        line = _joined(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
+        for sign in LINE_ENDS:
+            line = line.replace(sign.encode(), rf"\u{ord(sign):04x}".encode())
+        return line
 
     def _text(self, name: str) -> str | None:
         found = self.fields.get(name)

@@ -198,3 +198,42 @@ def test_a_card_is_closed_that_policy_needs_no_more(served: Served, agent: httpx
 
 def _allowed(said: dict[str, Any]) -> dict[str, Any] | None:
     return said if said["decision"] == "allow" else None
+
+
+def asked_to_read(agent: httpx.Client, **changes: Any) -> dict[str, Any]:
+    read = {"server": "local", "tool": "resources/read", "method": "resources/read"}
+    return asked(agent, **read | {"arguments": '{"uri": "file:///a"}', "definition": None} | changes)
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+def test_a_read_is_judged_at_once_and_recorded(served: Served, agent: httpx.Client, verdict: str) -> None:
+    named = "SELECT count(*) FROM events WHERE tool_name = 'mcp__local__resources/read'"
+    before = served.sql(named)[0][0]
+    assert asked_to_read(agent)["decision"] == "allow"
+    rule(served, "mcp__local__resources/read", verdict, pattern="file:///a")
+    assert asked_to_read(agent)["decision"] == "deny"
+    assert asked_to_read(agent, arguments='{"uri": "x:1"}')["decision"] == "allow"
+    until(lambda: served.sql(named)[0][0] == before + 6)
+    assert not served.sql("SELECT 1 FROM permission_requests WHERE status = 'pending'")
+
+
+def test_a_read_waits_for_no_brake(served: Served, agent: httpx.Client) -> None:
+    served.sql(
+        "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('everything', '', 'Odd.', ?, 'user:ann')",
+        (LONG_AGO,),
+    )
+    try:
+        assert "brake" in asked_to_read(agent)["reason"]
+    finally:
+        served.sql("DELETE FROM brakes")
+
+
+@pytest.mark.parametrize("method", ["tools/list", "x/any", "ping", "tasks/get", "tools/call "])
+def test_only_reads_are_asked_about_by_their_method(agent: httpx.Client, method: str) -> None:
+    assert asked_to_read(agent, method=method, tool=method or "x")["decision"] == "deny"
+
+
+@pytest.mark.parametrize("text", ["[]", '{"uri":"a"},"params":{}', '{"uri":"a","uri":"b"}', "{", '{"a":NaN}'])
+def test_parameters_that_would_say_more_than_they_are_are_refused(agent: httpx.Client, text: str) -> None:
+    read = {"server": "local", "tool": "resources/read", "method": "resources/read", "arguments": text}
+    assert agent.post("/api/mcp/calls", json=read).status_code == 422

@@ -23,6 +23,7 @@ from coordinator.edge.gateway.exchange import Exchange, agent_of, is_impatience,
 from coordinator.edge.gateway.holding import CANCELLED
 from coordinator.edge.gateway.line import Line
 from coordinator.edge.gateway.listings import Listings
+from coordinator.edge.gateway.reads import UNKNOWN_METHOD, refusal_of
 from coordinator.edge.gateway.records import CallRecord, Records
 from coordinator.edge.gateway.refusals import Refusals
 from coordinator.edge.gateway.registry import Registry
@@ -33,9 +34,10 @@ from coordinator.edge.rulings import by_brake
 from coordinator.edge.shares import Shares
 from coordinator.edge.waits import Disconnect, Waits
 from coordinator.errors import Forbidden, Invalid, NotFound, SignalboxError
-from coordinator.gateway import answers, messages
+from coordinator.gateway import answers, messages, methods
 from coordinator.gateway.binding import Binding
 from coordinator.gateway.messages import Unreadable
+from coordinator.gateway.methods import Use
 from coordinator.gateway.servers import Server
 from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.lib.asgi import Message as AsgiMessage
@@ -45,7 +47,7 @@ from coordinator.mcp.tools import listing_of
 from coordinator.models import PermissionRequest
 from coordinator.policy import approvals as rules
 from coordinator.policy.brakes import Braked
-from coordinator.policy.tool_rules import ASK, DENY, Ruling
+from coordinator.policy.tool_rules import ASK, DENY, Ruling, stricter
 
 T = TypeVar("T")
 
@@ -55,11 +57,15 @@ MOST_HELD = 4_000
 MOST_TRIES = 4
 CHANGED = "The policy changed while the call waited. Call it again."
 
+CALL = "tools/call"
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class CallQuestion(msgspec.Struct):
     """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again.
+
+    Of another request `method` says which; then `tool` is the same, and `arguments` are the params.
 
     Who names the call itself says whether its question `begins`, as far as it knows.
     """
@@ -71,6 +77,7 @@ class CallQuestion(msgspec.Struct):
     session: Name | None = None
     call_id: Name | None = None
     begins: bool = False
+    method: str = CALL
 
 
 class Cancelling(msgspec.Struct):
@@ -132,12 +139,14 @@ class BesideDoor:
         admission, raw = await self._read(scope, receive)
         question = _decoded(raw, CallQuestion)
         with Disconnect(receive) as gone:
-            x = await self._exchange(scope, admission, question.server, gone, _message(question))
+            message = _message(question) if question.method == CALL else _other_message(question)
+            x = await self._exchange(scope, admission, question.server, gone, message)
             x.named_session = question.session or x.named_session
             await self._require_beside(x)
             await self._take_in(x.server, [question.definition] if question.definition is not None else [])
             x.server = await self._server(question.server, admission, x.agent_id)
-            answer = await self._decide(x, question)
+            decide = self._decide if question.method == CALL else self._decide_read
+            answer = await decide(x, question)
             if not gone.happened:
                 await send_json(send, 200, answer)
 
@@ -283,6 +292,24 @@ class BesideDoor:
         await self._threads.run(gateway_calls.begin_beside, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
+    async def _decide_read(self, x: Exchange, question: CallQuestion) -> Answer:
+        """Answer whether a request other than a call may be sent, at once: nobody is asked about one."""
+        method, use = question.method, methods.use_of(x.message.value)
+        session_id = await self._records.session_of(x)
+        record = self._records.begin_read(x, session_id, method if use else UNKNOWN_METHOD, x.message.params)
+        if use not in {Use.READ, Use.LIST}:
+            return self._no(record, f"The method {method[:100]!r} is not asked about.")
+        ruling, _ = await self._calls.decide(x, method, x.message.params, session_id, is_read=True)
+        if use is Use.READ and (brake := await x.braked(self._gate)) is not None:
+            ruling = stricter(ruling, by_brake(brake))
+        record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        if ruling.decision == DENY or (ruling.decision == ASK and use is Use.READ):
+            words = refusal_of(x, method, ruling)
+            await self._refusals.note(x.admission, x.agent_id, x.server.name, Forbidden(words), known=True)
+            return self._no(record, words)
+        self._records.end(record, "ok", None)
+        return {"decision": "allow", "call_id": record.call_id}
+
     async def _asked_unless_cancelled(
         self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: Attempt
     ) -> Answer:
@@ -399,6 +426,19 @@ def _message(question: CallQuestion) -> messages.Message:
     same = message.raw_arguments.decode() == question.arguments.strip()
     if not same or not isinstance(message.params.get("arguments"), dict):
         raise Invalid("The arguments must be one JSON object.")
+    return message
+
+
+def _other_message(question: CallQuestion) -> messages.Message:
+    """Return a request other than a call as the message that it will be."""
+    begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
+    try:
+        is_object = isinstance(json.loads(question.arguments), dict)
+        message = messages.read(f"{begins}{question.arguments}}}".encode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError, Unreadable) as problem:
+        raise Invalid(f"The parameters cannot be judged: {problem}") from None
+    if not is_object:
+        raise Invalid("The parameters must be one JSON object.")
     return message
 
 

@@ -105,12 +105,8 @@ class Reads:
 
     async def _refuse(self, x: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Answer with why a request does not pass: a list with nothing in it, else an error."""
-        method, asks = x.message.method, ruling.decision == ASK
-        why = f"{ruling.reason.rstrip('.')}. {NOT_ASKED}" if asks else f"{ruling.reason.rstrip('.')}."
-        words = (
-            f"Denied: {method} was not sent to the server {x.server.name}. {why} Do not work around it. A person can "
-            f"allow the server at {gateway_calls.allowed_at(ruling)}; tell them what you need it for."
-        )
+        method = x.message.method
+        words = refusal_of(x, method, ruling)
         response = answers.error(x.message.id, DENIED, words)
         self._end(record, "denied", response)
         await self._note(x, words)
@@ -137,6 +133,17 @@ class Reads:
     ) -> None:
         if not record.is_over:
             self._records.end(record, outcome, response, error)
+
+
+def refusal_of(x: Exchange, method: str, ruling: Ruling) -> str:
+    """Return the words for a request other than a call that policy denies, or would ask about."""
+    reason = f"{ruling.reason.rstrip('.')}."
+    if ruling.decision == ASK:
+        reason = f"{reason} {NOT_ASKED}"
+    return (
+        f"Denied: {method} was not sent to the server {x.server.name}. {reason} Do not work around it. A person can "
+        f"allow the server at {gateway_calls.allowed_at(ruling)}; tell them what you need it for."
+    )
 
 
 def _params_of(x: Exchange) -> dict[str, Any]:

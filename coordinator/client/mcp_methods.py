@@ -1,0 +1,144 @@
+"""Which messages of an agent go on to a server beside it, and with which members.
+
+The same as `gateway.methods`, which this program cannot import; a test compares them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+META_VERSION = "io.modelcontextprotocol/protocolVersion"
+META_CLIENT = "io.modelcontextprotocol/clientInfo"
+META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+LONGEST_NAME = 200  # characters of a client's own name and version
+
+
+class Use(Enum):
+    """What a request is for, and so how it is judged."""
+
+    CONNECTION = "connection"  # begins or keeps a connection: passes
+    TOOLS = "tools"  # lists or calls tools, each of which is judged by itself
+    LIST = "list"  # names what a server has: an empty list where the server is denied
+    READ = "read"  # reads or sets something at the server: only where the server is allowed
+    TASK = "task"  # asks about a call that was judged when it began: passes
+
+
+_PAGE = frozenset({"cursor"})
+_RETRY = frozenset(
+    {"requestState", "inputResponses"}
+)  # of requests to which a server may answer with a question
+# The requests that pass, and the members of their params beside `_meta`.
+REQUESTS: dict[str, tuple[Use, frozenset[str]]] = {
+    "initialize": (Use.CONNECTION, frozenset({"protocolVersion", "capabilities", "clientInfo"})),
+    "ping": (Use.CONNECTION, frozenset()),
+    "server/discover": (Use.CONNECTION, frozenset()),
+    "subscriptions/listen": (Use.CONNECTION, frozenset({"notifications"})),
+    "tools/list": (Use.TOOLS, _PAGE),
+    "tools/call": (Use.TOOLS, frozenset({"name", "arguments", "task"}) | _RETRY),
+    "resources/list": (Use.LIST, _PAGE),
+    "resources/templates/list": (Use.LIST, _PAGE),
+    "prompts/list": (Use.LIST, _PAGE),
+    "resources/read": (Use.READ, frozenset({"uri"}) | _RETRY),
+    "resources/subscribe": (Use.READ, frozenset({"uri"})),
+    "resources/unsubscribe": (Use.READ, frozenset({"uri"})),
+    "prompts/get": (Use.READ, frozenset({"name", "arguments"}) | _RETRY),
+    "completion/complete": (Use.READ, frozenset({"ref", "argument", "context"})),
+    "logging/setLevel": (Use.READ, frozenset({"level"})),
+    "tasks/get": (Use.TASK, frozenset({"taskId"})),
+    "tasks/result": (Use.TASK, frozenset({"taskId"})),
+    "tasks/update": (Use.TASK, frozenset({"taskId", "inputResponses"})),
+    "tasks/cancel": (Use.TASK, frozenset({"taskId"})),
+    "tasks/list": (Use.TASK, _PAGE),
+}
+# The notifications that pass, and the members of their params.
+NOTIFICATIONS: dict[str, frozenset[str]] = {
+    "notifications/initialized": frozenset(),
+    "notifications/cancelled": frozenset({"requestId", "reason"}),
+    "notifications/progress": frozenset({"progressToken", "progress", "total", "message"}),
+    "notifications/roots/list_changed": frozenset(),
+    "notifications/tasks/status": frozenset(
+        {"taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
+    ),
+}
+# The list in the result of a request that lists.
+LISTS = {
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+REQUEST = frozenset({"jsonrpc", "id", "method", "params"})
+RESPONSE = frozenset({"jsonrpc", "id", "result", "error"})
+META = frozenset({META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, "progressToken"})
+CAPABILITIES = frozenset({"elicitation", "extensions", "roots", "sampling", "tasks"})
+LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+
+
+def use_of(message: dict[str, Any]) -> Use | None:
+    """Return what a request is for; None where its method does not pass."""
+    known = REQUESTS.get(message.get("method", ""))
+    if known is None:
+        return None
+    if message.get("method") == "subscriptions/listen" and _names_resources(message.get("params")):
+        return Use.READ
+    return known[0]
+
+
+def _names_resources(params: Any) -> bool:
+    """Say whether a subscription is to more than lists that change: to resources, or to what an extension has."""
+    wanted = params.get("notifications") if isinstance(params, dict) else None
+    if not isinstance(wanted, dict):
+        return wanted is not None
+    return any(value not in (True, False, None) for value in wanted.values())
+
+
+def known_members(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with the members that its method has, and no other; itself where all of them are known."""
+    names = REQUEST if "method" in message else RESPONSE
+    found = {name: value for name, value in message.items() if name in names}
+    if isinstance(found.get("params"), dict):
+        found["params"] = _params(message["method"], message["params"])
+    return message if found == message else found
+
+
+def _params(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    _, own = REQUESTS.get(method, (None, NOTIFICATIONS.get(method, frozenset[str]())))
+    names = own | {"_meta"}  # by which a request that does not pass is answered, too
+    found = {name: value for name, value in params.items() if name in names}
+    for name, restrict in (("_meta", _meta), ("task", _task), ("clientInfo", _client_info)):
+        if name in found:
+            found[name] = restrict(found[name])
+    return _without_none(found)
+
+
+def _without_none(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _meta(meta: Any) -> dict[str, Any] | None:
+    if not isinstance(meta, dict):
+        return None
+    found = {name: value for name, value in meta.items() if name in META}
+    if META_CLIENT in found:
+        found[META_CLIENT] = _client_info(found[META_CLIENT])
+    if isinstance(capabilities := found.get(META_CAPABILITIES), dict):
+        found[META_CAPABILITIES] = {name: capabilities[name] for name in capabilities if name in CAPABILITIES}
+    if found.get(META_LOG_LEVEL) not in LOG_LEVELS:
+        found.pop(META_LOG_LEVEL, None)
+    return _without_none(found)
+
+
+def _task(task: Any) -> dict[str, Any] | None:
+    """Return what a call of 2025-11-25 says of the task that it is to become: for how long it is kept."""
+    if not isinstance(task, dict):
+        return None
+    ttl = task.get("ttl")
+    return {"ttl": ttl} if isinstance(ttl, int | float) and not isinstance(ttl, bool) else {}
+
+
+def _client_info(info: Any) -> dict[str, Any] | None:
+    if not isinstance(info, dict):
+        return None
+    names = ("name", "title", "version")
+    return {name: info[name][:LONGEST_NAME] for name in names if isinstance(info.get(name), str)}
