@@ -20,6 +20,18 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def processes_naming(token: str) -> list[int]:
+    """Return the processes with `token` in their command lines: those of other process namespaces have other ids."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and token.encode() in (entry / "cmdline").read_bytes():
+                pids.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return [pid for pid in pids if not is_gone(pid)]
+
+
 def until_gone(*pids: int, within: float = PATIENCE) -> None:
     """Wait until all these processes have ended; `within` is in seconds."""
     until(lambda: all(map(is_gone, pids)), f"one of {pids} still runs", within=within)

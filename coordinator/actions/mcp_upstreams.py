@@ -15,9 +15,10 @@ from django.db import transaction
 from coordinator.actions import audit
 from coordinator.errors import Conflict, Forbidden, Invalid, NotFound
 from coordinator.identity.actors import Actor
-from coordinator.mcp import commands
+from coordinator.mcp import commands, isolation
+from coordinator.mcp.isolation import Isolation
 from coordinator.models import McpServer, McpUpstream
-from coordinator.models.gateway import Sharing, Transport
+from coordinator.models.gateway import Network, Sharing, Transport
 from coordinator.secrets import masked_arguments
 
 LONGEST_URL = 2_000
@@ -26,7 +27,7 @@ SHORTEST_CALL, LONGEST_CALL = 5, 24 * 3600  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What an admin says of a server: `url` for HTTP alone, `sharing` for stdio."""
+    """What an admin says of a server: `url` for HTTP alone; `sharing`, the network and the folders for stdio."""
 
     transport: str
     url: str | None = None
@@ -34,6 +35,9 @@ class Upstream:
     private_network: bool = False
     call_seconds: int = 300
     enabled: bool = True
+    network: str = Network.NONE.value
+    folders: tuple[str, ...] = ()
+    writable_folders: tuple[str, ...] = ()
 
 
 def set_upstream(
@@ -57,8 +61,12 @@ def set_upstream(
             return before
         values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
         if _starts(wanted) and not (before is not None and _starts(of_row(before))):
-            values["accepted_command"] = _as_seen(server, seen)
+            is_accepted = _is_as_seen(server, seen)
+        else:
+            is_accepted = before is not None and commands.is_accepted(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
+        row.accepted_command = commands.digest_of(server) if is_accepted else None
+        row.save(update_fields=["accepted_command"])
         audit.record(
             "MCP_UPSTREAM_SET",
             actor=by,
@@ -70,11 +78,44 @@ def set_upstream(
     return row
 
 
-def _as_seen(server: McpServer, seen: str | None) -> str | None:
-    """Return the digest of a command that is accepted as it was seen. Raises Conflict for another one."""
+def set_isolation_off(server_id: str, is_off: bool, *, confirmed: str, by: Actor, now: datetime) -> None:
+    """Have a server started without isolation, with all rights of Signalbox itself, or isolated again.
+
+    `confirmed` is the server's name as the person typed it. Raises Forbidden for who is not signed in, NotFound,
+    Invalid for another name.
+    """
+    if by.kind != "user":
+        raise Forbidden("Only a signed-in admin can switch a server's isolation off or on.")
+    if is_off and confirmed != server_id:
+        raise Invalid(f"Type the server's name, {server_id}, to switch its isolation off.")
+    with transaction.atomic():
+        server = McpServer.objects.select_for_update().filter(pk=server_id).first()
+        row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
+        if server is None or row is None or row.transport != Transport.STDIO:
+            raise NotFound(f"{server_id} is not started here. Switch that on first.")
+        if row.is_isolation_off == is_off:
+            return
+        is_accepted = commands.is_accepted(server, row)
+        row.is_isolation_off, row.changed_at = is_off, now
+        row.save(update_fields=["is_isolation_off", "changed_at"])
+        if is_accepted:
+            row.accepted_command = commands.digest_of(server)
+            row.save(update_fields=["accepted_command"])
+        audit.record(
+            "MCP_ISOLATION_OFF" if is_off else "MCP_ISOLATION_ON",
+            actor=by,
+            target=server_id,
+            result="success",
+            metadata={"command": server.command},
+            now=now,
+        )
+
+
+def _is_as_seen(server: McpServer, seen: str | None) -> bool:
+    """Say whether the command is accepted, as it was seen. Raises Conflict for another one."""
     if seen is not None and seen != commands.digest_of(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
-    return seen
+    return seen is not None
 
 
 def _starts(wanted: Upstream) -> bool:
@@ -125,7 +166,11 @@ def still_accepted(server: McpServer, by: Actor) -> Iterator[None]:
 
 def of_row(row: McpUpstream) -> Upstream:
     """Return what a row says."""
-    return Upstream(row.transport, row.url, row.sharing, row.private_network, row.call_seconds, row.enabled)
+    wanted = isolation.of_upstream(row)
+    return Upstream(
+        row.transport, row.url, row.sharing, row.private_network, row.call_seconds, row.enabled,
+        wanted.network, wanted.folders, wanted.writable_folders,
+    )  # fmt: skip
 
 
 def _require_sound(server: McpServer, wanted: Upstream) -> None:
@@ -143,6 +188,7 @@ def _require_sound(server: McpServer, wanted: Upstream) -> None:
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
+    isolation.require_sound(Isolation(wanted.network, wanted.folders, wanted.writable_folders))
 
 
 def _require_address(url: str) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from coordinator.errors import NotFound
+from coordinator.errors import NotFound, SignalboxError
 from coordinator.hosting import envelopes, process
 from coordinator.hosting.configured import Configuration, NotOffered
 from coordinator.hosting.envelopes import Envelope
@@ -381,12 +381,15 @@ class Backend:
         number = self._starts = self._starts + 1
         try:
             started = await process.start(
-                configuration.command,
+                await asyncio.to_thread(configuration.command_line),
                 configuration.environment,
                 configuration.folder,
                 self._hear,
                 lambda status, fault: self._note_end(number, status, fault),
             )
+        except SignalboxError as problem:  # it may not be started as it is configured
+            self._fail(str(problem.detail))
+            raise NotOffered(self._last_words) from None
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else problem
             self._fail(f"{configuration.command[0]} cannot be started: {why}.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from django.conf import settings
 
 from coordinator.errors import NotFound, SignalboxError
-from coordinator.mcp import commands, credentials
+from coordinator.mcp import commands, credentials, isolation
+from coordinator.mcp.isolation import Isolation
 from coordinator.models import McpServer, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
@@ -28,22 +29,27 @@ class NotOffered(SignalboxError):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A server's command, variables and folder. `version` changes with any of them."""
+    """A server's command, variables, folder and isolation. `version` changes with any of them."""
 
     server_id: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(repr=False)
     shared: bool
     folder: Path
+    isolation: Isolation
+
+    def command_line(self) -> list[str]:
+        """Return what is started. Raises NotIsolated, Invalid, OSError where there is no such program."""
+        return isolation.command_line(self.command, self.folder, self.isolation)
 
     @property
     def version(self) -> str:
-        told = [self.command, sorted(self.environment.items()), self.shared]
+        told = [self.command, sorted(self.environment.items()), self.shared, asdict(self.isolation)]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def read(server_id: str) -> Configuration:
-    """Return how the server is run. Raises NotFound, NotOffered, credentials.CredentialUnusable."""
+    """Return how the server is run. Raises NotFound, NotOffered, NotIsolated, credentials.CredentialUnusable."""
     server = McpServer.objects.filter(pk=server_id).first()
     if server is None:
         raise NotFound(f"There is no MCP server {server_id}.")
@@ -63,12 +69,15 @@ def read(server_id: str) -> Configuration:
         raise NotOffered(NOT_ACCEPTED.format(server_id))
     if not isinstance(server.args, list):
         raise NotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
+    wanted = isolation.of_upstream(upstream)
+    isolation.require_startable(wanted)
     return Configuration(
         server_id,
         (server.command, *map(str, server.args)),
         credentials.environment(server_id),
         upstream.sharing != Sharing.CALLER,
         folder_of(server_id),
+        wanted,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from coordinator.hosting.redacting import redacted
+from coordinator.mcp.isolation import variables
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 KEPT_WORDS = 4_000  # bytes of what it says on stderr
@@ -127,14 +128,14 @@ async def start(
     heard: Callable[[bytes], None],
     ended: Callable[[int, str], None],
 ) -> ServerProcess:
-    """Start a server in its folder. Raises OSError, ValueError (NUL in an argument)."""
+    """Start a server by its isolated command line, in its folder. Raises OSError, ValueError (NUL in an argument)."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,
         cwd=folder,
-        env=surroundings(folder) | dict(environment),
+        env=variables(folder) | dict(environment),
         start_new_session=True,
         preexec_fn=_confine,
         limit=LONGEST_LINE,
@@ -148,16 +149,6 @@ def _end_of(words: bytes) -> bytes:
         return words
     last = words[-KEPT_WORDS:]
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
-
-
-def surroundings(folder: Path) -> dict[str, str]:
-    """Return the variables that every server has: none of Signalbox's own."""
-    return {
-        "PATH": os.getenv("PATH", os.defpath),
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "LANG": "C.UTF-8",
-    }
 
 
 def _confine() -> None:

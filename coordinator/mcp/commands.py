@@ -1,4 +1,4 @@
-"""What a stdio server is started with, as one digest: a command that no admin has seen is not started.
+"""What a stdio server is started with, and its isolation, as one digest: what no admin has seen is not started.
 
 Other programs write the same tables. So the digest of what an admin's action wrote last stands beside it, made with
 this installation's key: who can write the tables alone cannot make one.
@@ -6,14 +6,18 @@ this installation's key: who can write the tables alone cannot make one.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from coordinator.mcp import isolation
 from coordinator.mcp.credentials import FROM_ENVIRONMENT
+from coordinator.mcp.isolation import Isolation
 from coordinator.models import McpCredential, McpServer, McpUpstream
 from coordinator.models.mcp import CredentialKind
 from coordinator.secrets.digests import keyed_digest
 
 
 def digest_of(server: McpServer) -> str:
-    """Return the digest of a server's command, arguments and variables as they stand.
+    """Return the digest of a server's command, arguments, variables and isolation as they stand.
 
     A sealed value counts as such, whatever it is: nobody else can make one.
     """
@@ -23,7 +27,10 @@ def digest_of(server: McpServer) -> str:
         for name, value in rows.values_list("name", "value")
     }
     args = server.args if isinstance(server.args, list) else str(server.args)
-    return keyed_digest("mcp command", server.name, server.command, args, variables)
+    wanted = isolation.of_upstream(McpUpstream.objects.filter(pk=server.name).first())
+    # The usual isolation is left out: what was accepted before there was any stays so.
+    more = [] if wanted == Isolation() else [asdict(wanted)]
+    return keyed_digest("mcp command", server.name, server.command, args, variables, *more)
 
 
 def is_accepted(server: McpServer, upstream: McpUpstream) -> bool:

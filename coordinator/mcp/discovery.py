@@ -1,7 +1,8 @@
 """Asking a stdio MCP server for its tools: started for this alone, held short, and ended with all its children.
 
 `coordinator.mcp.stdio` does the talking, with the official SDK; what may be started, for how long and how much of it
-is read is decided here. The program gets none of our environment: no secret, no database address.
+is read is decided here. The program runs isolated as it does behind the gateway (`coordinator.mcp.isolation`), and gets
+none of our environment: no secret, no database address.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from django.conf import settings
 
 from coordinator.errors import Busy, Invalid
+from coordinator.mcp import isolation
+from coordinator.mcp.isolation import Isolation
 from coordinator.mcp.tools import ToolListing, listing_of
 
 # Seconds from the start to the last answer; npx and uvx may have to fetch the server first.
@@ -27,11 +30,11 @@ MOST_PAGES = 20
 _one_at_a_time = threading.Lock()
 
 
-def ask(command: str, args: list[str]) -> ToolListing:
-    """Start the server, return the tools it lists and end it.
+def ask(command: str, args: list[str], wanted: Isolation) -> ToolListing:
+    """Start the server, isolated as `wanted`, return the tools it lists and end it.
 
     Raises Invalid for a command that is not allowed, one that cannot be started, or one that answers wrongly or
-    too late (with what it said on stderr); Busy while another server is being asked.
+    too late (with what it said on stderr); NotIsolated where nothing isolates it; Busy while another is being asked.
     """
     allowed = settings.DISCOVERY_COMMANDS
     if command not in allowed:
@@ -43,16 +46,16 @@ def ask(command: str, args: list[str]) -> ToolListing:
         raise Busy("Another server is being asked for its tools. Try again in a moment.", retry_after=5)
     try:
         with tempfile.TemporaryDirectory(prefix="signalbox-discovery-") as folder:
-            return _ask_in(Path(folder), command, args)
+            return _ask_in(Path(folder), command, args, wanted)
     finally:
         _one_at_a_time.release()
 
 
-def _ask_in(folder: Path, command: str, args: list[str]) -> ToolListing:
+def _ask_in(folder: Path, command: str, args: list[str], wanted: Isolation) -> ToolListing:
     # Not at the top: the SDK is half a second and 27 MB that most processes never need.
     from coordinator.mcp import stdio as mcp_stdio  # noqa: PLC0415
 
-    process = _start(folder, command, args)
+    process = _start(folder, command, args, wanted)
     try:
         result = mcp_stdio.list_tools(
             process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES, most_pages=MOST_PAGES
@@ -62,29 +65,20 @@ def _ask_in(folder: Path, command: str, args: list[str]) -> ToolListing:
     return listing_of(result)
 
 
-def _start(folder: Path, command: str, args: list[str]) -> subprocess.Popen[bytes]:
+def _start(folder: Path, command: str, args: list[str], wanted: Isolation) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - an allowed command, without a shell
-            [command, *args],
+            isolation.command_line([command, *args], folder, wanted),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=folder,
-            env=_environment(folder),
+            env=isolation.variables(folder),
             start_new_session=True,
         )
     except (OSError, ValueError) as problem:  # ValueError: a NUL in an argument
         reason = problem.strerror if isinstance(problem, OSError) else problem
         raise Invalid(f"{command} cannot be started here: {reason}. Paste its tools/list instead.") from None
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    return {
-        "PATH": os.getenv("PATH", os.defpath),
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "LANG": "C.UTF-8",
-    }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

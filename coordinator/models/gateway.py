@@ -23,12 +23,20 @@ class Sharing(models.TextChoices):
     CALLER = "caller"
 
 
+class Network(models.TextChoices):
+    """What a server that Signalbox starts may connect to. `machine` is all that the machine itself reaches."""
+
+    NONE = "none", "No network"
+    MACHINE = "machine", "Everything that this machine reaches"
+
+
 class McpUpstream(models.Model):
     """How the gateway reaches a registered server. One without a row is started by its command, if it has one.
 
     The server is a plain id, as in grants. `private_network`: an admin said that the address may be one of this
     network; others are refused. `call_seconds` is how long a call may take. `accepted_command` is the digest of the
-    command, arguments and variables that an admin accepted last (mcp.commands): others are not started.
+    command, arguments, variables and isolation that an admin accepted last (mcp.commands): others are not started.
+    `network`, the folders (lists of paths) and `is_isolation_off` say how a started server is isolated (mcp.isolation).
     """
 
     server_id = models.TextField(primary_key=True)
@@ -40,6 +48,10 @@ class McpUpstream(models.Model):
     enabled = models.BooleanField(default=True)
     changed_at = IsoTextField()
     accepted_command = models.TextField(null=True, blank=True)
+    network = models.TextField(choices=Network.choices, default=Network.NONE, db_default=Network.NONE.value)
+    folders = JsonTextField(null=True, blank=True)
+    writable_folders = JsonTextField(null=True, blank=True)
+    is_isolation_off = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "mcp_upstreams"

@@ -67,7 +67,11 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
     "McpTool": {NAMES: "server_id name title accepted_by", OURS: "definition_hash accepted_hash",
                 PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
-    "McpUpstream": {NAMES: "server_id transport sharing", PEOPLE: "url", OURS: "accepted_command"},
+    "McpUpstream": {
+        NAMES: "server_id transport sharing network",
+        PEOPLE: "url folders writable_folders",
+        OURS: "accepted_command",
+    },
     "MessagePart": {SHOWN_MASKED: "text", NAMES: "message_id"},  # shown nowhere; masked when it is whole, or given up
     "ModelPrice": {NAMES: "model changed_by"},
     "Note": {PEOPLE: "text", NAMES: "written_by given_to run_id", OURS: "through why_closed"},

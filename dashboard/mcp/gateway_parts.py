@@ -11,10 +11,10 @@ from urllib.parse import quote
 from django.conf import settings
 
 from coordinator.gateway import figures
-from coordinator.mcp import commands
+from coordinator.mcp import commands, isolation
 from coordinator.mcp.credentials import FROM_ENVIRONMENT
 from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
-from coordinator.models.gateway import Transport
+from coordinator.models.gateway import Network, Transport
 from coordinator.models.mcp import CredentialKind
 from coordinator.secrets import masked_arguments
 
@@ -48,10 +48,12 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
             "offered": on and server.is_active,
             "chosen": upstream.transport if upstream is not None and on else NOT_OFFERED,
             "choices": CHOICES,
+            "networks": Network.choices,
             "address": f"{settings.PUBLIC_URL}/mcp/{quote(server.name, safe='')}",
             "command_line": _command_line(server),
             "seen": commands.digest_of(server),
             "unaccepted": _unaccepted(server, upstream),
+            "isolation": _isolation(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
             "figures": figures.of_server(server.name, now),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
@@ -59,6 +61,43 @@ def of_server(server: McpServer, now: datetime) -> dict[str, Any]:
         "credentials": credentials_of(server.name),
         "credential_kinds": CredentialKind.choices,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationFacts:
+    """How a server that is started here is isolated: by `mechanism`, or not at all, with the `problem`."""
+
+    mechanism: str
+    problem: str
+    is_off: bool
+    network: str
+    network_label: str
+    folders: tuple[str, ...]
+    writable_folders: tuple[str, ...]
+
+    @property
+    def folder_lines(self) -> str:
+        return "\n".join(self.folders)
+
+    @property
+    def writable_folder_lines(self) -> str:
+        return "\n".join(self.writable_folders)
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.problem) and not self.is_off
+
+
+def _isolation(upstream: McpUpstream | None) -> IsolationFacts:
+    wanted, mechanism, problem = isolation.of_upstream(upstream), "", ""
+    try:
+        mechanism = isolation.mechanism().value
+    except isolation.NotIsolated as refusal:
+        problem = str(refusal.detail)
+    return IsolationFacts(
+        mechanism, problem, wanted.is_off, wanted.network, Network(wanted.network).label, wanted.folders,
+        wanted.writable_folders,
+    )  # fmt: skip
 
 
 def _command_line(server: McpServer) -> str:

@@ -23,6 +23,7 @@ urlpatterns = [
     path("credentials/set/<text:name>/", mcp_gateway.set_value, name="credential-set"),
     path("credentials/remove/<text:name>/", mcp_gateway.remove, name="credential-remove"),
     path("upstream/<text:name>/", mcp_gateway.set_upstream, name="upstream"),
+    path("isolation/<text:name>/", mcp_gateway.set_isolation_off, name="isolation"),
     path("command/<text:name>/", mcp_gateway.accept_command, name="accept-command"),
     path("changed/<text:name>/", mcp_servers.serve_accepted_only, name="accepted-only"),
     path("tool/", mcp_servers.tool_detail, name="tool"),

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from coordinator.actions import mcp_credentials, mcp_upstreams
 from coordinator.actions.mcp_upstreams import Upstream
 from coordinator.identity.actors import person
-from coordinator.models.gateway import Transport
+from coordinator.models.gateway import Network, Transport
 from dashboard.frame import refusals
 from dashboard.frame.guards import admin
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -32,10 +32,31 @@ def set_upstream(request: HtmxHttpRequest, name: str) -> HttpResponse:
             "private_network" in form,
             int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 9 else 0,
             chosen != gateway_parts.NOT_OFFERED,
+            form.get("network") or Network.NONE.value,
+            _lines(form.get("folders", "")),
+            _lines(form.get("writable_folders", "")),
         )
         seen = form.get("command", "")
         mcp_upstreams.set_upstream(name, wanted, by=person(request.user), now=timezone.now(), seen=seen)
         messages.success(request, "Saved.")
+    return redirect("mcp:server", name)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+@require_POST
+@admin
+def set_isolation_off(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Have the server started without isolation, or isolated again."""
+    is_off = request.POST.get("isolation") == "off"
+    with refusals.as_message(request):
+        confirmed = request.POST.get("confirm", "").strip()
+        mcp_upstreams.set_isolation_off(
+            name, is_off, confirmed=confirmed, by=person(request.user), now=timezone.now()
+        )
+        messages.success(request, "Isolation is switched off." if is_off else "Isolation is switched on.")
     return redirect("mcp:server", name)
 
 

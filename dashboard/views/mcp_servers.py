@@ -24,10 +24,11 @@ from coordinator.actions import mcp_tools as tool_actions
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.identity.actors import person
-from coordinator.mcp import calls, discovery
+from coordinator.mcp import calls, commands, discovery, isolation
 from coordinator.mcp import tools as mcp_tools
+from coordinator.mcp.isolation import Isolation
 from coordinator.mcp.names import PREFIX, name_in_calls
-from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool
+from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.policy import access
 from coordinator.secrets import masked_arguments
@@ -348,10 +349,17 @@ def discover(request: HtmxHttpRequest, name: str) -> HttpResponse:
     with refusals.as_message(request):
         if not isinstance(server.args, list):
             raise Invalid("The server's arguments are not a list. Edit them first.")
-        listing = discovery.ask(server.command, [str(arg) for arg in server.args])
+        listing = discovery.ask(server.command, [str(arg) for arg in server.args], _isolation_of(server))
         taken = tool_actions.store_listing(name, listing, by=person(request.user), now=timezone.now())
         messages.success(request, _summary_of(taken))
     return redirect("mcp:server", name)
+
+
+def _isolation_of(server: McpServer) -> Isolation:
+    """Return how an admin had the server isolated: as another program changed it, it counts as never set."""
+    upstream = McpUpstream.objects.filter(pk=server.name).first()
+    is_accepted = upstream is not None and commands.is_accepted(server, upstream)
+    return isolation.of_upstream(upstream if is_accepted else None)
 
 
 def _summary_of(taken: tool_actions.ToolChanges) -> str:

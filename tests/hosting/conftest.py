@@ -21,6 +21,7 @@ from coordinator.hosting.app import Host
 from coordinator.hosting.backend import ProcessState
 from coordinator.hosting.configured import Configuration
 from coordinator.hosting.pool import Pool
+from coordinator.mcp.isolation import Isolation
 from tests.patience import PATIENCE
 
 SERVER = str(Path(__file__).with_name("stdio_server.py"))
@@ -40,17 +41,28 @@ class Hosted:
     def socket(self) -> str:
         return str(self.folder / "socket")
 
-    def add(self, name: str, *command: str, shared: bool = True, **environment: str) -> None:
+    def add(
+        self,
+        name: str,
+        *command: str,
+        shared: bool = True,
+        **environment: str,
+    ) -> None:
         words = command or (sys.executable, SERVER)
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        self.configurations[name] = Configuration(name, words, environment, shared, folder)
+        self.configurations[name] = Configuration(name, words, environment, shared, folder, Isolation())
 
     async def configure(self, server_id: str) -> Configuration:
         return replace(self.configurations[server_id])
 
     async def tell(self, server_id: str, caller: str, state: ProcessState) -> None:
         self.told.append((server_id, caller, state))
+
+    def pid(self, server_id: str = "s") -> int:
+        """Return the process that was started for a server last."""
+        pids = [state.pid for name, _, state in self.told if name == server_id and state.pid is not None]
+        return pids[-1]
 
     def run(self, work: Any) -> Any:
         """Run a coroutine in the host's loop and return what it returns."""

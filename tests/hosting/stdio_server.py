@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import threading
 import time
 from typing import Any
 
+INSTANCE = secrets.token_hex(4)  # its process id may be the same each time: it has a namespace of its own
 lock = threading.Lock()
 released = threading.Event()
 answers: dict[str, Any] = {}
@@ -59,7 +61,7 @@ def call(number: Any, params: dict[str, Any]) -> None:
     if name == "environment":
         send(id=number, result=text(json.dumps(dict(os.environ))))
         return
-    send(id=number, result={**text(f"{name} {given} {calls} {os.getpid()}"), "odd": 1.50})
+    send(id=number, result={**text(f"{name} {given} {calls} {INSTANCE}"), "odd": 1.50})
 
 
 for line in sys.stdin:

@@ -19,7 +19,7 @@ from coordinator.hosting import backend, process
 from coordinator.mcp.stdio_host import STARTED, WHEN_READY
 from tests.hosting.conftest import Begun, Client, Hosted, message, messages
 from tests.patience import until
-from tests.processes import until_gone
+from tests.processes import processes_naming
 
 pytestmark = pytest.mark.one_engine
 
@@ -109,7 +109,7 @@ def test_its_environment_is_its_own_and_nothing_of_ours(hosted: Hosted, monkeypa
     found = json.loads(one.say("environment"))
     assert found["TOKEN"] == "theirs"
     assert found["HOME"] == str(hosted.folder / "s")
-    assert set(found) <= {"TOKEN", "HOME", "PATH", "TMPDIR", "LANG", "LC_CTYPE"}
+    assert set(found) <= {"TOKEN", "HOME", "PATH", "PWD", "TMPDIR", "LANG", "LC_CTYPE"}
 
 
 def test_a_server_that_dies_in_a_call_is_told_with_its_last_words_and_started_again(
@@ -180,18 +180,17 @@ def test_one_that_nobody_uses_is_stopped_and_its_sessions_start_it_again(
     client: Begun, hosted: Hosted
 ) -> None:
     one = client()
-    before = one.say("echo")
+    before, pid = one.say("echo"), hosted.pid()
     assert hosted.pool is not None
     hosted.pool._idle = -1
     hosted.run(hosted.pool.stop_idle())
-    pid = int(before.rsplit(" ", 1)[1])
     until(lambda: not os.path.exists(f"/proc/{pid}"))
-    assert one.say("echo").rsplit(" ", 1)[1] != str(pid)
+    assert one.say("echo").rsplit(" ", 1)[1] != before.rsplit(" ", 1)[1]
 
 
 def test_the_host_is_needed_as_long_as_a_client_has_a_session(client: Begun, hosted: Hosted) -> None:
     one = client()
-    pid = int(one.say("echo").rsplit(" ", 1)[1])
+    pid = hosted.pid()
     assert hosted.pool is not None
     hosted.pool._idle = -1
     hosted.run(hosted.pool.stop_idle())
@@ -225,13 +224,14 @@ def test_what_is_no_message_is_refused(client: Begun, raw: str) -> None:
 
 
 def test_children_of_a_server_end_with_it(hosted: Hosted) -> None:
-    hosted.add("parent", "sh", "-c", "sleep 300 & echo $! > child; exec cat > /dev/null")
+    token = f"child-of-{os.getpid()}"
+    child = f"setsid sh -c 'sleep 300; : {token}' < /dev/null & touch child; exec cat > /dev/null"
+    hosted.add("parent", "sh", "-c", child)
     threading.Thread(target=Client(hosted, "parent").begin, daemon=True).start()
-    child = hosted.folder / "parent" / "child"
-    until(lambda: child.exists() and child.read_text().strip())
+    until((hosted.folder / "parent" / "child").exists)
     assert hosted.pool is not None
     hosted.run(hosted.pool.close())
-    until_gone(int(child.read_text()))
+    until(lambda: not processes_naming(token))
 
 
 @pytest.mark.parametrize("askers", [1, 2])
@@ -266,7 +266,8 @@ def test_a_call_that_wants_a_ready_server_is_sent_only_once_it_was_started(
     client: Begun, hosted: Hosted
 ) -> None:
     one = client()
-    first = int(one.say("echo").rsplit(" ", 1)[1])
+    one.say("echo")
+    first = hosted.pid()
     assert hosted.pool is not None
     (served,) = hosted.pool._backends.values()
     os.kill(first, signal.SIGKILL)
@@ -337,7 +338,8 @@ def test_a_server_that_ends_while_a_call_comes_in_is_not_started_for_it_unasked(
     client: Begun, hosted: Hosted
 ) -> None:
     one = client()
-    first = int(one.say("echo").rsplit(" ", 1)[1])
+    one.say("echo")
+    first = hosted.pid()
     assert hosted.pool is not None
     (served,) = hosted.pool._backends.values()
     call = message("tools/call", 2, name="echo").encode()

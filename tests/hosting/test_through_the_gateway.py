@@ -122,13 +122,16 @@ def test_without_a_host_the_gateway_says_so(shared_server: SharedServer) -> None
 
 
 def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Served, tmp_path: Path) -> None:
-    starts = tmp_path / "starts"
+    (tmp_path / "given").mkdir()
+    starts = tmp_path / "given" / "starts"
     starts.touch()
+    served.sql("UPDATE mcp_upstreams SET folders = ?", (json.dumps([str(starts.parent)]),))
     served.sql("UPDATE mcp_servers SET args = ?", (json.dumps([SERVER, str(starts)]),))
     accept_command(served, "double")
     wire = Wire(served, key=AGENT_KEY, server="double")
     wire.initialize()
-    pid = int(text_of(wire.call("echo")).rsplit(" ", 1)[1])
+    wire.call("echo")
+    ((pid,),) = served.sql("SELECT pid FROM mcp_processes WHERE state = 'running'")
     starts.unlink()
     os.kill(pid, signal.SIGKILL)
     begun = "SELECT pid FROM mcp_processes WHERE state = 'running' AND pid <> ?"

@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mcp
 import pytest
 
 from coordinator.errors import Busy, Invalid
 from coordinator.mcp import discovery
+from coordinator.mcp.isolation import Isolation
 from coordinator.models import AuditLog, McpServer, McpTool
 from tests.access.cases import add_server
+from tests.patience import until
 from tests.people import signed_in
-from tests.processes import until_gone
+from tests.processes import processes_naming
 
 SERVER = """
 import json, os, sys
@@ -47,13 +50,13 @@ def answering(answer: dict[str, Any]) -> str:
 
 
 def with_a_child(note: Path) -> str:
-    """Return the beginning of a server that starts a child, and notes its process id."""
+    """Return the beginning of a server that starts a child which names the file `note`, and makes that file."""
     return (
         "import subprocess, sys\n"
         "quiet = subprocess.DEVNULL\n"
         "wait = 'import time; time.sleep(60)'\n"
-        "child = subprocess.Popen([sys.executable, '-c', wait], stdin=quiet, stdout=quiet, stderr=quiet)\n"
-        f"open({str(note)!r}, 'w').write(str(child.pid))\n"
+        f"subprocess.Popen([sys.executable, '-c', wait, {str(note)!r}], stdin=quiet, stdout=quiet, stderr=quiet)\n"
+        f"open({str(note)!r}, 'w').close()\n"
     )
 
 
@@ -62,8 +65,8 @@ def _this_python(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = [sys.executable]
 
 
-def ask(source: str) -> discovery.ToolListing:
-    return discovery.ask(sys.executable, ["-c", source])
+def ask(source: str, **given: Any) -> discovery.ToolListing:
+    return discovery.ask(sys.executable, ["-c", source], Isolation(**given))
 
 
 def test_all_pages_of_tools_are_listed() -> None:
@@ -85,7 +88,7 @@ def test_a_server_made_with_the_official_kit_is_understood() -> None:
         "    return a + b\n"
         "server.run()"
     )
-    (tool,) = ask(source).tools
+    (tool,) = ask(source, folders=(str(Path(mcp.__file__).parents[1]),)).tools
     assert (tool.name, tool.content["description"]) == ("add", "Add two numbers.")
     assert set(tool.content["inputSchema"]["properties"]) == {"a", "b"}
 
@@ -114,7 +117,7 @@ def test_the_server_gets_none_of_our_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SIGNALBOX_SECRET_KEY", "not for others")
     monkeypatch.setenv("DATABASE_URL", "postgres://not-for-others")
     told = json.loads(ask(SERVER).tools[0].content["description"])
-    assert set(told) - {"LC_CTYPE"} == {"PATH", "HOME", "TMPDIR", "LANG"}
+    assert set(told) - {"LC_CTYPE"} == {"PATH", "HOME", "PWD", "TMPDIR", "LANG"}
     assert told["HOME"] != os.environ.get("HOME")
 
 
@@ -141,7 +144,9 @@ def test_what_goes_wrong_is_said(source: str, says: str) -> None:
 def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
     from coordinator.mcp import stdio as mcp_stdio  # it brings the kit along, half a second
 
-    process = discovery._start(tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"])
+    process = discovery._start(
+        tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"], Isolation()
+    )
     try:
         process.wait()
         with pytest.raises(Invalid, match=r"ended before it answered\. It said: no licence"):
@@ -158,25 +163,31 @@ def test_a_server_that_floods_stderr_is_heard_out_and_little_of_it_shown() -> No
 
 
 def test_a_server_that_ends_by_itself_leaves_no_children(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
+    tmp_path.chmod(0o777)  # root starts servers as nobody
+    note = tmp_path / "child"
     with pytest.raises(Invalid, match="ended before it answered"):
-        ask(with_a_child(note) + "import os; os._exit(3)")
-    until_gone(int(note.read_text()), within=2)
+        ask(with_a_child(note) + "import os; os._exit(3)", writable_folders=(str(tmp_path),))
+    assert note.exists()
+    until(lambda: not processes_naming(str(note)), within=2)
 
 
 def test_the_children_of_a_server_that_answered_are_ended(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    assert len(ask(with_a_child(note) + SERVER).tools) == 2
-    until_gone(int(note.read_text()), within=2)
+    tmp_path.chmod(0o777)  # root starts servers as nobody
+    note = tmp_path / "child"
+    assert len(ask(with_a_child(note) + SERVER, writable_folders=(str(tmp_path),)).tools) == 2
+    assert note.exists()
+    until(lambda: not processes_naming(str(note)), within=2)
 
 
 def test_a_silent_server_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "ANSWER_WITHIN", 1.5)
-    note = tmp_path / "pid"
+    tmp_path.chmod(0o777)  # root starts servers as nobody
+    note = tmp_path / "child"
     source = with_a_child(note) + "import time; time.sleep(60)"
     with pytest.raises(Invalid, match="did not answer within"):
-        ask(source)
-    until_gone(int(note.read_text()), within=2)
+        ask(source, writable_folders=(str(tmp_path),))
+    assert note.exists()
+    until(lambda: not processes_naming(str(note)), within=2)
 
 
 def test_only_allowed_commands_are_started(settings: Any) -> None:
@@ -188,7 +199,7 @@ def test_only_allowed_commands_are_started(settings: Any) -> None:
 def test_a_program_that_is_not_there_is_said(settings: Any) -> None:
     settings.DISCOVERY_COMMANDS = ["no-such-program"]
     with pytest.raises(Invalid, match="cannot be started"):
-        discovery.ask("no-such-program", [])
+        discovery.ask("no-such-program", [], Isolation())
 
 
 def test_one_server_is_asked_at_a_time() -> None:

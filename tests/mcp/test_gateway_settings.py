@@ -15,9 +15,10 @@ from coordinator.errors import Forbidden, Invalid, NotFound
 from coordinator.gateway import figures
 from coordinator.hosting import configured
 from coordinator.identity.actors import Actor, key
-from coordinator.mcp import commands
+from coordinator.mcp import commands, isolation
 from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.operations.doctor import upkeep
+from dashboard.views import mcp_servers as mcp_servers_view
 from tests.access.cases import add_server
 from tests.people import signed_in
 
@@ -213,3 +214,95 @@ def test_counts_that_cannot_be_read_are_left_out_of_the_page() -> None:
     page = signed_in("viewer").get("/ui/mcp/servers/s/").text
     assert "odd_tool" in page
     assert "\u2264" not in page
+
+
+def turn_isolation(client: Any, isolation: str, confirm: str = "") -> str:
+    """Switch the server's isolation as the form does; return the page that follows."""
+    form = {"isolation": isolation, "confirm": confirm}
+    return str(client.post("/ui/mcp/isolation/s/", form, follow=True).text)
+
+
+def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave nothing on this machine that isolates programs."""
+
+    def refuse() -> None:
+        raise isolation.NotIsolated("Nothing isolates it.")
+
+    monkeypatch.setattr(isolation, "mechanism", refuse)
+
+
+def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_bubblewrap(monkeypatch)
+    switch_on()
+    with pytest.raises(isolation.NotIsolated):
+        configured.read("s")
+    assert [one.level for one in upkeep.examine(NOW, served=False) if one.name == "isolation"] == ["warn"]
+    admin = signed_in("admin")
+    page = admin.get("/ui/mcp/servers/s/").text
+    assert "Nothing isolates it." in page
+    assert "could approve the calls" in " ".join(page.split())
+    assert "Type the server" in turn_isolation(admin, "off", "another")
+    assert (
+        signed_in("approver").post("/ui/mcp/isolation/s/", {"isolation": "off", "confirm": "s"}).status_code
+        == 403
+    )
+    for actor in (key("ci"), Actor("command", "manage.py")):
+        with pytest.raises(Forbidden):
+            mcp_upstreams.set_isolation_off("s", True, confirmed="s", by=actor, now=NOW)
+    with pytest.raises(isolation.NotIsolated):
+        configured.read("s")
+    assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
+    assert configured.read("s").isolation.is_off
+    (check,) = [one for one in upkeep.examine(NOW, served=False) if one.name == "isolation"]
+    assert (check.level, "s can read the keys" in check.message) == ("warn", True)
+    turn_isolation(admin, "on")
+    with pytest.raises(isolation.NotIsolated):
+        configured.read("s")
+    events = AuditLog.objects.filter(event_type__startswith="MCP_ISOLATION").order_by("pk")
+    assert [(row.event_type, row.target_id) for row in events] == [
+        ("MCP_ISOLATION_OFF", "s"),
+        ("MCP_ISOLATION_ON", "s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_isolation_off": True},
+        {"network": "machine"},
+        {"folders": ["/srv"]},
+        {"writable_folders": ["/srv"]},
+    ],
+)
+def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_accepts_it(change: Any) -> None:
+    switch_on()
+    McpUpstream.objects.update(**change)
+    with pytest.raises(configured.NotOffered, match="accept it"):
+        configured.read("s")
+    assert mcp_servers_view._isolation_of(McpServer.objects.get()) == isolation.Isolation(), (
+        "nor does Discover"
+    )
+    page = " ".join(signed_in("admin").get("/ui/mcp/servers/s/").text.split())
+    assert "without isolation" in page if "is_isolation_off" in change else "Network: " in page
+
+
+def test_an_admin_gives_a_server_a_network_and_folders(tmp_path: Any) -> None:
+    admin = signed_in("admin")
+    page = admin.get("/ui/mcp/servers/s/").text
+    seen = re.search(r'name="command"\s+value="([^"]+)"', page)
+    assert seen is not None
+    form = {"transport": "stdio", "sharing": "shared", "call_seconds": "300", "command": seen[1]}
+    admin.post("/ui/mcp/upstream/s/", form)
+    assert configured.read("s").isolation == isolation.Isolation()
+    more = {"network": "machine", "folders": "/srv\r\n\r\n/opt/data\r\n", "writable_folders": "/srv/out"}
+    page = admin.post("/ui/mcp/upstream/s/", form | more, follow=True).text
+    assert "/srv\n/opt/data</textarea>" in page
+    wanted = isolation.Isolation("machine", ("/srv", "/opt/data"), ("/srv/out",))
+    assert configured.read("s").isolation == wanted, "what an admin changes here stays accepted"
+    assert "in its data folder" in admin.post(
+        "/ui/mcp/upstream/s/", form | {"folders": str(tmp_path)}, follow=True
+    ).text  # fmt: skip
+    assert "which network" in admin.post("/ui/mcp/upstream/s/", form | {"network": "all"}, follow=True).text
+    assert configured.read("s").isolation == wanted

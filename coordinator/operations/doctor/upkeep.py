@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from coordinator.actions import key_binding, notifications, partitions, push, search, setup
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import rough
-from coordinator.mcp import commands, credentials
+from coordinator.mcp import commands, credentials, isolation
 from coordinator.mcp.names import is_ours, name_in_calls, read_as
 from coordinator.models import ApiKey, Lease, McpCredential, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Transport
@@ -32,6 +32,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _unbound_keys(now)
     yield _credentials()
     yield _commands()
+    yield _isolation()
     yield _names_in_calls()
     yield _housekeeping(now) if served else ok("housekeeping", "no server is running to do it")
     yield from stored_files.examine(now)
@@ -124,6 +125,23 @@ def _commands() -> Check:
             "Check each on its page under MCP, and accept it there.",
         )
     return ok("commands", f"{len(started)} MCP servers are started here as an admin accepted them")
+
+
+def _isolation() -> Check:
+    started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True).order_by("server_id")
+    servers = list(started)
+    if off := [row.server_id for row in servers if row.is_isolation_off]:
+        words = (
+            f"{named(off)} can read the keys and the database, and could decide: started without isolation."
+        )
+        return warn("isolation", words, "Switch isolation on, on each server's page under MCP.")
+    try:
+        mechanism = isolation.mechanism()
+    except isolation.NotIsolated as refusal:
+        if servers:
+            return warn("isolation", f"{len(servers)} MCP servers are not started. {refusal.detail}", "")
+        return ok("isolation", f"no MCP server is started here. {refusal.detail}")
+    return ok("isolation", f"programs that MCP servers consist of run in {mechanism.value}")
 
 
 def _names_in_calls() -> Check:

@@ -1,0 +1,396 @@
+"""How programs of others (stdio MCP servers) are started: without Signalbox's rights, or not at all.
+
+Such a program must not read the data folder, the keys or another process's environment, must not reach the database,
+and must leave nothing behind. It is started in bubblewrap (`bwrap`): in a file system that holds system programs, the
+server's own program and its own folder alone, with process, user and network namespaces of its own.
+
+Where bubblewrap does not work, nothing is started, unless an administrator switched that one server on by name.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from django.conf import settings
+
+from coordinator.errors import Invalid, SignalboxError
+from coordinator.lib import private_files
+from coordinator.models import McpUpstream
+from coordinator.models.gateway import Network
+
+# What every program may need. Everything else, above all /home, /root, /run, /srv, /sys and /var, is not there.
+SYSTEM_FOLDERS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu",
+)  # fmt: skip
+SYSTEM_SETTINGS = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "gai.conf",
+    "gitconfig", "group", "host.conf", "hosts", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+    "mime.types", "nix", "npmrc", "nsswitch.conf", "os-release", "passwd", "pip.conf", "pki", "protocols",
+    "resolv.conf", "services", "ssl", "timezone", "uv",
+)  # fmt: skip
+# Folders that hold other processes, devices or sockets: never given to a program.
+NEVER_GIVEN = ("/proc", "/sys", "/dev", "/run", "/var/run")
+TOOLCHAIN_PARTS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")  # beside a program's `bin`
+MOST_FOLDERS, LONGEST_FOLDER = 20, 1_000
+MOST_LINKS = 20  # from the name of a program to its interpreter
+PROBE_SECONDS = 10.0
+PROBE_AGAIN_SECONDS = 60.0  # after a failure: bubblewrap may be installed meanwhile
+
+NOBODY = 65534  # the user and group that own nothing
+
+NOT_ISOLATED = (
+    "Signalbox does not start MCP servers on this machine: it found nothing to keep them from its keys and database "
+    "({reason}). Install bubblewrap (`bwrap`), or run the server on the agent's machine with `signalbox mcp`. "
+    "An admin can start it without isolation, on the server's page."
+)
+
+
+class NotIsolated(SignalboxError):
+    """Nothing on this machine isolates programs; the text says what to do."""
+
+    status = 503
+
+
+class Mechanism(StrEnum):
+    """What isolates programs on this machine."""
+
+    BUBBLEWRAP = "bubblewrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What one server may reach. As an admin set it; by default neither a network nor any folder but its own."""
+
+    network: str = Network.NONE.value
+    folders: tuple[str, ...] = ()  # read-only
+    writable_folders: tuple[str, ...] = ()
+    is_off: bool = False  # an admin switched the server on without isolation
+
+
+def of_upstream(row: McpUpstream | None) -> Isolation:
+    """Return what a server may reach. Values of foreign rows that mean nothing give nothing."""
+    if row is None:
+        return Isolation()
+    network = row.network if row.network in Network.values else Network.NONE.value
+    return Isolation(network, _paths(row.folders), _paths(row.writable_folders), row.is_isolation_off is True)
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    return tuple(path for path in value if isinstance(path, str)) if isinstance(value, list) else ()
+
+
+def require_sound(isolation: Isolation) -> None:
+    """Raise Invalid where an admin named a folder that no server is given, or a network that is none."""
+    if isolation.network not in Network.values:
+        raise Invalid("Choose which network the server may use.")
+    if len(isolation.folders) + len(isolation.writable_folders) > MOST_FOLDERS:
+        raise Invalid(f"A server can be given {MOST_FOLDERS} folders at most.")
+    for path in isolation.folders:
+        _require_given(path)
+    for path in isolation.writable_folders:
+        _require_given(path, writable=True)
+
+
+def _require_given(path: str, *, writable: bool = False) -> Path:
+    """Return a path that an admin may give to a server. Raises Invalid for any other."""
+    if not path.startswith("/") or ".." in Path(path).parts or "\0" in path or len(path) > LONGEST_FOLDER:
+        raise Invalid(f"{path[:100]!r} is not an absolute path without `..`.")
+    if reason := _refusal(Path(path), writable=writable):
+        raise Invalid(reason)
+    return Path(path)
+
+
+def _refusal(path: Path, *, writable: bool = False) -> str | None:
+    """Return why no server is given a path, or None. What may be written must not hold what Signalbox runs."""
+    place = path.resolve()
+    if place == Path("/") or any(place.is_relative_to(folder) for folder in NEVER_GIVEN):
+        return f"{path} cannot be given to a server."
+    if any(_overlap(place, hidden) for hidden in hidden_places()):
+        return f"{path} holds data of Signalbox, or lies in its data folder, and cannot be given to a server."
+    if any(home.is_relative_to(place) for home in _homes()):
+        return f"{path} holds the home folder of Signalbox's user and cannot be given to a server. Name a folder in it."
+    if writable and any(_overlap(place, code) for code in _what_signalbox_runs()):
+        return f"{path} holds what Signalbox runs, so a server can be given it to read, but not to write to."
+    if writable and any(
+        place.is_relative_to(home) and place.relative_to(home).parts[0].startswith(".") for home in _homes()
+    ):
+        return f"{path} holds settings of Signalbox's user, so a server can be given it to read, but not to write to."
+    return None
+
+
+def _overlap(first: Path, second: Path) -> bool:
+    return first.is_relative_to(second) or second.is_relative_to(first)
+
+
+def _homes() -> set[Path]:
+    """Return the home folders of Signalbox's user, as the system and as the environment have it."""
+    homes = {Path(pwd.getpwuid(os.geteuid()).pw_dir), Path.home()}
+    return {home.resolve() for home in homes} - {Path("/")}
+
+
+def _what_signalbox_runs() -> list[Path]:
+    return [place.resolve() for place in (private_files.CODE, Path(sys.prefix), Path(sys.base_prefix))]
+
+
+def hidden_places() -> list[Path]:
+    """Return what no server may ever see, whatever else it is given: the data folder, the database, the keys."""
+    places = [Path(settings.DATA_DIR), Path(settings.AUDIT_KEY_FILE)]
+    database = settings.DATABASES["default"]
+    if "sqlite" in database["ENGINE"]:
+        name = str(database["NAME"])
+        places += [Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
+    places += [Path(os.environ[name]) for name in ("PGPASSFILE", "PGSERVICEFILE") if os.environ.get(name)]
+    return list(dict.fromkeys(place.expanduser().resolve() for place in places))
+
+
+# --- which mechanism ------------------------------------------------------------------------------------
+
+_probing = threading.Lock()
+_last_probe: tuple[float, str] | None = None  # until when it counts, and what was wrong
+
+
+def mechanism() -> Mechanism:
+    """Return what isolates programs on this machine. Raises NotIsolated, which says why nothing does."""
+    if reason := _bubblewrap_problem():
+        raise NotIsolated(NOT_ISOLATED.format(reason=reason))
+    return Mechanism.BUBBLEWRAP
+
+
+def _bubblewrap_problem() -> str:
+    """Return why bubblewrap cannot be used here, or nothing. It is tried once; a failure again after a while."""
+    global _last_probe  # noqa: PLW0603 - what this process knows of its machine
+    with _probing:
+        if _last_probe is None or _last_probe[0] < time.monotonic():
+            problem = _probe_bubblewrap()
+            _last_probe = (time.monotonic() + PROBE_AGAIN_SECONDS if problem else float("inf"), problem)
+        return _last_probe[1]
+
+
+def _probe_bubblewrap() -> str:
+    if not sys.platform.startswith("linux"):
+        return "bubblewrap needs Linux"
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    with tempfile.TemporaryDirectory(prefix="signalbox-isolation-") as folder:
+        command = _bubblewrap(["true"], Path(folder), Isolation())
+        try:
+            done = subprocess.run(  # noqa: S603 - our own words
+                command, env=variables(Path(folder)), stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=PROBE_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as problem:
+            return f"bubblewrap cannot be run: {type(problem).__name__}"
+    if done.returncode:
+        message = done.stderr.decode(errors="replace").strip().removeprefix("bwrap: ")
+        return f"bubblewrap does not work here: {message[-200:] or done.returncode}"
+    return ""
+
+
+def require_startable(isolation: Isolation) -> None:
+    """Raise NotIsolated where a server may not be started on this machine."""
+    if not isolation.is_off:
+        mechanism()
+
+
+# --- the command line -----------------------------------------------------------------------------------
+
+
+def command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+    """Return what to start in place of `command`, which gets `folder` as its own.
+
+    Raises NotIsolated; OSError where there is no such program; Invalid where it is given what belongs to Signalbox.
+    """
+    if isolation.is_off:
+        return list(command)
+    mechanism()
+    return _bubblewrap(command, folder, isolation)
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """Return the variables that every server has: none of Signalbox's own."""
+    return {
+        "PATH": os.getenv("PATH", os.defpath),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "LANG": "C.UTF-8",
+    }
+
+
+def _bubblewrap(command: Sequence[str], folder: Path, isolation: Isolation) -> list[str]:
+    is_root = os.geteuid() == 0
+    own = folder.resolve()
+    if is_root:
+        _give_to_nobody(own)
+    options = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    options += ["--unshare-cgroup-try", *([] if is_root else ["--unshare-user"])]
+    if isolation.network == Network.NONE:
+        options.append("--unshare-net")
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    options += _mounts(command, own, isolation)
+    options += ["--remount-ro", "/", "--chdir", str(own), "--cap-drop", "ALL"]
+    if not is_root:
+        return [_program("bwrap"), *options, "--", *command]
+    # Root outside would be root over every file that is shown: it becomes the user that owns nothing.
+    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH"):
+        options += ["--cap-add", capability]
+    become_nobody = [
+        "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all",
+        "--bounding-set=-all", "--no-new-privs", "--",
+    ]  # fmt: skip
+    return [_program("bwrap"), *options, "--", *become_nobody, *command]
+
+
+def _mounts(command: Sequence[str], own: Path, isolation: Isolation) -> list[str]:
+    """Return the options that make the file system: what it needs, over that what is hidden, its own folder last."""
+    mounts = _Mounts()
+    for name in SYSTEM_FOLDERS:
+        mounts.show(Path(name))
+    for name in SYSTEM_SETTINGS:
+        place = Path("/etc", name)
+        if place.exists() and place.stat().st_mode & 0o004:
+            mounts.show(place)
+    for home in _homes():
+        if mounts.is_shown(home) and home.is_dir():  # a service's home may be below /opt
+            mounts.hide(home)
+    for place in _program_places(command[0]):
+        mounts.show(place)
+    for place in _named_places(command[1:]):
+        mounts.show(place)
+    for path in isolation.folders:
+        mounts.show(_require_given(path))
+    for path in isolation.writable_folders:
+        mounts.show(_require_given(path, writable=True), writable=True)
+    for hidden in hidden_places():
+        if mounts.is_visible(hidden) and hidden.exists():
+            mounts.hide(hidden)
+    mounts.show(own, writable=True)
+    return mounts.options
+
+
+class _Mounts:
+    """Collects mount options. Only resolved paths are mounted, so that what is hidden has one path alone."""
+
+    def __init__(self) -> None:
+        self.options: list[str] = []
+        self._shown: list[Path] = []
+        self._hidden: list[Path] = []
+        self._made: set[Path] = {Path("/"), Path("/tmp")}  # noqa: S108 - the program's own
+
+    def show(self, path: Path, *, writable: bool = False) -> None:
+        """Mount a path, where it exists, and make the link that leads to it."""
+        place = path.resolve()
+        if not place.exists():
+            return
+        if writable or not self.is_visible(place):
+            self._make_parents(place)
+            self.options += ["--bind" if writable else "--ro-bind", str(place), str(place)]
+            self._shown.append(place)
+        if place != path and path not in self._made and not self.is_visible(path.parent.resolve()):
+            self._make_parents(path)
+            self._made.add(path)
+            self.options += ["--symlink", str(place), str(path)]
+
+    def _make_parents(self, path: Path) -> None:
+        """Make the folders above a path that everybody may pass: bubblewrap's own are for one user alone."""
+        for parent in reversed(path.parents):
+            if parent not in self._made and not self.is_visible(parent):
+                self._made.add(parent)
+                self.options += ["--dir", str(parent)]
+
+    def hide(self, place: Path) -> None:
+        """Cover a path that is shown."""
+        self._hidden.append(place)
+        if place.is_dir():
+            self.options += ["--tmpfs", str(place)]
+        else:
+            self.options += ["--ro-bind", "/dev/null", str(place)]
+
+    def is_visible(self, place: Path) -> bool:
+        """Say whether a path is shown and was not covered, as far as is known."""
+        return self.is_shown(place) and not any(place.is_relative_to(hidden) for hidden in self._hidden)
+
+    def is_shown(self, place: Path) -> bool:
+        return any(place.is_relative_to(shown) for shown in self._shown)
+
+
+def _program(name: str) -> str:
+    """Return a program's path. Raises FileNotFoundError."""
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(2, os.strerror(2), name)
+    return found
+
+
+def _program_places(name: str) -> Iterator[Path]:
+    """Yield what a program consists of: its folder and libraries, and those of its interpreter."""
+    pending = [Path(_program(name)).absolute()]
+    for _ in range(MOST_LINKS):
+        if not pending:
+            return
+        program = pending.pop()
+        yield from _toolchain(program)
+        if program.is_symlink():
+            pending.append(program.parent / program.readlink())
+        elif interpreter := _interpreter(program):
+            pending.append(interpreter)
+
+
+def _toolchain(program: Path) -> Iterator[Path]:
+    """Yield the folder of a program and the libraries beside it, but not all that lies around (as in ~/.local)."""
+    folder = Path(os.path.normpath(program.parent))
+    if folder.name == "shims":  # of pyenv, asdf and mise: scripts that look for the program beside them
+        yield folder.parent
+    elif folder.name in {"bin", "sbin"}:
+        yield folder
+        for part in TOOLCHAIN_PARTS:
+            yield folder.parent / part
+    else:
+        yield program
+
+
+def _interpreter(program: Path) -> Path | None:
+    """Return what runs a script, by its first line."""
+    try:
+        with program.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return None
+    words = first.removeprefix(b"#!").decode(errors="replace").split() if first.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    path = shutil.which(words[0]) if words else None
+    return Path(path).absolute() if path else None
+
+
+def _named_places(arguments: Sequence[str]) -> Iterator[Path]:
+    """Yield the files and folders that arguments name: exactly those, and none that a server is not given."""
+    for argument in arguments:
+        path = Path(re.sub(r"^-[^=/]*=", "", argument))
+        try:
+            is_named = path.is_absolute() and ".." not in path.parts and path.exists() and not _refusal(path)
+        except (OSError, ValueError):
+            continue
+        if is_named:
+            yield path
+
+
+def _give_to_nobody(folder: Path) -> None:
+    """Give a server's folder to the user that it runs as; links in it are not followed."""
+    if folder.stat().st_uid == NOBODY:
+        return
+    for base, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.chown(Path(base, name), NOBODY, NOBODY, follow_symlinks=False)
+    os.chown(folder, NOBODY, NOBODY)
