@@ -78,6 +78,10 @@ class TooMany(SignalboxError):
     status = 429
 
 
+class QuotaReached(TooMany):
+    """The key has stored as much as it may today."""
+
+
 class Spoilt(SignalboxError):
     """What is stored is not what was stored once."""
 

@@ -578,6 +578,8 @@ if _both := sorted(set(TWO_PERSON_TYPES) & set(AUTO_APPROVE_TYPES)):
         "SIGNALBOX_AUTO_APPROVE_TYPES or from SIGNALBOX_TWO_PERSON_TYPES."
     )
 
+KEY_BYTES_PER_DAY = env_int("SIGNALBOX_KEY_MIB_PER_DAY", 2048) * MIB  # of events, by one key; 0: no limit
+
 # Days for which things are kept; 0: for ever. actions/pruning.py takes the rest away.
 KEEP_SESSIONS_DAYS = env_int("SIGNALBOX_KEEP_SESSIONS_DAYS", 0)
 KEEP_EVENT_BODIES_DAYS = env_int("SIGNALBOX_KEEP_EVENT_BODIES_DAYS", 0)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
 
-from coordinator.actions import leases, notes, origins, reported_sessions, runners, runs
+from coordinator.actions import key_quotas, leases, notes, origins, reported_sessions, runners, runs
 from coordinator.actions import silence as ending
 from coordinator.errors import NotFound
 from coordinator.models import Callback, Event, LivingExecutor, Run, Runner, Session, StopCommand
@@ -167,4 +167,5 @@ STEPS: tuple[Callable[[datetime], None], ...] = (
     drop_delivered_callbacks,
     notes.close_lost,
     origins.forget_free,
+    key_quotas.forget_old_days,
 )

@@ -35,7 +35,7 @@ from coordinator.edge.peers import network_of, peer_of
 from coordinator.edge.polls import is_on, seconds
 from coordinator.edge.recorder import Recorder
 from coordinator.edge.rulings import BUDGETS_UNREAD, Rulings, by_brake
-from coordinator.errors import Invalid, Restarting, SignalboxError
+from coordinator.errors import Invalid, QuotaReached, Restarting, SignalboxError
 from coordinator.identity import scopes
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -209,9 +209,12 @@ class HookDoor:
             ruling = replace(ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
         call.ruling = stricter(ruling, self._rulings.by_brakes(asks.agents, asks.where.hostname))
         decides = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
+        is_call = self.dialect.is_call(hook)
         # What is decided goes on without a database that is busy: it is in the log, and will be in the session.
         in_force: tuple[Braked, ...] | None = None
-        with contextlib.suppress(SignalboxError) if decides else contextlib.nullcontext():
+        # A brake holds the calls, too, of a key that has reached its quota.
+        expected = (SignalboxError,) if decides else (QuotaReached,) if is_call else ()
+        with contextlib.suppress(*expected):
             in_force = await self._recorder.observe(hook, asks.where, asks.size, ruling, look=brakes.in_force)
         reply = await self._braked(call, hook, ruling, asks, in_force)
         if reply is None and decides:

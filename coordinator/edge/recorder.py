@@ -32,7 +32,7 @@ from coordinator.edge.writer import (
     Written,
     not_written,
 )
-from coordinator.errors import Busy, NotFound, SignalboxError
+from coordinator.errors import Busy, NotFound, QuotaReached, SignalboxError
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.tool_rules import NO_OPINION, Ruling
@@ -128,7 +128,7 @@ class Recorder:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
             job = self._writer.begin(events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look)
-        except Busy:
+        except (Busy, QuotaReached):
             return await self._soon(hook, self._write(hook, events, size, by, look))
         is_answered = False
         try:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,7 @@ from django.utils import timezone
 
 from coordinator.actions import idempotency
 from coordinator.actions.events import Outcome, PreparedEvent, prepare_events, write_events
+from coordinator.actions.key_quotas import KeyQuotas
 from coordinator.engine import locks, round_trips
 from coordinator.errors import Busy, Invalid, SignalboxError
 from coordinator.lib import meters
@@ -147,6 +149,7 @@ class GroupWriter:
         self._stopping = False
         self._committing = False  # all is written; whether it is committed is not known until COMMIT returns
         self._prepared: object = None
+        self._quotas = KeyQuotas()
         self._began: float | None = None  # when the group at hand was begun, on time.monotonic's clock
         self._some = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -294,6 +297,8 @@ class GroupWriter:
                 job.begun = False
 
     def _enqueue(self, job: WriteJob) -> None:
+        if job.work is None and (refusal := self._quotas.refusal(job.caller, self._clock())) is not None:
+            raise refusal
         with self._some:
             if self._stopping:
                 raise Busy("The server is stopping. Try again in a moment.", retry_after=1)
@@ -397,10 +402,13 @@ class GroupWriter:
         self._prepared = locks.fail_fast_on_locks(self._prepared)
         with transaction.atomic():
             locks.bound_lock_waits(_time_left(group))
-            by_job: dict[int, Any] = {
+            by_job: dict[int, Any] = self._over_quota(group, now)
+            by_job |= {
                 id(job): problem
                 for job in group
-                if job.make is not None and (problem := _make_events(job, job.make, now)) is not None
+                if job.make is not None
+                and id(job) not in by_job
+                and (problem := _make_events(job, job.make, now)) is not None
             }
             plain = [
                 job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
@@ -410,8 +418,22 @@ class GroupWriter:
                 by_job[id(job)] = outcomes = [next(found) for _ in job.prepared]
                 job.written = _written(outcomes)
             results = [by_job[id(job)] if id(job) in by_job else _other(job, now) for job in group]
+            sizes: Counter[str] = Counter()
+            for job in group:
+                if job.written:
+                    sizes[job.caller] += job.size
+            sums = self._quotas.add(sizes, now)
             self._committing = True
+        self._quotas.remember(sums, now)
         return results
+
+    def _over_quota(self, group: Sequence[WriteJob], now: datetime) -> dict[int, Any]:
+        """Return the refusals of those whose keys may store nothing more today."""
+        jobs = [job for job in group if job.work is None]
+        self._quotas.load({job.caller for job in jobs}, now)
+        return {
+            id(job): refusal for job in jobs if (refusal := self._quotas.refusal(job.caller, now)) is not None
+        }
 
 
 def _make_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception | None:

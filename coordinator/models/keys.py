@@ -76,6 +76,22 @@ class SessionKey(models.Model):
         return f"{self.agent_id} in {self.session_id}"
 
 
+class KeyStorageDay(models.Model):
+    """How many bytes of events a key had stored on one day (UTC, `2026-11-22`): its quota (actions.key_quotas)."""
+
+    id = models.BigAutoField(primary_key=True)
+    key_id = models.BigIntegerField()
+    day = models.TextField()
+    bytes = models.BigIntegerField()
+
+    class Meta:
+        db_table = "key_storage_days"
+        constraints = [models.UniqueConstraint(fields=["key_id", "day"], name="sbx_key_storage_days_once")]
+
+    def __str__(self) -> str:
+        return f"key {self.key_id} on {self.day}"
+
+
 class RevokedKey(models.Model):
     """The hash of a key that is refused for ever, even if its row in `api_keys` is gone or comes back."""
 

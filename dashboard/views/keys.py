@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -12,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from coordinator.actions import key_binding, keys
+from coordinator.actions import key_binding, key_quotas, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person
 from coordinator.identity.keys import accepts_unbound_keys
@@ -53,13 +54,15 @@ def listing(request: HtmxHttpRequest) -> HttpResponse:
     """List the keys; a POST makes one and shows it on the page it answers with, and never again."""
     form = KeyForm(request.POST or None)
     made = _make(request, form) if request.method == "POST" and form.is_valid() else None
+    rows = ApiKey.objects.annotate(stored_today=key_quotas.stored_on_day(timezone.now())).order_by("name")
     context = {
-        "keys": sorted(ApiKey.objects.order_by("name"), key=lambda row: row.revoked_at is not None),
+        "keys": sorted(rows, key=lambda row: row.revoked_at is not None),
         "form": KeyForm() if made else form,
         "made": made,
         "accepts_unbound": accepts_unbound_keys(),
         "unbound": key_binding.list_unbound_keys(timezone.now()),
         "now": timezone.now(),
+        "stored_limit": settings.KEY_BYTES_PER_DAY,
     }
     status = 422 if form.errors else 200
     return render(request, "keys/list.html", context, status=status)

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from coordinator.actions import key_binding, notifications, partitions, push, search, setup
+from django.conf import settings
+
+from coordinator.actions import key_binding, key_quotas, notifications, partitions, push, search, setup
 from coordinator.identity.keys import accepts_unbound_keys
 from coordinator.lib.times import rough
 from coordinator.mcp import commands, credentials, isolation
@@ -18,6 +20,7 @@ from coordinator.operations.jobs import JOBS
 from coordinator.policy import deciders
 from coordinator.transparency import state as transparency
 
+MIB = 1024 * 1024
 EXPIRES_SOON = timedelta(days=14)
 OVERDUE = timedelta(minutes=5)  # beyond a job's own pace
 MANY_EVENTS = 5_000_000  # from which on parts are worth their while
@@ -30,6 +33,7 @@ def examine(now: datetime, *, served: bool) -> Iterator[Check]:
     yield _deciders(now)
     yield _keys(now)
     yield _unbound_keys(now)
+    yield _key_quotas(now)
     yield _credentials()
     yield _commands()
     yield _isolation()
@@ -87,6 +91,23 @@ def _unbound_keys(now: datetime) -> Check:
         else ("Keys that are bound to no agent are accepted, though there are none.")
     )
     return warn("agents' keys", message, "Press “Bind keys” on the page API keys.")
+
+
+def _key_quotas(now: datetime) -> Check:
+    limit = settings.KEY_BYTES_PER_DAY
+    if not limit:
+        return ok("what keys store", "keys have no limit (SIGNALBOX_KEY_MIB_PER_DAY is 0)")
+    sums = key_quotas.stored_today(now)
+    full = ApiKey.objects.filter(pk__in=[key_id for key_id, size in sums.items() if size >= limit]).order_by(
+        "name"
+    )
+    if names := list(full.values_list("name", flat=True)):
+        return warn(
+            "what keys store",
+            f"{len(names)} keys have reached their limit of {limit // MIB} MiB today: {named(names)}.",
+            "Look at what they store, or raise SIGNALBOX_KEY_MIB_PER_DAY. Their calls are still decided.",
+        )
+    return ok("what keys store", f"none has reached {limit // MIB} MiB today")
 
 
 def _credentials() -> Check:

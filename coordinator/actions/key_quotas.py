@@ -1,0 +1,112 @@
+"""How many bytes of events a key may have stored in a day (UTC), so that one agent's flood does not fill the disk.
+
+Counted in `key_storage_days`, in the transaction that writes the events, so every process adds to the same sum. Each
+process remembers what it last read or wrote: a key that another process brings over its limit is refused here with
+its next write at the latest. Decisions about calls are written all the same (`GroupWriter.perform`): a key over its
+limit still asks, is answered and is denied, though its timeline lacks the rest of the day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, time, timedelta
+
+from django.conf import settings
+from django.db.models import OuterRef, Subquery
+
+from coordinator.engine import round_trips
+from coordinator.errors import QuotaReached
+from coordinator.models import KeyStorageDay
+
+KEPT_DAYS = 31
+MIB = 1024 * 1024
+_KEY = "key:"  # how the callers begin that are keys (lib.turns.CALLER)
+_ADD = (
+    "INSERT INTO key_storage_days (key_id, day, bytes) VALUES (%s, %s, %s)"
+    " ON CONFLICT (key_id, day) DO UPDATE SET bytes = key_storage_days.bytes + excluded.bytes RETURNING bytes"
+)
+
+
+class KeyQuotas:
+    """What one process knows of today's sums. The writing thread counts; anybody may ask for a `refusal`."""
+
+    def __init__(self) -> None:
+        self._day = ""
+        self._sums: dict[str, int] = {}
+
+    def refusal(self, caller: str, now: datetime) -> QuotaReached | None:
+        """Return why the caller may store nothing more today; None where it may, as far as is known here."""
+        limit = settings.KEY_BYTES_PER_DAY
+        if not limit or self._of(now).get(caller, 0) < limit:
+            return None
+        end = _end_of_day(now)
+        return QuotaReached(
+            f"This key has stored {limit // MIB} MiB today, which is its limit (SIGNALBOX_KEY_MIB_PER_DAY). "
+            f"Nothing was written. It may write again from {end:%Y-%m-%d %H:%M} UTC.",
+            retry_after=int((end - now).total_seconds()) + 1,
+        )
+
+    def load(self, callers: Iterable[str], now: datetime) -> None:
+        """Read the sums of callers that are not known here yet."""
+        if not settings.KEY_BYTES_PER_DAY:
+            return
+        sums = self._of(now)
+        unknown = {
+            int(caller[len(_KEY) :]): caller for caller in callers if _is_key(caller) and caller not in sums
+        }
+        if unknown:
+            rows = KeyStorageDay.objects.filter(key_id__in=unknown, day=_day_of(now))
+            stored = dict(rows.values_list("key_id", "bytes"))
+            sums.update({caller: stored.get(key_id, 0) for key_id, caller in unknown.items()})
+
+    def add(self, sizes: Mapping[str, int], now: datetime) -> dict[str, int]:
+        """Add to the keys' sums in the database, last of all in the transaction; return them for `remember`."""
+        if not settings.KEY_BYTES_PER_DAY:
+            return {}
+        sums = {}
+        # In one order, or two processes would wait for one another.
+        for key_id, caller in sorted(
+            (int(caller[len(_KEY) :]), caller) for caller in sizes if _is_key(caller)
+        ):
+            with round_trips.planning_cursor() as cursor:
+                cursor.execute(_ADD, [key_id, _day_of(now), sizes[caller]])
+                sums[caller] = int(cursor.fetchone()[0])
+        return sums
+
+    def remember(self, sums: Mapping[str, int], now: datetime) -> None:
+        """Take over sums whose transaction is committed."""
+        self._of(now).update(sums)
+
+    def _of(self, now: datetime) -> dict[str, int]:
+        if self._day != (day := _day_of(now)):
+            self._day, self._sums = day, {}
+        return self._sums
+
+
+def stored_today(now: datetime) -> dict[int, int]:
+    """Return how many bytes each key has stored today, by the key's id."""
+    return dict(KeyStorageDay.objects.filter(day=_day_of(now)).values_list("key_id", "bytes"))
+
+
+def stored_on_day(now: datetime) -> Subquery:
+    """Return a subquery of how many bytes the key of an outer query of keys has stored today."""
+    return Subquery(KeyStorageDay.objects.filter(key_id=OuterRef("pk"), day=_day_of(now)).values("bytes"))
+
+
+def forget_old_days(now: datetime) -> None:
+    """Delete the sums of days long past."""
+    old = KeyStorageDay.objects.filter(day__lt=_day_of(now - timedelta(days=KEPT_DAYS)))
+    if old.exists():
+        old.delete()
+
+
+def _is_key(caller: str) -> bool:
+    return caller.startswith(_KEY) and caller[len(_KEY) :].lstrip("-").isdecimal()
+
+
+def _day_of(now: datetime) -> str:
+    return f"{now.astimezone(UTC):%Y-%m-%d}"
+
+
+def _end_of_day(now: datetime) -> datetime:
+    return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)

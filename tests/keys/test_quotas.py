@@ -1,0 +1,161 @@
+"""A key may have a bounded number of bytes of events stored in a day; its calls are decided all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from coordinator.actions import key_quotas
+from coordinator.edge.writer import GroupWriter
+from coordinator.errors import QuotaReached, SignalboxError
+from coordinator.lib import turns
+from coordinator.models import ApiKey, Event, KeyStorageDay, Session
+from coordinator.operations.doctor import Level, upkeep
+from coordinator.sessions.events import NewEvent
+from tests.claude_code.double import Claude
+from tests.claude_code.test_deciding import rules
+from tests.people import signed_in
+from tests.served import Served
+
+NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
+LIMIT = 1_000
+
+
+@pytest.fixture
+def _limit(settings: Any) -> None:
+    settings.KEY_BYTES_PER_DAY = LIMIT
+    Session.objects.create(session_id="s1", status="running", created_at=timezone.now())
+
+
+class Writing:
+    """Writers of several processes, whose clock is `now`."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.now = NOON
+        self.writers = [GroupWriter(lambda: None, clock=lambda: self.now) for _ in range(count)]
+
+    async def write(self, caller: str, size: int, *, process: int = 0, session: str = "s1") -> Any:
+        turns.CALLER.set(caller)
+        event = NewEvent(event_type="note", session_id=session, timestamp="t", reason="x")
+        try:
+            return await self.writers[process].submit([event], deadline=time.monotonic() + 60, size=size)
+        except SignalboxError as refusal:
+            return refusal
+
+
+def run(work: Callable[[Writing], Any], processes: int = 1) -> Any:
+    async def main() -> Any:
+        writing = Writing(processes)
+        for writer in writing.writers:
+            writer.start()
+        try:
+            return await work(writing)
+        finally:
+            for writer in writing.writers:
+                writer.stop()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("_limit")
+class TestCounting:
+    def test_a_key_at_its_limit_is_refused_until_the_day_ends_and_others_are_not(self) -> None:
+        async def work(writing: Writing) -> Any:
+            for _ in range(3):
+                await writing.write("key:1", 400)
+            refusal = await writing.write("key:1", 1)
+            others = [await writing.write(caller, 1) for caller in ("key:2", "person:1", "")]
+            writing.now += timedelta(hours=12)
+            return refusal, others, await writing.write("key:1", 1)
+
+        refusal, others, next_day = run(work)
+        assert isinstance(refusal, QuotaReached)
+        assert (refusal.status, refusal.retry_after) == (429, 12 * 3600 + 1)
+        assert "It may write again from 2026-11-27 00:00 UTC." in str(refusal.detail)
+        assert not any(isinstance(answer, SignalboxError) for answer in (*others, next_day))
+        assert Event.objects.count() == 3 + 3 + 1
+        stored = KeyStorageDay.objects.order_by("day", "key_id").values_list("key_id", "day", "bytes")
+        assert list(stored) == [(1, "2026-11-26", 1_200), (2, "2026-11-26", 1), (1, "2026-11-27", 1)]
+
+    def test_all_processes_add_to_one_sum_and_a_new_one_reads_it(self) -> None:
+        async def work(writing: Writing) -> Any:
+            first = [await writing.write("key:1", 400, process=process) for process in (0, 1, 0)]
+            return (
+                first,
+                await writing.write("key:1", 1, process=0),
+                await writing.write("key:1", 1, process=2),
+            )
+
+        first, refused, new_process = run(work, processes=3)
+        assert not any(isinstance(answer, SignalboxError) for answer in first)
+        assert isinstance(refused, QuotaReached)
+        assert isinstance(new_process, QuotaReached)
+
+    def test_what_is_not_written_is_not_counted(self) -> None:
+        run(lambda writing: writing.write("key:1", 5_000, session="none"))
+        assert not KeyStorageDay.objects.exists()
+
+    def test_other_work_of_the_key_is_done(self) -> None:
+        async def work(writing: Writing) -> Any:
+            await writing.write("key:1", LIMIT)
+            assert isinstance(await writing.write("key:1", 1), QuotaReached)
+            return await writing.writers[0].perform(lambda: "done", deadline=time.monotonic() + 60)
+
+        assert run(work) == "done"
+
+    def test_no_limit_counts_nothing(self, settings: Any) -> None:
+        settings.KEY_BYTES_PER_DAY = 0
+        run(lambda writing: writing.write("key:1", 10**9))
+        assert not KeyStorageDay.objects.exists()
+
+    def test_sums_of_days_long_past_are_deleted(self) -> None:
+        for days in (0, 30, 40):
+            KeyStorageDay.objects.create(key_id=1, day=f"{NOON - timedelta(days=days):%Y-%m-%d}", bytes=1)
+        key_quotas.forget_old_days(NOON)
+        assert KeyStorageDay.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_people_see_which_key_has_reached_its_limit(settings: Any) -> None:
+    settings.KEY_BYTES_PER_DAY = 1024 * 1024
+    now = timezone.now()
+    for name, size in (("flooding", 3 * 1024 * 1024), ("quiet", 2_048)):
+        key = ApiKey.objects.create(name=name, prefix="sbx_", key_hash=name, scopes=["agent"], created_at=now)
+        KeyStorageDay.objects.create(key_id=key.pk, day=f"{now.astimezone(UTC):%Y-%m-%d}", bytes=size)
+    text = signed_in("admin").get("/ui/keys/").content.decode()
+    assert text.count("limit reached") == 1
+    assert "3.0\xa0MB" in text
+    check = upkeep._key_quotas(now)
+    assert (check.level, "flooding" in check.message, "quiet" in check.message) == (Level.WARN, True, False)
+
+
+@pytest.mark.served
+def test_over_http_it_is_said_and_calls_are_still_decided(serve: Callable[..., Served]) -> None:
+    served = serve(SIGNALBOX_KEY_MIB_PER_DAY="1")
+    rules(
+        served,
+        {"tool": "Bash", "verdict": "deny", "reason": "Never."},
+        {"tool": "Edit", "verdict": "ask", "deny_at_deadline": True},
+    )
+    claude = Claude(served, wait="1")
+    claude.prompt("Begin.")
+    agent = served.client("agent")
+    (session_id,) = served.sql("SELECT session_id FROM sessions")[0]
+    event = {"event_type": "note", "session_id": session_id, "timestamp": "t", "reason": "x" * 600_000}
+    answers = [agent.post("/api/events", json=[event]) for _ in range(6)]
+    assert answers[0].status_code == 200
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert "limit (SIGNALBOX_KEY_MIB_PER_DAY)" in answers[-1].json()["detail"]
+    assert served.sql("SELECT count(*) FROM events WHERE event_type = 'note'")[0][0] <= 3
+    assert claude.before(claude.new_call("Bash", {"command": "ls"}))["permissionDecision"] == "deny"
+    assert claude.before(claude.new_call("Edit", {"file_path": "/x"}))["permissionDecision"] == "deny"
+    assert claude.before(claude.new_call("Read", {"file_path": "/x"})) == {}
+    assert served.client("operator").get("/sessions").status_code == 200
