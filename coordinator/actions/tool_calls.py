@@ -44,18 +44,61 @@ LIKELY = 20  # calls of a session among which the one that is asked about is loo
 
 
 def find_call(asked: AskedCall, taken: Collection[str] = ()) -> AskedCall:
-    """Return `asked` with the id of the call it is about: the newest alike that nobody else waits for (`taken`)."""
-    given = asked.call_id
-    starts = Event.objects.filter(session_id=asked.session_id, event_type="pre_tool", tool_name=asked.tool)
-    rows = starts.order_by("-id").values_list("id", "context__tool_use_id", "context__subagent", "tool_input")
-    free = []
-    for event_id, call_id, subagent, tool_input in rows[:LIKELY]:
-        if given is not None and call_id == given:
-            return replace(asked, event_id=event_id)
-        if given is None and call_id and call_id not in taken and subagent == asked.subagent:
-            free.append((event_id, call_id, tool_input))
-    place = _first_alike([tool_input for _, _, tool_input in free], asked)
-    return asked if place is None else replace(asked, event_id=free[place][0], call_id=free[place][1])
+    """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
+
+    A hook that names no call is about the newest open call alike of which no other such hook waits (`taken`, and the
+    requests that are pending). Where there is but one, every such hook is about that: one call, delivered twice.
+    Where there are several and each is taken, nobody can say which it is, and it has a slot of its own.
+    """
+    if asked.call_id is not None:
+        starts = _starts(asked).filter(context__tool_use_id=asked.call_id)
+        event_id = starts.order_by("-id").values_list("id", flat=True).first()
+        return replace(asked, event_id=event_id or asked.event_id)
+    alike = _open_calls_alike(asked)
+    if not alike:
+        return asked
+    others = {*taken, *_waited_for(asked)} if len(alike) > 1 else set()
+    free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in others), None)
+    if free is None:
+        return replace(asked, slot=asked.waiter or None)
+    return replace(asked, event_id=free[0], call_id=free[1], is_guessed=True)
+
+
+def _starts(asked: AskedCall) -> Any:
+    return Event.objects.filter(session_id=asked.session_id, event_type="pre_tool", tool_name=asked.tool)
+
+
+def _open_calls_alike(asked: AskedCall) -> list[tuple[int, str]]:
+    """Return the calls of this turn that have this input, by event and id, newest first.
+
+    Not those that had their result before the question came; one that came with it may have overtaken it.
+    """
+    rows = _starts(asked).order_by("-id")
+    rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
+    named = [row for row in rows if row[1] and row[2] == asked.subagent]
+    if not named:
+        return []
+    wanted = rules.canonical(without_secrets(asked.tool_input))
+    alike = [(event_id, call_id) for event_id, call_id, _, given in named if rules.canonical(given) == wanted]
+    ends = Event.objects.filter(
+        session_id=asked.session_id,
+        event_type="post_tool",
+        context__tool_use_id__in=[call_id for _, call_id in alike],
+        context__instant_us__lt=asked.since_us - OVERTAKEN // timedelta(microseconds=1),
+    )
+    over = set(ends.values_list("context__tool_use_id", flat=True))
+    turn = Event.objects.filter(_ends_turn(asked), session_id=asked.session_id).order_by("-id")
+    began = turn.values_list("id", flat=True).first() or 0
+    return [(event_id, call_id) for event_id, call_id in alike if call_id not in over and event_id > began]
+
+
+def _waited_for(asked: AskedCall) -> set[str]:
+    """Return the calls about which a hook of this name has put a question in the session that is pending."""
+    pending = PermissionRequest.objects.filter(
+        status="pending", plugin_id=asked.program, context__session_id=asked.session_id
+    )
+    told = [data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)]
+    return {str(data.get("tool_use_id")) for data in told if data.get("hook") == asked.asks}
 
 
 def _first_alike(inputs: Sequence[Any], asked: AskedCall) -> int | None:
@@ -149,6 +192,7 @@ def ask(
             host=asked.host,
             outlasts=outlasts,
             waits_until=deadline if outlasts else None,
+            slot=asked.slot or asked.call_id,
         ),
         by=by,
         now=now,
@@ -194,13 +238,16 @@ def _settled_elsewhere(asked: AskedCall) -> bool:
             return True
     elif _first_alike(ends.values_list("tool_input", flat=True)[:LIKELY], asked) is not None:
         return True
+    later = Event.objects.filter(session_id=asked.session_id, context__instant_us__gt=asked.since_us)
+    return later.filter(_ends_turn(asked)).exists()
+
+
+def _ends_turn(asked: AskedCall) -> Q:
+    """Return the events after which no call of the turn waits at the terminal any more."""
     over = Q(event_type="session_stop")
     if asked.subagent is None:
-        over |= Q(event_type=TURN_END) | Q(event_type="message", role="user", context__subagent=None)
-    else:
-        over |= Q(event_type=SUBAGENT_END, context__subagent=asked.subagent)
-    later = Event.objects.filter(session_id=asked.session_id, context__instant_us__gt=asked.since_us)
-    return later.filter(over).exists()
+        return over | Q(event_type=TURN_END) | Q(event_type="message", role="user", context__subagent=None)
+    return over | Q(event_type=SUBAGENT_END, context__subagent=asked.subagent)
 
 
 def edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
@@ -228,13 +275,21 @@ def edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> st
 
 
 def take(request_id: str, asked: AskedCall, *, by: Actor, now: datetime) -> bool:
-    """Take the verdict for this call; False where another call has it, or nobody may have it any more."""
+    """Take the verdict for this call; False where another call has it, or nobody may have it any more.
+
+    A hook that names no call is this call's second delivery where only one such call is open, and else a waiter of its
+    own: of two equal calls one yes runs one.
+    """
+    is_certain = not asked.waiter or (asked.call_id is not None and not asked.is_guessed)
+    if not is_certain:
+        is_certain = [call_id for _, call_id in _open_calls_alike(asked)] == [asked.call_id]
     return approvals.take(
         request_id,
         by=by,
         call=_subject(asked).key,
         session_id=asked.session_id,
         call_id=asked.call_id,
+        waiter=None if is_certain else asked.waiter,
         now=now,
     )
 

@@ -311,6 +311,7 @@ def ask_of(body: PermissionAsk, caller: KeyIdentity) -> approvals.NewRequest:
         event_id=body.event_id,
         deadline=deadline,
         idempotency_key=body.idempotency_key,
+        slot=body.idempotency_key,
         folder=folder,
         host=host,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import Error as DatabaseError
@@ -64,7 +65,8 @@ class Asker:
         self._waits = waits
         self._threads = threads
         self._sharing: Counter[str] = Counter()  # how many wait for a request
-        self._calls: Counter[str] = Counter()  # calls that somebody waits for
+        # Calls that somebody waits for, by the hook that asks about them.
+        self._calls: Counter[tuple[str, str]] = Counter()
         self._places = Shares(MOST_WAITING, "calls that wait for people")
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -90,15 +92,16 @@ class Asker:
         """
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._places.place(by.name), Disconnect(receive) as gone:
-            asked = await self._threads.run(tool_calls.find_call, asked, tuple(self._calls))
-            if asked.call_id:
-                self._calls[asked.call_id] += 1
+            asked = replace(asked, waiter=uuid.uuid4().hex)
+            taken = [call_id for hook, call_id in self._calls if hook == asked.asks]
+            asked = await self._threads.run(tool_calls.find_call, asked, taken)
+            calls = [(asked.asks, asked.call_id)] if asked.call_id else []
+            self._calls.update(calls)
             try:
                 waiter = _Waiter(by, wait, deadline, outlasts, still_allowed, gone, sent_as)
                 return asked, await self._asked(asked, ruling, waiter)
             finally:
-                if asked.call_id:
-                    self._calls -= Counter([asked.call_id])
+                self._calls -= Counter(calls)
 
     async def _asked(self, asked: AskedCall, ruling: Ruling, waiter: _Waiter) -> Settled:
         known = await self._threads.run(tool_calls.answered_before, asked, timezone.now(), by=waiter.by)

@@ -18,8 +18,9 @@ class AskedCall:
     and would run an edited input where it `is_editable`. `about` is the call in one text (its
     command, path or address), `target` that text where the input alone does not show it first, `described` what the
     agent says of it; `folder` and `host` say where it would run; `call_id` and `event_id` name the call's beginning
-    where it is known. `offered` are the rules that could be made to stand ("always allow"), `details` what else a
-    reader may want to know.
+    where it is known; `is_guessed` says that the hook itself named none. `slot` tells it from equal calls that wait at
+    the same time, where no id does; `waiter` is who waits for this answer. `offered` are the rules that could be made
+    to stand ("always allow"), `details` what else a reader may want to know.
     """
 
     asks: str
@@ -36,6 +37,9 @@ class AskedCall:
     subagent: str | None = None
     target: str | None = None
     call_id: str | None = None
+    is_guessed: bool = False
+    slot: str | None = None
+    waiter: str = ""
     event_id: int | None = None
     folder: str | None = None
     host: str | None = None

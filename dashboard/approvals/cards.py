@@ -234,6 +234,12 @@ class Card:
         """Return those who wait whom the person who looks may decide."""
         return [member for member in self.waiting if not member.why_not]
 
+    @property
+    def are_equal_calls(self) -> bool:
+        """Say whether several wait that one asker makes: equal calls, of which each approval runs one."""
+        askers = {requester_of(member.row) for member in self.yours}
+        return len(self.yours) > 1 and len(askers) == 1
+
     @cached_property
     def waits_for(self) -> list[str]:
         """Return whom they wait for, each once; nothing where every approver may decide."""

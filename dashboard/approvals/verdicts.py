@@ -19,6 +19,7 @@ from coordinator.models import PermissionRequest
 from coordinator.policy.approvals import Scope, Validity
 
 MOST_ON_A_CARD = 200
+APPROVE_ONE = "approved-one"  # of several equal calls that wait, the one that waits longest
 NOT_SHOWN = "Nothing was approved: the form does not say what the page showed. Reload the page."
 TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # to decide them
 
@@ -33,7 +34,9 @@ class DecisionForm(forms.Form):
 
     ids = forms.MultipleChoiceField()
     judged = forms.MultipleChoiceField(required=False)
-    verdict = forms.ChoiceField(choices=[("approved", "Approve"), ("denied", "Deny")])
+    verdict = forms.ChoiceField(
+        choices=[("approved", "Approve"), (APPROVE_ONE, "Approve one"), ("denied", "Deny")]
+    )
     scope = forms.ChoiceField(choices=Scope.choices, required=False)
     validity = forms.ChoiceField(choices=Validity.choices, required=False)
     reason = forms.CharField(max_length=2000, required=False)
@@ -52,8 +55,11 @@ class DecisionForm(forms.Form):
             self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
-        """Add what was seen of each request, by its id, and what the person chose to add."""
+        """Add which requests are decided, what was seen of each, by its id, and what the person chose to add."""
         said = self.cleaned_data
+        said["decides"] = said.get("ids", [])
+        if said.get("verdict") == APPROVE_ONE:
+            said["verdict"], said["decides"] = "approved", said["decides"][:1]
         said["scope"] = Scope(said.get("scope") or Scope.CALL)
         this_call = said["scope"] is Scope.CALL
         said["validity"] = Validity.ONCE if this_call else Validity(said.get("validity") or Validity.ONCE)
@@ -83,7 +89,7 @@ def decide_each(said: Mapping[str, Any], by: User | AnonymousUser) -> Outcome:
     decided: dict[str, PermissionRequest] = {}
     voted: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
-    for request_id in said["ids"]:
+    for request_id in said["decides"]:
         try:
             row = _decide(request_id, said, by)
         except SignalboxError as refusal:

@@ -60,12 +60,12 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
     outcome, ids = decide_each(form.cleaned_data, request.user), form.cleaned_data["ids"]
-    refusals = list(outcome.refusals.values())
+    refusals, number = list(outcome.refusals.values()), len(form.cleaned_data["decides"])
     if not wants_fragment(request):
         for refusal in dict.fromkeys(refusals):
             messages.error(request, refusal)
-        if len(refusals) < len(ids):
-            messages.success(request, _done(form, len(ids) - len(refusals)))
+        if len(refusals) < number:
+            messages.success(request, _done(form, number - len(refusals)))
         return redirect("approvals:inbox")
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
@@ -75,7 +75,7 @@ def decide(request: HtmxHttpRequest) -> HttpResponse:
     )
     context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
     response = render(request, "approvals/_cards.html", context)
-    return _toast(response, refusals, "" if refusals else _done(form, len(ids)))
+    return _toast(response, refusals, "" if refusals else _done(form, number))
 
 
 def _done(form: DecisionForm, number: int) -> str:

@@ -50,6 +50,7 @@ class NewRequest:
     host: str | None = None
     outlasts: bool = False
     waits_until: datetime | None = None
+    slot: str | None = None  # which of several equal calls it is; None where its asker does not say
 
     def requester(self, by: Actor) -> Requester:
         return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
@@ -67,7 +68,8 @@ class AskResult:
 class _Question:
     """A question ready to be stored: what is shown of it, and the digests of what was asked, made unmasked.
 
-    Twins share `pending_key`: the same asker asks for the same, in the same place, with the same rules on offer.
+    Twins share `pending_key`: the same asker asks for the same, in the same place, with the same rules on offer, and
+    does not say that it is another call (`slot`).
     """
 
     shown: NewRequest
@@ -83,10 +85,10 @@ class _Question:
 def request(ask: NewRequest, *, by: Actor, now: datetime | None = None) -> AskResult:
     """Ask a person for a permission.
 
-    The same asker's same question while it is pending joins the request that stands; one that an approval in
-    force covers is answered by that approval. Raises Invalid for what cannot be accepted, TooLarge for what
-    nobody can judge, Conflict for an idempotency key that was used for another question, TooMany for an asker
-    who has as many requests waiting as one may.
+    The same asker's same question while it is pending joins the request that stands, unless it is about another
+    of several equal calls (`slot`); one that an approval in force covers is answered by that approval.
+    Raises Invalid for what cannot be accepted, TooLarge for what nobody can judge, Conflict for an idempotency key
+    that was used for another question, TooMany for an asker who has as many requests waiting as one may.
     """
     now = now or timezone.now()
     check(ask, now)
@@ -134,7 +136,9 @@ def _question(ask: NewRequest, by: Actor) -> _Question:
         by,
         requester,
         call,
-        pending_key=keyed_digest("pending", str(by), *astuple(requester), call, offered),
+        pending_key=keyed_digest(
+            "pending", str(by), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
+        ),
         idempotency_key=_own_key(known, by) if known is not None else None,
         repeat_key=holding.repeat_key(by, requester, call) if ask.outlasts else None,
     )

@@ -91,33 +91,62 @@ def hold(request_id: str, *, by: Actor, reason: str, now: datetime) -> Permissio
 
 
 def take(
-    request_id: str, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
+    request_id: str,
+    *,
+    by: Actor,
+    call: str,
+    session_id: str,
+    call_id: str | None,
+    now: datetime,
+    waiter: str | None = None,
 ) -> bool:
     """Take a request's verdict for one call, `call` being its digest; say whether this call may have it.
 
-    Of all who try, one gets it, and the audit log says which call did, unless it is the one that asked. Verdicts of
-    requests that were never meant to outlive their hook are everybody's who waits.
+    Of all calls that try, one gets it, and the audit log says which call did, unless it is the one that asked. `waiter`
+    stands for the call where its id is not certain. A denial of a request that was never meant to outlive its hook
+    is everybody's who waits.
     """
     with transaction.atomic():
         row = rows.locked(request_id)
         context = rules.context_of(row)
-        if context is None or context.repeat_key is None:
+        if context is None:
             return True
+        if context.repeat_key is None:
+            return _take_once(row, context, " ".join(filter(None, (session_id, call_id, waiter))), now)
         if row.status not in rules.DECIDED or not _answers_once(row):
             return rules.standing(row, now).in_force
-        user = f"{session_id} {call_id or ''}".strip()
-        if context.used_at is not None:
-            return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN
-        if context.subject_key != call or _is_over(context, now):
-            return False
-        free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
-        if free.update(used_at=now, used_by=user) == 0:
-            return False
-        asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
-        if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
-            _record_use(row, by, session_id, call_id, now)
-        rows.touch(row)
+        return _take_later(row, by=by, call=call, session_id=session_id, call_id=call_id, now=now)
+
+
+def _take_later(
+    row: PermissionRequest, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
+) -> bool:
+    """Take the verdict of a request that outlives its hook."""
+    context = row.context
+    user = f"{session_id} {call_id or ''}".strip()
+    if context.used_at is not None:
+        return call_id is not None and context.used_by == user and context.used_at > now - ANSWERS_AGAIN
+    if context.subject_key != call or _is_over(context, now):
+        return False
+    free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True, revoked_at__isnull=True)
+    if free.update(used_at=now, used_by=user) == 0:
+        return False
+    asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
+    if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
+        _record_use(row, by, session_id, call_id, now)
+    rows.touch(row)
     return True
+
+
+def _take_once(row: PermissionRequest, context: PermissionContext, user: str, now: datetime) -> bool:
+    """Take the approval of one call for `user`; who has it already keeps it. Any other verdict is everybody's."""
+    if row.status != PermissionRequest.Status.APPROVED or not _answers_once(row):
+        return True
+    free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True)
+    if context.used_at is None and free.update(used_at=now, used_by=user):
+        rows.touch(row)
+        return True
+    return context.used_by == user and context.used_at > now - ANSWERS_AGAIN
 
 
 def _is_over(context: PermissionContext, now: datetime) -> bool:
