@@ -87,6 +87,7 @@ def release(brake_id: int, *, by: Actor, now: datetime) -> None:
             raise NotFound("No such brake.")
         released = Brake.objects.filter(pk=brake_id, released_at__isnull=True)
         if not released.update(released_at=now, released_by=str(by)):
+            brake.refresh_from_db()  # whoever was faster may have been so since it was read
             raise Conflict(f"{brake.released_by} has already released it.")
         _record("BRAKE_RELEASED", brake, by, now)
 

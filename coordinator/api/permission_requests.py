@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Schema, Status
@@ -168,23 +169,25 @@ class RequestsPage(Schema):
 def list_requests(request: HttpRequest, page: Query[RequestsPage]) -> dict[str, Any]:
     """Newest first, everybody's. A pending request whose deadline has passed is shown as expired."""
     now = timezone.now()
-    found = PermissionRequest.objects.select_related("context").order_by("-id")
+    found = PermissionRequest.objects.select_related("context").order_by("-created_at", "-id")
     if page.status is not None:
         found = found.filter(status=page.status)
     if page.session_id is not None:
         found = found.filter(context__session_id=page.session_id)
     if page.cursor is not None:
-        found = found.filter(pk__lt=_place_of(page.cursor))
+        found = found.filter(_older_than(page.cursor))
     rows = list(found[: page.limit + 1])
     shown = {"requests": verdicts.answers(rows[: page.limit], now)}
     return {**shown, "next_cursor": rows[page.limit - 1].request_id} if len(rows) > page.limit else shown
 
 
-def _place_of(request_id: str) -> int:
-    place = PermissionRequest.objects.filter(request_id=request_id).values_list("pk", flat=True).first()
+def _older_than(request_id: str) -> Q:
+    """Return what stands behind this request where the newest stand first. Raises BadRequest where it is gone."""
+    place = PermissionRequest.objects.filter(request_id=request_id).values_list("created_at", "pk").first()
     if place is None:
         raise BadRequest("The cursor names no permission request that exists")
-    return place
+    created_at, pk = place
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, pk__lt=pk)
 
 
 @router.get(

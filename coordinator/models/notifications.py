@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import Group
 from django.db import models
+from django.db.models import Q
 
 from coordinator.models.fields import IsoTextField
 from coordinator.models.permissions import PermissionRequest
+
+# A worker that dies while it sends leaves its message to another after this time.
+TURN = timedelta(seconds=60)
+LONGEST_BACKOFF = timedelta(hours=2)  # between two attempts
+CLOCK_SKEW = timedelta(seconds=60)  # by which two servers' clocks may differ
+QUIET = "kept back until your quiet hours end"
 
 
 class NotificationTargetQuerySet(models.QuerySet["NotificationTarget"]):
@@ -65,8 +72,11 @@ class NotificationTarget(models.Model):
 
 class NotificationQuerySet(models.QuerySet["Notification"]):
     def due(self, now: datetime) -> NotificationQuerySet:
-        """Keep those whose time to be tried has come."""
-        return self.filter(state=Notification.State.WAITING, next_at__lte=now)
+        """Keep those whose time to be tried has come, also where the clock was set back since it was chosen."""
+        untried = Q(attempts=0, next_at__gt=now + TURN + CLOCK_SKEW) & ~Q(event=Notification.Event.SETTLED)
+        too_far = untried | Q(next_at__gt=now + LONGEST_BACKOFF + CLOCK_SKEW)
+        kept_back = Q(outcome__isnull=False, outcome=QUIET)  # until a time of the day, which stays what it is
+        return self.filter(Q(next_at__lte=now) | too_far & ~kept_back, state=Notification.State.WAITING)
 
 
 class Notification(models.Model):

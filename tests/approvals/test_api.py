@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -164,3 +164,17 @@ def test_checking_says_whether_an_approval_covers_it_without_asking(call: Call) 
     assert (told["approved"], told["request_id"]) == (True, request_id)
     assert call("get", f"{path}&asked_by=key:agent-None", scope="runner").status_code == 403
     assert PermissionRequest.objects.count() == 1
+
+
+def test_the_list_is_ordered_by_when_requests_were_made(call: Call) -> None:
+    """Another program may write a row late, and several at one time."""
+    ids = [call("post", URL, BODY | {"target_resource": f"{n}"}).json()["request_id"] for n in range(5)]
+    for name, hour in zip(ids, (3, 1, 5, 3, 2), strict=True):
+        made = datetime(2026, 2, 20, hour, tzinfo=UTC)
+        PermissionRequest.objects.filter(request_id=name).update(created_at=made)
+    listed, cursor = [], ""
+    while cursor is not None:
+        page = call("get", f"{URL}?limit=2{cursor}", scope="read").json()
+        listed += [row["request_id"] for row in page["requests"]]
+        cursor = f"&cursor={page['next_cursor']}" if "next_cursor" in page else None
+    assert listed == [ids[place] for place in (2, 3, 0, 4, 1)]

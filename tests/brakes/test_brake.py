@@ -18,7 +18,7 @@ from coordinator.actions.runs import stopping
 from coordinator.actions.runs.claiming import claim_next
 from coordinator.edge.rulings import by_brake
 from coordinator.errors import BadRequest, Conflict, Forbidden, Invalid
-from coordinator.identity.actors import key, person, system
+from coordinator.identity.actors import Actor, key, person, system
 from coordinator.models import AuditLog, Brake, PermissionRequest, Session
 from coordinator.operations.jobs import run_due
 from coordinator.policy import brakes as policy
@@ -304,3 +304,15 @@ class TestInTheDatabase:
         held = policy.holding(("a",), "h")
         assert held is not None
         assert by_brake(held).decision == "deny"
+
+
+@pytest.mark.django_db
+def test_who_loses_a_race_to_release_a_brake_is_told_who_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = timezone.now()
+    brake = brakes.put_on("everything", "", "Stop.", by=Actor("user", "ann"), now=now)
+    as_it_was = Brake.objects.get(pk=brake.id)
+    brakes.release(brake.id, by=Actor("user", "bob"), now=now)
+    rows = Brake.objects.filter(pk=brake.id)
+    monkeypatch.setattr(type(rows), "first", lambda _rows: as_it_was)  # read just before bob released it
+    with pytest.raises(Conflict, match="user:bob has already released it"):
+        brakes.release(brake.id, by=Actor("user", "carol"), now=now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.contrib.auth.models import User
 from coordinator.actions import notifications
 from coordinator.actions.notifications import delivering, lanes
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.models.notifications import QUIET
 from coordinator.notifications.messages import NotSent
 from tests.approvals.factories import NOW, asked
 from tests.notifications.telling import listening
@@ -131,3 +133,30 @@ def test_targets_that_were_slow_leave_lanes_to_the_others(empty_lanes: None) -> 
         lanes.leave(target_id)
     lanes.note(0, 0.1)
     assert lanes.enter(slow) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("back", [timedelta(minutes=5), timedelta(hours=1), timedelta(days=2)])
+def test_a_message_is_due_at_once_after_the_clock_was_set_back(alice: User, back: timedelta) -> None:
+    target = NotificationTarget.objects.create(
+        person="alice", kind="email", address="a@x.test", created_at=NOW
+    )
+    common = {"target": target, "created_at": NOW}
+    new = Notification.objects.create(request_id="new", next_at=NOW, **common)
+    quiet = Notification.objects.create(
+        request_id="quiet", next_at=NOW + timedelta(hours=8), outcome=QUIET, **common
+    )
+    due = Notification.objects.due(NOW - back)
+    assert new in due
+    assert quiet not in due
+
+
+def test_no_attempt_is_made_early_by_a_server_whose_clock_is_a_little_behind(alice: User) -> None:
+    target = NotificationTarget.objects.create(
+        person="alice", kind="email", address="a@x.test", created_at=NOW
+    )
+    common = {"target": target, "created_at": NOW}
+    Notification.objects.create(request_id="in hand", next_at=NOW + notifications.TURN, **common)
+    Notification.objects.create(
+        request_id="failed", next_at=NOW + notifications.BACKOFF[-1], attempts=6, **common
+    )
+    assert not Notification.objects.due(NOW - timedelta(seconds=30))

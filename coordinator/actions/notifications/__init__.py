@@ -14,10 +14,11 @@ from coordinator.actions.notifications.addresses import (
     unusable,
 )
 from coordinator.actions.notifications.announcing import announce, budget_reached, send_test, settled
-from coordinator.actions.notifications.delivering import BACKOFF, TURN, deliver, deliver_due
+from coordinator.actions.notifications.delivering import BACKOFF, deliver, deliver_due
 from coordinator.actions.notifications.escalating import add_step, escalate_due, remove_step
 from coordinator.actions.notifications.leaving import forget, rename
 from coordinator.actions.notifications.quiet_hours import clear_quiet, set_quiet
+from coordinator.models.notifications import TURN
 from coordinator.notifications import channels
 
 __all__ = [

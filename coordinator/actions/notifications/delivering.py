@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connections, transaction
-from django.db.models import Max, Min, QuerySet
+from django.db.models import Min, QuerySet
 from django.utils import timezone
 
 from coordinator.actions import push
@@ -17,6 +17,7 @@ from coordinator.actions.notifications import lanes
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import meters
 from coordinator.models import Notification, NotificationTarget, PermissionRequest
+from coordinator.models.notifications import LONGEST_BACKOFF, QUIET, TURN
 from coordinator.notifications import channels, quiet
 from coordinator.notifications.messages import Ended, NotSent, budget_mark_of
 from coordinator.policy import approvals, deciders
@@ -27,10 +28,7 @@ Event = Notification.Event
 State = Notification.State
 
 # How long after each failed attempt the next is made; after the last the message is given up.
-BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800, 7200))
-# A worker that dies while it sends leaves its message to another after this time.
-TURN = timedelta(seconds=60)
-QUIET = "kept back until your quiet hours end"
+BACKOFF = (*(timedelta(seconds=seconds) for seconds in (5, 30, 120, 600, 1800)), LONGEST_BACKOFF)
 AT_ONCE = 20  # messages of one target in a row
 BROKEN_OFF = "Signalbox stopped each time while it was sending"
 UNKNOWN_PROBLEM = "sending failed for an unknown reason. Signalbox's log says more"
@@ -153,11 +151,13 @@ def _was_told(message: Notification, now: datetime) -> bool:
     if State.SENT in states:
         return True
     mine = Notification.objects.filter(pk=message.pk)
-    waits_for = before.filter(state=State.WAITING).aggregate(latest=Max("next_at"))["latest"]
+    waiting = before.filter(state=State.WAITING).order_by("-next_at")
+    waits_for, outcome = waiting.values_list("next_at", "outcome").first() or (None, None)
     if waits_for is None:
         mine.delete()
     else:
-        mine.update(next_at=max(waits_for, now + BACKOFF[0]))
+        kept_back = {"outcome": QUIET} if outcome == QUIET else {}
+        mine.update(next_at=max(waits_for, now + BACKOFF[0]), **kept_back)
     return False
 
 

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions import audit
-from coordinator.actions.notifications.delivering import QUIET
 from coordinator.errors import Invalid
 from coordinator.identity.actors import person as person_actor
 from coordinator.models import Notification, QuietHours
+from coordinator.models.notifications import QUIET
 
 
 def set_quiet(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
