@@ -30,3 +30,8 @@ def is_invisible(char: str) -> bool:
 def holds_invisible(text: str) -> bool:
     """Say whether a text has any character that a reader could miss."""
     return any(map(is_invisible, set(UNUSUAL.findall(text))))
+
+
+def show_invisible(text: str) -> str:
+    """Return a text in which every character that a reader could miss stands as its code: `[U+202E]`."""
+    return UNUSUAL.sub(lambda match: f"[U+{ord(match[0]):04X}]" if is_invisible(match[0]) else match[0], text)

@@ -12,6 +12,7 @@ from typing import Any
 import re2
 
 from coordinator.lib.invisible import holds_invisible
+from coordinator.lib.lookalikes import holds_lookalikes
 from coordinator.models import DangerMark, PermissionRequest
 from coordinator.policy import tool_kinds
 from coordinator.policy.approvals import context_of, subject_of
@@ -23,6 +24,7 @@ MOST_SPANS = 50  # of one mark in one text
 PATHS = ("file_path", "path", "notebook_path", "filePath", "filepath")
 OUTSIDE = "Writes outside its directory"
 HIDDEN = "Holds characters that cannot be seen"
+LOOKALIKES = "Holds letters that look like others"
 TOO_LONG = f"Too long: only its first {READ_UP_TO:,} characters were checked for marks"
 WRITING = frozenset(tool_kinds.KINDS["write"].tools)
 
@@ -93,6 +95,8 @@ def reasons(
         found.append(OUTSIDE)
     if any(map(holds_invisible, (text, target, said, *_names_in(tool_input)))):
         found.append(HIDDEN)
+    if any(map(holds_lookalikes, (read, target, *_names_in(tool_input)))):
+        found.append(LOOKALIKES)
     return list(dict.fromkeys(found))
 
 

@@ -15,6 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from coordinator.actions import plugin_permissions
 from coordinator.actions.approvals.triage import MOST_ARRANGED
 from coordinator.lib.invisible import holds_invisible
+from coordinator.lib.lookalikes import holds_lookalikes
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy import approvals, narrowest
 from coordinator.policy.access_requests import wanted_access_of
@@ -30,6 +31,7 @@ from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import judged_parts
 from dashboard.looks.parts import Part
 
+MOST_UNSHOWN = 200  # characters of a call that a list of chosen requests may fold away
 CHOICES = {
     Scope.CALL: "Only this call",
     Scope.SESSION: "This session{in_folder}",
@@ -265,6 +267,16 @@ class Card:
         found = judged_parts(approvals.subject_of(self.first).tool_input)
         return [self.glance.with_spans(part) for part in found] if self.glance else found
 
+    @property
+    def is_longer_than_gist(self) -> bool:
+        """Say whether a list that shows the gist alone would leave out much of what is asked."""
+        shown = len(self.members[0].gist)
+        return any(part.tall for part in self.parts) or self._length > shown + MOST_UNSHOWN
+
+    @property
+    def _length(self) -> int:
+        return sum(len(text) for part in self.parts for text in part.texts)
+
     @cached_property
     def edit(self) -> ToolCallEdit | None:
         """Return what a person may add to an approval of the card, if its requester will receive it."""
@@ -276,6 +288,12 @@ class Card:
         texts = [self.first.target_resource or "", *self.justifications]
         texts += [text for part in self.parts for text in part.texts]
         return any(map(holds_invisible, texts))
+
+    @cached_property
+    def has_lookalikes(self) -> bool:
+        """Say whether anything that is asked for holds letters that look like others."""
+        texts = [self.first.target_resource or "", *(text for part in self.parts for text in part.texts)]
+        return any(map(holds_lookalikes, texts))
 
     @cached_property
     def runs_hidden(self) -> bool:

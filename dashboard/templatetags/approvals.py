@@ -15,7 +15,8 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.lib.invisible import UNUSUAL, is_invisible
+from coordinator.lib.invisible import UNUSUAL, is_invisible, show_invisible
+from coordinator.lib.lookalikes import lookalikes, name_of
 from coordinator.policy.approvals import Validity
 from coordinator.secrets.masking import short
 from dashboard.looks.parts import Part, Spans
@@ -31,9 +32,37 @@ _PLACE = re.compile("|".join(PLACES))
 def reveal(text: object) -> SafeString:
     """Draw text with every invisible or direction-changing character as a visible mark, so that none deceives.
 
-    Masks of secrets are drawn with the first eight of their digits.
+    Letters that look like others are marked and named. Masks of secrets are drawn with the first eight of their digits.
     """
-    return SafeString(UNUSUAL.sub(lambda match: _mark(match[0]), str(escape(short(str(text))))))
+    escaped = str(escape(short(str(text))))
+    return SafeString(UNUSUAL.sub(lambda match: _mark(match[0]), _with_lookalikes(escaped)))
+
+
+@register.filter
+def visible(text: object) -> str:
+    """Return text for a title, a heading or an attribute: what cannot be seen in it stands as `[U+202E]`."""
+    return show_invisible(str(text))
+
+
+def _with_lookalikes(escaped: str) -> str:
+    """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
+    pieces, last = [], 0
+    for place in lookalikes(escaped):
+        pieces += [escaped[last:place], _lookalike(escaped[place])]
+        last = place + 1
+    return "".join([*pieces, escaped[last:]])
+
+
+@lru_cache(maxsize=4096)
+def _lookalike(char: str) -> str:
+    name, code = name_of(char), f"U+{ord(char):04X}"
+    return format_html(
+        '<span class="lookalike" title="{}" data-code="{}">{}<span class="visually-hidden"> ({}) </span></span>',
+        name,
+        code,
+        char,
+        name,
+    )
 
 
 @register.filter
