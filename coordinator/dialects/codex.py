@@ -136,6 +136,6 @@ DIALECT = Dialect(
     call_in=_call_in,
     say=_say,
     complete=_complete,
-    tools=("Bash",),
+    tools=("Bash", PATCH),
     notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
 )

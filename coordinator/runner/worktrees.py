@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -126,7 +127,7 @@ def _remove(session_id: str, directory: str, state: str, discard: bool) -> None:
 
 def _require_committed(path: str, top: str) -> None:
     """Raise RunnerRefused where files differ from what is committed, or commits are on no branch."""
-    filters = _without_filters(top)
+    filters = _without_filters(top, path)  # on the branch of either other settings may hold
     try:
         modules = git("rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path).text
         said = git(
@@ -178,10 +179,13 @@ def _tip(top: str, branch: str) -> str | None:
         return None
 
 
-def _without_filters(directory: str) -> Mapping[str, str]:
-    """Return variables that switch off each filter that the repository itself defines: a filter is a program."""
+def _without_filters(*directories: str) -> Mapping[str, str]:
+    """Return variables that switch off each filter that the repository itself defines: a filter is a program.
+
+    `directories` are its work trees in which git is to run; settings may hold in one of them alone.
+    """
     names = set()
-    for scope in ("--local", "--worktree"):
+    for directory, scope in itertools.product(directories, ("--local", "--worktree")):
         try:
             told = git(
                 "config",

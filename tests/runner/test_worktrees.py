@@ -121,7 +121,10 @@ def test_no_program_that_a_repository_names_is_run(project: Path, state: str, tm
     assert not marker.exists()
 
 
-def test_a_filter_that_only_a_work_tree_has_is_not_run(project: Path, state: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("condition", ["gitdir:**/.git/worktrees/**", "onbranch:signalbox/**"])
+def test_a_filter_that_only_a_work_tree_has_is_not_run(
+    project: Path, state: str, tmp_path: Path, condition: str
+) -> None:
     marker = tmp_path / "ran"
     (project / ".gitattributes").write_text("kept.txt filter=evil\nother.txt filter=a=b\n")
     (project / "other.txt").write_text("other\n")
@@ -131,10 +134,10 @@ def test_a_filter_that_only_a_work_tree_has_is_not_run(project: Path, state: str
     lines = f"\tsmudge = {program}\n\tclean = {program}\n"
     (project / ".git" / "more").write_text(f'[filter "evil"]\n{lines}')
     with (project / ".git" / "config").open("a") as config:
-        config.write(f'[includeIf "gitdir:**/.git/worktrees/**"]\n\tpath = more\n[filter "a=b"]\n{lines}')
+        config.write(f'[includeIf "{condition}"]\n\tpath = more\n[filter "a=b"]\n{lines}')
     tree = make("ses_1", project, state)
     assert ((tree / "kept.txt").read_text(), (tree / "other.txt").read_text()) == ("one\ntwo\n", "other\n")
-    (tree / "kept.txt").write_text("changed")
+    (tree / "kept.txt").write_text("two\none\n")  # of the same length, so that git has to read it
     with pytest.raises(RunnerRefused, match="uncommitted"):
         remove("ses_1", project, state)
     assert not marker.exists()
