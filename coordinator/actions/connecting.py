@@ -82,15 +82,17 @@ def exchange(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKe
     """Use a code up and return the key that it stands for. `source` is the caller's address, `host` what it says it is.
 
     Raises Forbidden for a code that is not valid, TooMany after too many of those, Conflict where a key of that name
-    was made meanwhile; the code stays good then.
+    was made meanwhile; the code stays good then. A valid code is taken however many wrong ones came from the same
+    address: nobody guesses one, and whoever shares the address must not be able to shut others out.
     """
     source = network_of(source)
-    REFUSED.check(source, now)
     key_hash = hash_of(code)
+    good = ConnectCode.objects.filter(
+        pk=key_hash, used_at__isnull=True, created_at__lte=now, expires_at__gt=now
+    )
+    if not good.exists():
+        REFUSED.check(source, now)
     with transaction.atomic():
-        good = ConnectCode.objects.filter(
-            pk=key_hash, used_at__isnull=True, created_at__lte=now, expires_at__gt=now
-        )
         row = ConnectCode.objects.filter(pk=key_hash).first()
         maker = User.objects.filter(pk=row.made_by).first() if row else None
         if (
