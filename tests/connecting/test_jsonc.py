@@ -144,3 +144,8 @@ def test_endless_nesting_is_refused() -> None:
 
 def test_of_two_members_of_one_name_the_last_counts() -> None:
     assert jsonc.put('{"a": 1, "a": 2}', ["a"], 3) == '{"a": 1, "a": 3}'
+
+
+def test_a_file_of_more_values_than_settings_have_is_refused_at_once() -> None:
+    with pytest.raises(Unreadable, match="more than 50,000 values"):
+        jsonc.parse("{" + ",".join(f'"k{number}":{{}}' for number in range(100_000)) + "}")

@@ -136,3 +136,29 @@ def test_another_server_and_key_replace_the_former_ones(
     assert URL not in "".join(texts)
     assert [KEY in text for text in texts] == [False] * 3
     assert [other in texts[0], other in texts[1], "sbx_another" in texts[2]] == [True] * 3
+
+
+@pytest.mark.parametrize("path", [CODEX, GEMINI_ENV])
+@pytest.mark.parametrize("how", ["a file", "a folder", "a repository"])
+def test_no_key_is_written_through_a_link_or_into_a_repository(
+    machine: Path, path: str, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, dotfiles = written(machine, path, "# mine\n"), machine / "dotfiles"
+    if how == "a repository":
+        (file.parent / ".git").mkdir()
+    elif how == "a folder":
+        file.parent.rename(dotfiles)
+        file.parent.symlink_to(dotfiles)
+    else:
+        dotfiles.mkdir()
+        file.rename(dotfiles / file.name)
+        file.symlink_to(dotfiles / file.name)
+    before = everything(machine)
+    assert connected() == 0
+    assert "so the key is not written there" in " ".join(capsys.readouterr().out.split())
+    assert file.read_text().startswith("# mine\n")
+    for found in machine.rglob("*"):
+        assert not (found.is_file() and KEY in found.read_text()) or ".config" in found.parts
+    assert connect.run(["--check"]) == 0
+    assert disconnected() == 0
+    assert everything(machine) == before

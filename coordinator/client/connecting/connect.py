@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from coordinator.client import hook_agents, launch, settings
-from coordinator.client.connecting import plans, record, talk, trial
+from coordinator.client.connecting import files, plans, record, talk, trial
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Change, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, Agent, Call
@@ -91,6 +91,11 @@ def _connect(asked: argparse.Namespace, place: UserHome) -> int:
         told = {"program": list(call.program), "gateway": call.gateway}
         connected[agent.name] = {**connected.get(agent.name, {}), **told}
     settings.save(Settings(url, key, connected, settings.remembered_environment()))
+    if repository := files.repository_of(settings.settings_path()):
+        path = place.shown(settings.settings_path())
+        sys.stderr.write(
+            f"{path} holds the key and lies in the git repository {repository}. Do not commit it.\n"
+        )
     plans.carry_out(changes, kept, connects=True)
     for agent in agents:
         _tell(agent, call, place)

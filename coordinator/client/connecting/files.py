@@ -52,6 +52,32 @@ def read(path: str) -> Found:
         return Found(path, target, file.read(LARGEST + 1), stat.S_IMODE(about.st_mode))
 
 
+def why_no_key(path: str, home: str) -> str:
+    """Return why no key may be written to the file, "" where one may.
+
+    What is reached by a link, or lies in a git repository, is kept and shown elsewhere too: a key would go with it.
+    """
+    base = home if path.startswith(home + os.sep) else os.path.dirname(path)
+    plain = os.path.join(os.path.realpath(base), os.path.relpath(path, base))
+    target = os.path.realpath(path)
+    if target != plain:
+        return f"a link leads to {target}, so the key is not written there"
+    repository = repository_of(target)
+    return (
+        f"it lies in the git repository {repository}, so the key is not written there" if repository else ""
+    )
+
+
+def repository_of(path: str) -> str | None:
+    """Return the folder of the git repository that a file lies in; None where it lies in none."""
+    folder = os.path.dirname(os.path.realpath(path))
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return None
+    return folder
+
+
 def require_writable(found: Found) -> None:
     """Raise FileRefused where the file or its folder may not be written, or is not ours to replace."""
     if found.content is None:

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 DEEPEST = 100
 LARGEST = 4 << 20  # characters
+MAX_VALUES = 50_000  # in a file; an agent's settings have some hundreds, and each edit reads all of them
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _ON_THIS_LINE = re.compile(r"(?:[ \t]+|/\*[^\r\n]*?\*/)*(?://[^\r\n]*)?")
@@ -59,8 +61,9 @@ class Node:
         return [item.plain() for item in self.items] if self.kind == "array" else self.value
 
 
+@lru_cache(maxsize=2)
 def parse(text: str) -> Node:
-    """Return the root. Raises Unreadable."""
+    """Return the root, which nobody may change. Raises Unreadable."""
     if len(text) > LARGEST:
         raise Unreadable(f"it is larger than {LARGEST >> 20} MB")
     reader = _Reader(text)
@@ -78,6 +81,7 @@ def loads(text: str) -> Any:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
+        self.count = 0
 
     def problem(self, at: int, why: str) -> Unreadable:
         line = self.text.count("\n", 0, at) + 1
@@ -90,6 +94,9 @@ class _Reader:
     def value(self, at: int, depth: int) -> Node:
         if depth > DEEPEST:
             raise self.problem(at, "it is nested too deeply")
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise Unreadable(f"it has more than {MAX_VALUES:,} values")
         sign = self.text[at : at + 1]
         if sign == "{":
             return self.several(Node("object", at), "}", depth)

@@ -211,6 +211,8 @@ def why_no_telemetry(agent: Agent, call: Call, place: UserHome, former: Call | N
         path = os.path.join(folder, wanted.path)
         other = os.path.join(place.home, wanted.shadows) if wanted.shadows else None
         found = files.read(path)
+        if wanted.secret and (reason := files.why_no_key(path, place.home)):
+            return f"{place.shown(path)} is left as it is: {reason}"
         if reason := lines.why_not(found.text, wanted):
             return f"{place.shown(path)} is left as it is: {reason}"
         if other and found.content is None and os.path.exists(other):
