@@ -7,7 +7,6 @@ waits looks for the traces of that: the call's result, the end of the turn, what
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from coordinator.actions.approvals import NewRequest
 from coordinator.actions.approvals.holding import ANSWERS_AGAIN, held_for
 from coordinator.errors import BadRequest, Conflict, Invalid, NotFound
 from coordinator.identity.actors import Actor
+from coordinator.lib import json_bounds
 from coordinator.models import Event, PermissionRequest
 from coordinator.models.fields import dump
 from coordinator.notifications import messages
@@ -404,7 +404,7 @@ def _edited_input(asked_for: Any, additions: Additions) -> dict[str, Any] | None
             raise Invalid("The edited input is empty. Deny the request instead.")
         return {**asked_for, field: text}
     try:
-        value = json.loads(text)
+        value = json_bounds.loads(text)
     except ValueError as problem:
         raise Invalid(f"The edited input is not JSON: {problem}.") from None
     if not isinstance(value, dict):

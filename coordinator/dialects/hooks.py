@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -241,7 +242,7 @@ def require_no_key_twice(body: bytes) -> None:
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = {name for name, _ in pairs}
         if len(names) < len(pairs):
-            twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise Unreadable(f"The field {mended(twice)[:100]!r} stands twice in one object.")
         return dict(pairs)
 

@@ -31,6 +31,7 @@ LIMIT = LIMITS["events"][KEY]
 # Seconds after that for a batch that is being written; 10,000 events take their time.
 TELL_BATCH_WITHIN = 20.0
 MOST_EVENTS = 10_000
+MOST_LINES = 2 * MOST_EVENTS  # empty ones between them included
 
 NDJSON = frozenset(
     {b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/jsonlines"}
@@ -141,7 +142,10 @@ def _items(body: bytes, content_type: bytes) -> Sequence[bytes | msgspec.Raw]:
     if kind.endswith((b"ndjson", b"jsonl", b"json-seq", b"jsonlines")) or (
         start == b"{" and kind != b"application/json"
     ):
-        return [line for line in body.split(b"\n") if line.strip()]
+        lines = body.split(b"\n", MOST_LINES)
+        if len(lines) > MOST_LINES:
+            raise TooLarge(f"A batch may hold at most {MOST_LINES} lines.")
+        return [line for line in lines if line.strip()]
     try:
         return msgspec.json.decode(body, type=list[msgspec.Raw])
     except RecursionError:  # one of them nests too deep, which is told of that one alone

@@ -40,6 +40,7 @@ from coordinator.gateway.messages import Unreadable
 from coordinator.gateway.methods import Use
 from coordinator.gateway.servers import Server
 from coordinator.identity.scopes import AGENT_SCOPES
+from coordinator.lib import json_bounds
 from coordinator.lib.asgi import Message as AsgiMessage
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
@@ -453,7 +454,7 @@ def _response(ending: Ending) -> bytes | None:
     if not ending.result:
         return None
     try:
-        value = json.loads(ending.result)
+        value = json_bounds.loads(ending.result)
     except ValueError:
         value = {"content": [{"type": "text", "text": ending.result[:3_000]}]}
     result = value if isinstance(value, dict) else {"content": []}

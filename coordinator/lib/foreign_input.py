@@ -1,0 +1,266 @@
+"""The one table of what reads foreign input in the threads that answer pages and requests, and how much it may.
+
+Whatever arrives over the network is read by one of these entries first, or was measured by one when it arrived. Each
+has a budget that holds whatever the input says: a size, a depth, a count, or a child process that the kernel ends
+(coordinator.sandbox). tests/hostile/test_foreign_input.py feeds each its worst input, and fails for a module that
+imports a library of `PARSER_LIBRARIES`, or decodes JSON, and is not named here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Libraries that read a language, an archive, a picture or a signed text; most are not used, and shall not be unseen.
+PARSER_LIBRARIES = frozenset(
+    {
+        "ast",
+        "authlib",
+        "bs4",
+        "bz2",
+        "cbor2",
+        "configparser",
+        "csv",
+        "defusedxml",
+        "difflib",
+        "email",
+        "google.protobuf",
+        "gzip",
+        "html.parser",
+        "html5lib",
+        "http.cookies",
+        "joserfc",
+        "jsonschema",
+        "jwt",
+        "lxml",
+        "lzma",
+        "markdown",
+        "markdown_it",
+        "marshal",
+        "mcp",
+        "msgpack",
+        "nh3",
+        "opentelemetry",
+        "pickle",
+        "PIL",
+        "plistlib",
+        "pygments",
+        "re2",
+        "referencing",
+        "shelve",
+        "tarfile",
+        "toml",
+        "tomli",
+        "tomllib",
+        "xml",
+        "yaml",
+        "zipfile",
+        "zlib",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignParser:
+    """One way in. `entry` is module:function; `modules` import its libraries, or decode JSON, under its budget."""
+
+    name: str
+    entry: str
+    budget: str
+    modules: tuple[str, ...] = ()
+
+
+def _parser(name: str, entry: str, budget: str, modules: str = "") -> ForeignParser:
+    return ForeignParser(name, entry, budget, tuple(modules.split()))
+
+
+FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
+    # Bodies, before anything reads them
+    _parser(
+        "request body",
+        "coordinator.edge.bodies:BodyShare.read",
+        "bytes and seconds by URL and sender (edge.limits)",
+    ),
+    _parser("gzip", "coordinator.edge.bodies:gunzip", "BodyLimit.unpacked bytes", "coordinator.edge.bodies"),
+    _parser(
+        "JSON's depth and weight",
+        "coordinator.lib.json_bounds:check",
+        "100 levels, BodyLimit.becomes bytes once decoded",
+        "coordinator.lib.json_bounds",
+    ),
+    # Programs' requests
+    _parser(
+        "JSON body of the API",
+        "coordinator.api.application:JsonParser.parse_body",
+        "as JSON's depth and weight",
+        "coordinator.api.application",
+    ),
+    _parser("fields of a chat message", "coordinator.api.chat:_json", "as JSON's depth and weight"),
+    _parser(
+        "one event",
+        "coordinator.edge.faults:event_of",
+        "the body's; 100 levels",
+        "coordinator.edge.faults",
+    ),
+    _parser(
+        "batch of events",
+        "coordinator.edge.ingest:parse_batch",
+        "the body's; 10,000 events, 20,000 lines",
+        "coordinator.edge.ingest",
+    ),
+    _parser(
+        "question about access",
+        "coordinator.edge.access:body_of",
+        "the body's (2 MiB)",
+        "coordinator.edge.access",
+    ),
+    _parser(
+        "hook of an agent",
+        "coordinator.dialects.hooks:decoded_hook",
+        "the body's; 100 levels",
+        "coordinator.dialects.hooks",
+    ),
+    _parser(
+        "a runner's updates",
+        "coordinator.edge.driving:_body",
+        "the body's; 100 levels",
+        "coordinator.edge.driving",
+    ),
+    _parser(
+        "OTLP in protobuf",
+        "coordinator.dialects.otlp_wire:weight",
+        "BodyLimit.becomes bytes once decoded, counted on the wire",
+        "coordinator.dialects.otlp_wire coordinator.actions.decision_events",
+    ),
+    _parser("OTLP in JSON", "coordinator.edge.otlp:_read", "as JSON's depth and weight; 100 levels"),
+    _parser(
+        "parameters' JSON Schema",
+        "coordinator.runs.parameters:require_fit",
+        "64 KiB of schema; 5,000 steps here, else a child process with 0.25 s",
+        "coordinator.runs.parameters coordinator.runs.schemas coordinator.runs.schema_jobs",
+    ),
+    # MCP
+    _parser(
+        "message of an MCP client",
+        "coordinator.gateway.messages:read",
+        "the body's (8 MiB); 100 levels",
+        "coordinator.gateway.messages coordinator.edge.gateway.all_servers coordinator.edge.gateway.beside"
+        " coordinator.edge.gateway.running coordinator.edge.gateway.sending coordinator.edge.gateway.tasks",
+    ),
+    _parser(
+        "answer of an MCP server",
+        "coordinator.edge.gateway.upstreams:answers_to",
+        "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
+        "coordinator.edge.gateway.upstreams coordinator.edge.gateway.links coordinator.edge.gateway.relaying"
+        " coordinator.gateway.outputs coordinator.edge.notes",
+    ),
+    _parser(
+        "events of an MCP server",
+        "coordinator.gateway.sse:Splitter.feed",
+        "16 MiB and 10,000 lines an event",
+    ),
+    _parser(
+        "tools of an MCP server",
+        "coordinator.gateway.listing:read",
+        "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
+        "coordinator.gateway.listing coordinator.edge.gateway.listings",
+    ),
+    _parser(
+        "pasted list of tools",
+        "coordinator.mcp.tools:parse_listing",
+        "2,000,000 characters; as JSON's depth and weight",
+    ),
+    _parser(
+        "tools of a program that is started",
+        "coordinator.mcp.discovery:ask",
+        "4 MB, 20 pages and 20 seconds, one at a time",
+        "coordinator.mcp.stdio",
+    ),
+    # Addresses and headers
+    _parser(
+        "query of an address", "coordinator.edge.http:query_of", "the server's 8 KiB of a request's line"
+    ),
+    _parser("cookies", "django.http.cookie:parse_cookie", "the server's 64 KiB of headers"),
+    _parser("Last-Event-ID", "coordinator.live.streams:last_seen", "18 digits"),
+    _parser(
+        "words to search for",
+        "coordinator.search.text:terms_of",
+        "12 terms, each a quoted phrase of the index",
+    ),
+    # Patterns and masks
+    _parser(
+        "pattern of a rule",
+        "coordinator.policy.tool_rules:compiled",
+        "RE2: time in proportion to the text; 4 MiB of program",
+        "coordinator.policy.tool_rules coordinator.policy.marks coordinator.actions.marks",
+    ),
+    _parser(
+        "secrets in a text",
+        "coordinator.secrets.masking:without_secrets",
+        "RE2: time in proportion to the text, which arrived within its body's budget",
+        "coordinator.secrets.masking coordinator.secrets.shapes coordinator.secrets.running",
+    ),
+    # What pages show, in a child process
+    _parser(
+        "Markdown and HTML",
+        "dashboard.text.markdown:render",
+        "a child process with 1 s each",
+        "dashboard.rendering.jobs",
+    ),
+    _parser("code to colour", "dashboard.text.markdown:colour", "a child process with 0.2 s each"),
+    _parser(
+        "two texts to compare",
+        "dashboard.text.diffs:opcodes",
+        "2,000 lines; 400 pairs here, else a child process with 0.2 s",
+        "dashboard.text.diffs",
+    ),
+    _parser(
+        "size of a picture",
+        "coordinator.chat.picture_sizes:size_of",
+        "its first bytes; of a JPEG so many segments",
+    ),
+    _parser(
+        "picture",
+        "coordinator.chat.thumbnails:thumbnail",
+        "60 million pixels, 60 MiB; a child process with 5 s",
+        "coordinator.chat.picture_jobs",
+    ),
+    # Forms
+    _parser(
+        "JSON in a form",
+        "dashboard.mcp.access_sheet:unpacked",
+        "the form's 2 MiB; the decoder's own depth",
+        "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
+        " dashboard.rules.question",
+    ),
+    _parser("edited input", "coordinator.actions.tool_calls:_edited_input", "the form's 2 MiB; 100 levels"),
+    # Single sign-on
+    _parser(
+        "answer and token of the provider",
+        "coordinator.identity.openid.tokens:_signed",
+        "MOST_BYTES of an answer and 8 seconds, one at a time",
+        "coordinator.identity.openid.fetching coordinator.identity.openid.tokens"
+        " coordinator.identity.openid.provider coordinator.identity.openid.flow",
+    ),
+    # What was read within one of the budgets above when it was stored, sealed or sent by a program of ours
+    _parser(
+        "stored JSON",
+        "coordinator.models.fields:decoded",
+        "what its row holds: its writer's budget; the decoder's own depth",
+        "coordinator.models.fields coordinator.search.paths coordinator.sessions.recent coordinator.sessions.titles"
+        " coordinator.sessions.timeline.reading coordinator.transparency.entries coordinator.live.recorded_stream"
+        " coordinator.lib.figures coordinator.notifications.push dashboard.views.files"
+        " coordinator.dialects.codex_transcripts coordinator.gateway.states",
+    ),
+    _parser(
+        "frames of a child process",
+        "coordinator.sandbox.frames:read",
+        "1 MB of facts, 16 MiB of answer",
+        "coordinator.sandbox.frames",
+    ),
+    _parser(
+        "report of the program that sends notifications",
+        "coordinator.notifications.apprise_channel:_child",
+        "the output of a program of ours, in its time",
+        "coordinator.notifications.apprise_channel coordinator.notifications.apprise_child",
+    ),
+)

@@ -1,0 +1,402 @@
+"""Each parser of the table holds its budget on its worst input, and no module parses without standing in the table."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import importlib
+import io
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import re2
+from django.http.cookie import parse_cookie
+
+from coordinator.actions.tool_calls import _edited_input
+from coordinator.api.application import JsonParser
+from coordinator.api.chat import _json as chat_json
+from coordinator.chat import picture_sizes, thumbnails
+from coordinator.dialects import otlp_wire
+from coordinator.dialects.hooks import Unreadable, decoded_hook
+from coordinator.edge import driving, ingest, limits, otlp
+from coordinator.edge.access import body_of
+from coordinator.edge.bodies import gunzip
+from coordinator.edge.faults import event_of
+from coordinator.edge.gateway.upstreams import answers_to
+from coordinator.edge.http import query_of
+from coordinator.errors import BadRequest, Invalid, SignalboxError, TooLarge
+from coordinator.gateway import listing, messages, sse
+from coordinator.identity.openid import fetching, tokens
+from coordinator.lib import json_bounds
+from coordinator.lib.foreign_input import FOREIGN_PARSERS, PARSER_LIBRARIES
+from coordinator.live.streams import last_seen
+from coordinator.mcp import discovery, tools
+from coordinator.models.fields import UnreadableText, decoded
+from coordinator.policy import tool_rules
+from coordinator.runs.parameters import require_fit
+from coordinator.sandbox import JobFailed, frames
+from coordinator.search.text import MOST_TERMS, terms_of
+from coordinator.secrets.masking import without_secrets
+from dashboard.mcp.access_sheet import unpacked
+from dashboard.text import diffs, markdown
+from tests.bodies import test_shares as bodies
+from tests.served import ROOT
+
+pytestmark = pytest.mark.one_engine
+
+MIB = 1024 * 1024
+DEEP = b"[" * 200_000
+HEAVY = b"[" + b"[]," * 4_000_000 + b"[]]"
+# Programs of their own, which read at their user's machine, before the server starts, or for whoever calls them.
+OTHER_PROGRAMS = (
+    "coordinator/client/",
+    "coordinator/runner/",
+    "coordinator/hosting/",
+    "coordinator/demo/",
+    "coordinator/management/",
+    "coordinator/migrations/",
+    "coordinator/operations/",
+    "coordinator/importing/",
+    "coordinator/actions/importing/",
+    "coordinator/transparency/verify_audit.py",
+    "coordinator/sandbox/child.py",
+)
+WRITES_ONLY = {"dashboard/sessions/evidence.py": "zipfile", "dashboard/lists/exports.py": "csv"}
+
+
+def refused(
+    kind: type[Exception] | tuple[type[Exception], ...], work: Callable[..., Any], *args: Any
+) -> None:
+    with pytest.raises(kind):
+        work(*args)
+
+
+def nested(field: bytes) -> bytes:
+    return b'{"' + field + b'":' + DEEP + b"}"
+
+
+def read_body() -> None:
+    assert isinstance(
+        bodies.run(lambda kept: bodies.read(kept, "key:1", bodies.Line(HEAVY, whole=True))), TooLarge
+    )
+
+
+def read_gzip() -> None:
+    refused(TooLarge, gunzip, gzip.compress(bytes(50 * MIB)), MIB)
+
+
+def measure_json() -> None:
+    refused(json_bounds.TooDeep, json_bounds.check, DEEP)
+    refused(json_bounds.TooHeavy, json_bounds.check, HEAVY)
+
+
+def read_api_body() -> None:
+    for body in (DEEP, HEAVY):
+        refused(ValueError, JsonParser().parse_body, SimpleNamespace(body=body))
+
+
+def read_chat_fields() -> None:
+    for body in (DEEP, HEAVY):
+        refused(BadRequest, chat_json, body)
+
+
+def read_event() -> None:
+    refused(Invalid, event_of, nested(b"tool_input"))
+
+
+def read_batch() -> None:
+    for body, kind in (
+        (b"{}\n" * 10_001, b"application/x-ndjson"),
+        (b"\n" * 20_000_000, b"application/x-ndjson"),
+        (b"[" + b"{}," * 10_001 + b"{}]", b"application/json"),
+    ):
+        refused(TooLarge, ingest.parse_batch, body, kind)
+
+
+def read_access_question() -> None:
+    refused(SignalboxError, body_of, nested(b"agent_id"))
+
+
+def read_hook() -> None:
+    refused(Unreadable, decoded_hook, nested(b"tool_input"))
+    names = b",".join(b'"k%d":1' % number for number in range(200_000))
+    # A quick count of the names, not one of all before each: that would be 20 thousand million steps.
+    refused(Unreadable, decoded_hook, b'{"tool_input":{' + names + b',"last":1,"last":2}}')
+
+
+def read_updates() -> None:
+    refused(Invalid, driving._body, driving.Updates, nested(b"updates"))
+
+
+def weigh_protobuf() -> None:
+    most = limits.LIMITS["telemetry"][limits.KEY].becomes
+    empty_records = b"\x12\x00" * 2_000_000  # scope logs of no bytes, in one resource
+    body = b"\x0a" + otlp_varint(len(empty_records)) + empty_records
+    assert otlp_wire.weight("logs", body, most) > most
+
+
+def otlp_varint(number: int) -> bytes:
+    found = b""
+    while number > 0x7F:
+        found += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return found + bytes([number])
+
+
+def read_otlp_json() -> None:
+    for body in (DEEP, HEAVY * 3):
+        refused(BadRequest, otlp._read, "logs", b"application/json", body, None)
+
+
+def apply_schema() -> None:
+    levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    refused(BadRequest, require_fit, {}, {"$ref": "#/$defs/d0", "$defs": levels | {"d40": {}}}, "bomb")
+
+
+def read_mcp_message() -> None:
+    for body in (nested(b"params"), HEAVY * 3):
+        refused(messages.Unreadable, messages.read, body)
+
+
+def read_mcp_answer() -> None:
+    begins = b'{"jsonrpc":"2.0","id":1,"result":'
+    assert not answers_to(begins + DEEP + b"}", 1)
+    assert not answers_to(begins + HEAVY * 2 + b"}", 1)
+
+
+def split_mcp_events() -> None:
+    refused(sse.TooLong, sse.Splitter().feed, b"id\n" * 5 * MIB + b"\n")
+    refused(sse.TooLong, sse.Splitter().feed, b"data: " + b"x" * 17 * MIB)
+
+
+def read_mcp_tools() -> None:
+    page = listing.read(
+        b'{"result":{"tools":[' + b",".join(b'{"name":"t%d"}' % n for n in range(100_000)) + b"]}}"
+    )
+    assert page is not None
+    assert len(page.listing.tools) == tools.MOST_TOOLS
+
+
+def read_pasted_tools() -> None:
+    refused(TooLarge, tools.parse_listing, " " * 3_000_000)
+    refused(Invalid, tools.parse_listing, "[" * 1_000_000)
+
+
+def ask_program() -> None:
+    assert (discovery.MOST_BYTES, discovery.MOST_PAGES) == (
+        4_000_000,
+        20,
+    )  # how they hold: tests/mcp/test_discovery.py
+
+
+def read_query() -> None:
+    assert (
+        len(query_of(b"a=%41&" * 1_400)["a"]) == 1_400
+    )  # 8 KiB, which is as long as a request's line may be
+
+
+def read_cookies() -> None:
+    assert len(parse_cookie("; ".join(f"c{n}=%22" for n in range(8_000)))) == 8_000  # 64 KiB
+
+
+def read_last_event_id() -> None:
+    assert last_seen(b"9" * 60_000, None) == -1
+
+
+def read_search() -> None:
+    assert len(terms_of('"' + 'a" "' * 100_000)) <= MOST_TERMS
+
+
+def compile_pattern() -> None:
+    refused(re2.error, tool_rules.compiled, "((a{100}){100}){100}", True)
+    assert tool_rules.compiled("(a+)+$", True).search("a" * 1_000_000 + "!") is None
+
+
+def mask_text() -> None:
+    for piece in (
+        "AKIA",
+        "password=",
+        "-----BEGIN PRIVATE KEY-----",
+        "curl -u a:",
+        '"token":"',
+        "eyJ.",
+        "\\",
+    ):
+        without_secrets(piece * (2 * MIB // len(piece)))
+
+
+def render_markdown() -> None:
+    assert markdown.render("[a](" * 20_000)
+
+
+def colour_code() -> None:
+    assert markdown.colour('"""' * 30_000, language="python")
+
+
+def compare_texts() -> None:
+    assert diffs.opcodes(["a"] * 1_500, ["b"] * 1_500) is None
+    lines = [str(number % 7) for number in range(1_000)]
+    diffs.opcodes(lines, lines[::-1])
+
+
+def read_picture_size() -> None:
+    file = io.BytesIO(b"\xff\xd8" + b"\xff\xe0\x00\x02" * 1_000_000)
+    with mock.patch.object(file, "read", wraps=file.read) as reads:
+        assert picture_sizes.size_of(file, "image/jpeg") is None
+    assert reads.call_count <= picture_sizes.MOST_SEGMENTS + 2
+
+
+def draw_picture() -> None:
+    head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + head + bytes(4)
+    facts = {"mime_type": "image/png", "side": 960, "most_pixels": thumbnails.MOST_PIXELS}
+    refused(JobFailed, lambda: thumbnails._sandbox.run("thumbnail", bomb, **facts))
+
+
+def read_form() -> None:
+    refused(Invalid, unpacked, "[" * 2 * MIB)
+
+
+def read_edited_input() -> None:
+    edited = SimpleNamespace(edited="[" * 2 * MIB, edited_field=None)
+    refused(Invalid, _edited_input, {}, edited)
+
+
+def read_provider() -> None:
+    assert (fetching.MOST_BYTES, fetching.IN_ALL) == (
+        512 * 1024,
+        8.0,
+    )  # how they hold: tests/openid/test_attacks.py
+    with (
+        mock.patch.object(tokens.provider, "keys", return_value=None),
+        mock.patch.object(tokens.provider, "algorithms", return_value=["RS256"]),
+    ):
+        refused(Exception, tokens._signed, "a." * 250_000)
+
+
+def read_stored() -> None:
+    assert isinstance(decoded("[" * 1_000_000), UnreadableText)
+
+
+def read_frame() -> None:
+    data = io.BytesIO(struct.pack(">II", frames.MOST_FACTS + 1, 0))
+    refused(frames.BrokenFrame, lambda: frames.read(data.read, most=MIB))
+    data = io.BytesIO(struct.pack(">II", 2, 2 * MIB))
+    refused(frames.BrokenFrame, lambda: frames.read(data.read, most=MIB))
+
+
+def read_report() -> None:
+    pass  # what comes from outside ends in the child: tests/notifications
+
+
+WORST: dict[str, Callable[[], None]] = {
+    "request body": read_body,
+    "gzip": read_gzip,
+    "JSON's depth and weight": measure_json,
+    "JSON body of the API": read_api_body,
+    "fields of a chat message": read_chat_fields,
+    "one event": read_event,
+    "batch of events": read_batch,
+    "question about access": read_access_question,
+    "hook of an agent": read_hook,
+    "a runner's updates": read_updates,
+    "OTLP in protobuf": weigh_protobuf,
+    "OTLP in JSON": read_otlp_json,
+    "parameters' JSON Schema": apply_schema,
+    "message of an MCP client": read_mcp_message,
+    "answer of an MCP server": read_mcp_answer,
+    "events of an MCP server": split_mcp_events,
+    "tools of an MCP server": read_mcp_tools,
+    "pasted list of tools": read_pasted_tools,
+    "tools of a program that is started": ask_program,
+    "query of an address": read_query,
+    "cookies": read_cookies,
+    "Last-Event-ID": read_last_event_id,
+    "words to search for": read_search,
+    "pattern of a rule": compile_pattern,
+    "secrets in a text": mask_text,
+    "Markdown and HTML": render_markdown,
+    "code to colour": colour_code,
+    "two texts to compare": compare_texts,
+    "size of a picture": read_picture_size,
+    "picture": draw_picture,
+    "JSON in a form": read_form,
+    "edited input": read_edited_input,
+    "answer and token of the provider": read_provider,
+    "stored JSON": read_stored,
+    "frames of a child process": read_frame,
+    "report of the program that sends notifications": read_report,
+}
+
+
+def test_each_parser_has_a_worst_input() -> None:
+    assert list(WORST) == [parser.name for parser in FOREIGN_PARSERS]
+
+
+@pytest.mark.timeout(60)  # each takes a second at most; what has no budget takes years
+@pytest.mark.parametrize("name", WORST)
+def test_the_worst_input_stays_within_the_budget(name: str) -> None:
+    WORST[name]()
+
+
+@pytest.mark.parametrize("parser", FOREIGN_PARSERS, ids=lambda parser: parser.name)
+def test_each_entry_of_the_table_exists(parser: Any) -> None:
+    module, _, path = parser.entry.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert callable(found)
+    assert parser.budget
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for package in ("coordinator", "dashboard"):
+        for path in sorted(Path(ROOT, package).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if not name.startswith(OTHER_PROGRAMS):
+                yield name, ast.parse(path.read_text())
+
+
+def parsing_in(tree: ast.Module) -> Iterator[str]:
+    """Yield the libraries of PARSER_LIBRARIES that a module imports, and `json` where it decodes."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in {
+            "json.loads", "json.load", "json.JSONDecoder", "msgspec.json.decode", "msgspec.json.Decoder",
+        }:  # fmt: skip
+            yield "json"
+        for name in names:
+            yield from (one for one in PARSER_LIBRARIES if name == one or name.startswith(f"{one}."))
+
+
+def test_no_module_parses_foreign_input_without_standing_in_the_table() -> None:
+    named = {module for parser in FOREIGN_PARSERS for module in parser.modules}
+    parsing = {
+        (name, library)
+        for name, tree in sources()
+        for library in parsing_in(tree)
+        if WRITES_ONLY.get(name) != library
+    }
+    modules = {name.removesuffix(".py").replace("/", "."): library for name, library in parsing}
+    assert {module: library for module, library in modules.items() if module not in named} == {}
+    assert sorted(named - modules.keys()) == []
+
+
+def test_the_check_sees_a_parser_that_nobody_named() -> None:
+    for source in (
+        "import yaml",
+        "from lxml import etree",
+        "from xml.etree import ElementTree",
+        "json.loads(x)",
+    ):
+        assert list(parsing_in(ast.parse(source)))
+    assert not list(parsing_in(ast.parse("import json\njson.dumps(1)")))
