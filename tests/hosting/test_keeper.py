@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -87,6 +88,25 @@ def test_a_server_runs_once_an_admin_switched_it_on_and_outlives_its_host(
     served.stop()
     until_gone(*keepers)
     until(lambda: not processes_naming(str(served.folder)))
+
+
+def test_a_keeper_that_was_killed_is_started_again(served: Served, settings: object) -> None:
+    switch_on(served)
+    accept_command(served, "double")
+    assert begun(host(served, settings)).status_code == 200
+    (keeper,) = [pid for pid in keepers_of(served) if not is_gone(pid)]
+    hosts = children_of(keeper)
+    os.kill(keeper, signal.SIGKILL)
+    until_gone(keeper, *hosts)
+    (second,) = until(lambda: [pid for pid in keepers_of(served) if pid != keeper and not is_gone(pid)])
+    until(lambda: is_listening(stdio_host.socket_path()))
+    assert begun(host(served, settings)).status_code == 200
+    assert [pid for pid in keepers_of(served) if not is_gone(pid)] == [second]
+
+
+def is_listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def keepers_of(served: Served) -> list[int]:

@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.urls import reverse
 from django.utils import timezone
-from gunicorn import glogging
+from gunicorn import arbiter, glogging
 from gunicorn.app.base import BaseApplication
 
 from coordinator.actions import setup
@@ -99,7 +99,6 @@ class Command(BaseCommand):
         if welcome:
             self.stdout.write(f"Nobody can sign in yet. {welcome}")
         self.stdout.flush()
-        starting.start_keeper()
         Server(workers, [f"fd://{file}" for file in inherited]).run()
         held.close()
 
@@ -147,6 +146,19 @@ class ServerLog(glogging.Logger):  # type: ignore[misc] # gunicorn has no types
         self.error_log.propagate = True
 
 
+class Arbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no types
+    """gunicorn's main process, which also keeps the keeper of stdio MCP servers running."""
+
+    def __init__(self, app: Server) -> None:
+        super().__init__(app)
+        self._keeper = starting.KeeperProcess()
+
+    def manage_workers(self) -> None:
+        """Start what is missing; gunicorn calls this once a second and whenever a child has ended."""
+        super().manage_workers()
+        self._keeper.ensure_running()
+
+
 class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
@@ -174,6 +186,10 @@ class Server(BaseApplication):  # type: ignore[misc] # gunicorn has no types
         }
         for name, value in values.items():
             self.cfg.set(name, value)
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        Arbiter(self).run()
 
     def load(self) -> Any:
         """Return the application; called once in each worker."""
