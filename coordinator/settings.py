@@ -569,6 +569,7 @@ HELD_FOR = env_seconds("SIGNALBOX_HELD_FOR", 24 * 3600)
 # What an admin may have started to ask an MCP server for its tools; `none` switches that off.
 _may_start = env_str("SIGNALBOX_DISCOVERY_COMMANDS", "npx,node,python,python3,uvx,deno,bun")
 MCP_IDLE = env_seconds("SIGNALBOX_MCP_IDLE", 600)  # after which a stdio server that nobody uses is stopped
+MCP_LAUNCHER = env_str("SIGNALBOX_MCP_LAUNCHER", "")  # where the second user's launcher listens, a folder
 DISCOVERY_COMMANDS = [name.strip() for name in _may_start.split(",") if name.strip() not in {"", "none"}]
 # A tool that changed after it was granted may not be what was granted; on keeps it shut until somebody looked.
 DENY_CHANGED_TOOLS = env_bool("SIGNALBOX_DENY_CHANGED_TOOLS", False)

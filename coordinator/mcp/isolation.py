@@ -1,14 +1,19 @@
 """How programs of others (stdio MCP servers) are started: without Signalbox's rights, or not at all.
 
 Such a program must not read the data folder, the keys or another process's environment, must not reach the database,
-and must leave nothing behind. It is started in bubblewrap (`bwrap`): in a file system that holds system programs, the
-server's own program and its own folder alone, with process, user and network namespaces of its own.
+and must leave nothing behind. One mechanism of the machine is used for all of them, the first of:
 
-Where bubblewrap does not work, nothing is started, unless an administrator switched that one server on by name.
+- a second user: `manage.py install_service` sets up a launcher that systemd runs as a user of its own (`launcher.py`;
+  SIGNALBOX_MCP_LAUNCHER is the folder of its sockets);
+- bubblewrap (`bwrap`): a file system that holds system programs, the server's own program and its own folder alone,
+  with process, user and network namespaces of its own.
+
+Where there is neither, nothing is started, unless an administrator switched that one server on by name.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -27,6 +32,7 @@ from django.conf import settings
 
 from coordinator.errors import Invalid, SignalboxError
 from coordinator.lib import private_files
+from coordinator.mcp import launcher_client
 from coordinator.models import McpUpstream
 from coordinator.models.gateway import Network
 
@@ -66,6 +72,7 @@ class NotIsolated(SignalboxError):
 class Mechanism(StrEnum):
     """What isolates programs on this machine."""
 
+    SECOND_USER = "a user of their own"
     BUBBLEWRAP = "bubblewrap"
 
 
@@ -163,6 +170,8 @@ _last_probe: tuple[float, str] | None = None  # until when it counts, and what w
 
 def mechanism() -> Mechanism:
     """Return what isolates programs on this machine. Raises NotIsolated, which says why nothing does."""
+    if settings.MCP_LAUNCHER:
+        return Mechanism.SECOND_USER
     if reason := _bubblewrap_problem():
         raise NotIsolated(NOT_ISOLATED.format(reason=reason))
     return Mechanism.BUBBLEWRAP
@@ -214,7 +223,10 @@ def command_line(command: Sequence[str], folder: Path, isolation: Isolation) -> 
     """
     if isolation.is_off:
         return list(command)
-    mechanism()
+    if mechanism() is Mechanism.SECOND_USER:
+        place = Path(settings.MCP_LAUNCHER, f"{isolation.network}.sock")
+        request = json.dumps({"folder": folder.name})
+        return [sys.executable, "-I", launcher_client.__file__, str(place), request, "--", *command]
     return _bubblewrap(command, folder, isolation)
 
 

@@ -27,7 +27,7 @@ MARK = "# Made by `manage.py install_service`, which writes it again when it is 
 # What ProtectHome and PrivateTmp hide from the unit.
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
 LOGINS = ("nologin", "false")
-NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
+NAME = re.compile(r"[a-z_][a-z0-9_-]{0,26}")  # a user's name has 31 characters at most: `-mcp` follows
 
 Step = tuple[str, Callable[[], object]]
 
@@ -54,6 +54,34 @@ class Service:
         """The unit by which systemd holds the addresses, so that a restart of the service refuses nobody."""
         return self.units / f"{self.name}.socket"
 
+    @property
+    def mcp_user(self) -> str:
+        """The user that MCP servers run as: it can read nothing of the service's."""
+        return f"{self.name}-mcp"
+
+    @property
+    def mcp_folder(self) -> Path:
+        """Where the launcher of MCP servers listens."""
+        return Path("/run", self.mcp_user)
+
+    def mcp_units(self) -> dict[Path, str]:
+        """Return the units that start MCP servers, without a network and with the machine's, and their texts."""
+        units = {}
+        for network, reach in NETWORKS.items():
+            unit = f"{self.mcp_user}-{network}"
+            names = {
+                "mark": MARK, "user": self.mcp_user, "owner": self.name, "network": network, "reach": reach,
+                "folder": self.mcp_folder, "data": self.data, "settings": self.settings,
+                "command": shlex.join([str(self.python), "-I", str(self.code / LAUNCHER)]),
+            }  # fmt: skip
+            units[self.units / f"{unit}.socket"] = MCP_SOCKET.format(**names)
+            units[self.units / f"{unit}@.service"] = MCP_UNIT.format(**names)
+        return units
+
+    @property
+    def mcp_sockets(self) -> list[str]:
+        return [f"{self.mcp_user}-{network}.socket" for network in NETWORKS]
+
     def socket_text(self) -> str:
         host, port = addresses.split(self.bind_in_force())
         streams = [f"ListenStream={addresses.joined(one, port)}" for one in addresses.own(host)]
@@ -76,6 +104,8 @@ class Service:
             code=self.code,
             settings=self.settings,
             data=self.data,
+            mcp_folder=self.mcp_folder,
+            mcp_sockets=" ".join(self.mcp_sockets),
             command=shlex.join([str(self.python), str(self.code / "manage.py"), "serve"]),
         )
 
@@ -110,14 +140,15 @@ WantedBy=sockets.target
 UNIT = """{mark}
 [Unit]
 Description=Signalbox
-After=network-online.target {name}.socket
-Wants=network-online.target
+After=network-online.target {name}.socket {mcp_sockets}
+Wants=network-online.target {mcp_sockets}
 Requires={name}.socket
 
 [Service]
 User={user}
 Group={user}
 WorkingDirectory={code}
+Environment=SIGNALBOX_MCP_LAUNCHER={mcp_folder}
 EnvironmentFile={settings}
 ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
@@ -141,15 +172,103 @@ ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
 ProtectProc=invisible
+ProcSubset=all
+PrivateIPC=yes
+RemoveIPC=yes
+KeyringMode=private
+DevicePolicy=closed
 LockPersonality=yes
 RestrictNamespaces=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target
+"""
+
+LAUNCHER = "coordinator/mcp/launcher.py"
+
+# Each network that an admin can give to a server: what the unit says of it. No server reaches what listens on this
+# machine alone, except the machine's own resolver.
+NETWORKS = {
+    "none": "PrivateNetwork=yes",
+    "machine": "IPAddressDeny=localhost link-local\nIPAddressAllow=127.0.0.53 127.0.0.54",
+}
+
+# Only the service's user can connect. systemd starts the unit below for each connection.
+MCP_SOCKET = """{mark}
+[Unit]
+Description=The launcher of Signalbox's MCP servers (network: {network})
+
+[Socket]
+ListenStream={folder}/{network}.sock
+SocketUser={owner}
+SocketGroup={owner}
+SocketMode=0600
+DirectoryMode=0755
+Accept=yes
+MaxConnections=128
+
+[Install]
+WantedBy=sockets.target
+"""
+
+MCP_UNIT = """{mark}
+[Unit]
+Description=An MCP server of Signalbox (network: {network})
+CollectMode=inactive-or-failed
+
+[Service]
+User={user}
+Group={user}
+ExecStart={command}
+StandardInput=socket
+StandardOutput=journal
+StandardError=journal
+StateDirectory={user}
+StateDirectoryMode=0700
+WorkingDirectory=/var/lib/{user}
+TimeoutStopSec=2
+UMask=0077
+LimitCORE=0
+LimitNOFILE=4096
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+{reach}
+TemporaryFileSystem=/run:ro /var:ro
+BindPaths=/var/lib/{user}
+BindReadOnlyPaths=-/run/systemd/resolve
+InaccessiblePaths=-{data} -{settings}
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateIPC=yes
+PrivateUsers=yes
+RemoveIPC=yes
+KeyringMode=private
+DevicePolicy=closed
+ProtectHome=tmpfs
+ProtectSystem=strict
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+LockPersonality=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
 """
 
 
@@ -171,10 +290,11 @@ def require_fit(service: Service) -> None:
                 raise CommandError(
                     f"Others could change the {what} that the service runs: {place} {why}. {_elsewhere()}"
                 )
-    _require_service_user(service)
+    for name in (service.name, service.mcp_user):
+        _require_service_user(name)
     if service.data.exists() and (owner := _owner(service.data)) not in {"root", service.name}:
         raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
-    for unit in (service.unit, service.socket):
+    for unit in (service.unit, service.socket, *service.mcp_units()):
         if unit.exists() and MARK not in unit.read_text():
             raise CommandError(
                 f"{unit} was not made by this command. Move it away, or choose another --name."
@@ -198,13 +318,13 @@ def _elsewhere() -> str:
     )
 
 
-def _require_service_user(service: Service) -> None:
-    user = _user(service.name)
+def _require_service_user(name: str) -> None:
+    user = _user(name)
     if user is None:
         return
     if user.pw_uid == 0 or not user.pw_shell.endswith(LOGINS):
         raise CommandError(
-            f"{service.name} is a user that people or agents work as (shell {user.pw_shell}). "
+            f"{name} is a user that people or agents work as (shell {user.pw_shell}). "
             "The service needs one of its own: choose another --name."
         )
 
@@ -218,10 +338,12 @@ def _user(name: str) -> pwd.struct_passwd | None:
 
 def installing(service: Service) -> Iterator[Step]:
     """Yield what is still to be done, each as a line that says it and a function that does it."""
-    if _user(service.name) is None:
-        command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(service.data)]
-        command += ["--shell", "/usr/sbin/nologin", service.name]
-        yield shlex.join(command), partial(_run, command)
+    homes = {service.name: service.data, service.mcp_user: Path("/var/lib", service.mcp_user)}
+    for name, home in homes.items():
+        if _user(name) is None:
+            command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(home)]
+            command += ["--shell", "/usr/sbin/nologin", name]
+            yield shlex.join(command), partial(_run, command)
     if not _is_private(service.data, service.name):
         yield (
             f"make {service.data}, 0700, for {service.name}",
@@ -236,10 +358,14 @@ def installing(service: Service) -> Iterator[Step]:
     elif service.settings.stat().st_mode & private_files.OTHERS:
         yield f"chmod 600 {service.settings}", partial(service.settings.chmod, private_files.FILE)
     moved = not service.socket.exists() or service.socket.read_text() != service.socket_text()
-    for unit, text in ((service.socket, service.socket_text()), (service.unit, service.unit_text())):
+    units = {**service.mcp_units(), service.socket: service.socket_text(), service.unit: service.unit_text()}
+    for unit, text in units.items():
         if not unit.exists() or unit.read_text() != text:
             yield f"write {unit}, 0644, for root:\n{_quoted(text)}", partial(_write, unit, text, 0o644)
-    yield from _systemctl(["daemon-reload"], ["enable", service.socket.name, service.unit.name])
+    yield from _systemctl(
+        ["daemon-reload"], ["enable", service.socket.name, service.unit.name, *service.mcp_sockets]
+    )
+    yield from _systemctl(["restart", *service.mcp_sockets])
     if moved:  # the service may hold the addresses itself, as it did before it had a socket unit
         yield from _systemctl(["stop", service.unit.name], ["restart", service.socket.name])
     yield from _systemctl(["restart", service.unit.name])
@@ -247,9 +373,10 @@ def installing(service: Service) -> Iterator[Step]:
 
 def removing(service: Service, *, delete_data: bool) -> Iterator[Step]:
     """Yield what takes the service away; the data, its user and the settings stay unless `delete_data`."""
-    units = [unit for unit in (service.unit, service.socket) if unit.exists()]
+    units = [unit for unit in (service.unit, service.socket, *service.mcp_units()) if unit.exists()]
     if units:
-        yield from _systemctl(["disable", "--now", *(unit.name for unit in units)])
+        stopped = [unit.name for unit in units if "@" not in unit.name]
+        yield from _systemctl(["disable", "--now", *stopped], ["stop", f"{service.mcp_user}-*.service"])
         for unit in units:
             yield f"remove {unit}", unit.unlink
         yield from _systemctl(["daemon-reload"])
@@ -259,8 +386,12 @@ def removing(service: Service, *, delete_data: bool) -> Iterator[Step]:
         yield f"remove {service.settings}", service.settings.unlink
     if service.data.exists() and _owner(service.data) == service.name:
         yield f"remove {service.data} with all that is in it", partial(shutil.rmtree, service.data)
-    if _user(service.name) is not None:
-        yield f"userdel {service.name}", partial(_run, ["userdel", service.name])
+    state = Path("/var/lib", service.mcp_user)
+    if state.exists() and _owner(state) == service.mcp_user:
+        yield f"remove {state} with all that is in it", partial(shutil.rmtree, state)
+    for name in (service.name, service.mcp_user):
+        if _user(name) is not None:
+            yield f"userdel {name}", partial(_run, ["userdel", name])
 
 
 def _systemctl(*commands: list[str]) -> Iterator[Step]:

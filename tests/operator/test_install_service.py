@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -38,8 +39,9 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]
             folder.chmod(0o755)  # the service's user has to get to its folder
     name = f"sbx-{uuid.uuid4().hex[:8]}"
     yield Service(name, tmp_path / "data", tmp_path / "box.env", units=tmp_path)
-    if service._user(name) is not None:
-        subprocess.run(["userdel", name], check=True)
+    for user in (name, f"{name}-mcp"):
+        if service._user(user) is not None:
+            subprocess.run(["userdel", user], check=True)
 
 
 def install(wanted: Service) -> list[str]:
@@ -74,7 +76,7 @@ def python_for(name: str) -> str:
 
 @as_root
 def test_it_makes_a_user_a_folder_and_files_and_does_nothing_more_the_second_time(wanted: Service) -> None:
-    assert len(install(wanted)) == 5
+    assert len(install(wanted)) == 10
     user = pwd.getpwnam(wanted.name)
     assert (user.pw_shell, user.pw_uid < 1000) == ("/usr/sbin/nologin", True)
     paths = (wanted.data, wanted.settings, wanted.unit, wanted.socket)
@@ -125,26 +127,62 @@ def test_removing_keeps_the_data_unless_asked(wanted: Service) -> None:
     install(wanted)
     for _says, act in list(service.removing(wanted, delete_data=False)):
         act()
-    assert [wanted.unit.exists(), wanted.socket.exists()] == [False, False]
+    assert list(wanted.units.glob("*.service")) + list(wanted.units.glob("*.socket")) == []
     assert [wanted.data.exists(), wanted.settings.exists()] == [True, True]
     for _says, act in list(service.removing(wanted, delete_data=True)):
         act()
     assert not wanted.data.exists()
-    assert service._user(wanted.name) is None
+    assert [service._user(name) for name in (wanted.name, wanted.mcp_user)] == [None, None]
     assert list(service.removing(wanted, delete_data=True)) == []
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_unit(wanted: Service) -> None:
-    wanted.unit.write_text(wanted.unit_text().replace(f"={wanted.name}\n", "=daemon\n"))
-    wanted.socket.write_text(wanted.socket_text())
+    units = write_units(wanted)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(wanted.unit), str(wanted.socket)],
+        ["systemd-analyze", "verify", "--man=no", *map(str, units)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, wanted.unit.name in done.stderr) == (0, False), done.stderr
+    assert (done.returncode, wanted.name in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_units_leave_what_they_start_little(wanted: Service) -> None:
+    """By systemd's own measure, from 0 to 10; 2 and less is "OK"."""
+    for unit in write_units(wanted):
+        if unit.suffix == ".service":
+            command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", f"./{unit.name}"]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=wanted.units, check=False)
+            assert done.returncode == 0, done.stdout.splitlines()[-1:]
+
+
+def write_units(wanted: Service) -> list[Path]:
+    """Write all units, with a user that exists everywhere, and return their files."""
+    texts = {wanted.unit: wanted.unit_text(), wanted.socket: wanted.socket_text(), **wanted.mcp_units()}
+    names = re.compile(rf"^(User|Group)={wanted.name}(-mcp)?$", re.MULTILINE)
+    for unit, text in texts.items():
+        unit.write_text(names.sub(r"\1=daemon", text))
+    return list(texts)
+
+
+def test_mcp_servers_of_a_service_see_neither_its_data_nor_what_listens_on_the_machine_alone(
+    wanted: Service,
+) -> None:
+    units = {path.name: text for path, text in wanted.mcp_units().items()}
+    for network, reach in (("none", "PrivateNetwork=yes"), ("machine", "IPAddressDeny=localhost link-local")):
+        text = units[f"{wanted.name}-mcp-{network}@.service"].splitlines()
+        for line in (
+            reach, f"User={wanted.mcp_user}", f"InaccessiblePaths=-{wanted.data} -{wanted.settings}",
+            "TemporaryFileSystem=/run:ro /var:ro", "ProtectHome=tmpfs", "NoNewPrivileges=yes",
+        ):  # fmt: skip
+            assert line in text
+        assert "KillMode=process" not in text
+        socket = units[f"{wanted.name}-mcp-{network}.socket"].splitlines()
+        assert [line for line in socket if line.startswith("Socket")][:1] == [f"SocketUser={wanted.name}"]
+        assert "SocketMode=0600" in socket
+    assert f"Environment=SIGNALBOX_MCP_LAUNCHER={wanted.mcp_folder}" in wanted.unit_text().splitlines()
 
 
 def test_a_dry_run_says_everything_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
